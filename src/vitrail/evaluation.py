@@ -121,7 +121,7 @@ def evaluate(
     with group.together():
         source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
         chosen = split or (source.evaluation_split if own_splits else "all")
-        items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen))
+        items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen), on_note)
     if on_start:
         on_start(len(items))
     if predictor is not None:

@@ -66,10 +66,11 @@ def study_model(
     if isinstance(trained, TrainedPose):
         refuse_given("the patch that looks is where the model finds a joint", {"--query": query is not None})
         opened = partial(open_people_for, trained.skeleton, model, data, split, observer.note)
-        where, subjects, mirror = people_of(data, opened, split, images)
+        where, subjects, mirror = people_of(data, opened, split, images, observer.note)
     else:
         refuse_given("the model finds no joints", {"--joint": bool(joints)})
-        where, subjects = subjects_of(trained, data, lambda: open_any(model, data, note=observer.note), split, images)
+        images_for = partial(open_any, model, data, note=observer.note)
+        where, subjects = subjects_of(trained, data, images_for, split, images, observer.note)
     if trained.labels and not subjects.labelled and subjects.why:
         observer.note(subjects.why)
     trained = in_evaluation_mode(trained, pick_device())

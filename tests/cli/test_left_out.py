@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -25,9 +26,45 @@ def test_files_left_out_are_counted_by_every_command(vitrail, untidy, run, tmp_p
         ("evaluate", run.folder, "--data", untidy),
         ("study", run.folder, "--data", untidy, "--images", 2, "--out", tmp_path / "study"),
         ("data", "show", untidy, "--out", tmp_path / "samples.png", "--image-size", 16),
+        ("predict", run.folder, untidy),
+        ("embed", run.folder, untidy, "--out", tmp_path / "vectors.npz"),
+        ("similar", run.folder, untidy / "red/0.png", "--among", untidy),
     ):
         answer = vitrail(*words)
         assert answer.code == 0 and answer.err.splitlines().count(LINE) == 1, (words, answer.err)
         assert LINE not in answer.out
     assert LINE in (tmp_path / "run" / "train.log").read_text()
     assert f"note     {LINE}" in vitrail("data", "check", untidy).out
+
+
+def test_images_without_labels_and_what_a_table_does_not_list_are_counted(vitrail, run, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "red", tmp_path / "bare")
+    (folder / "film.mp4").write_bytes(b"x")
+    (folder / "gone.jpg").symlink_to("nowhere.jpg")
+    seen = vitrail("study", run.folder, "--data", folder, "--images", 2, "--out", tmp_path / "study")
+    assert "left out: 1 .mp4, 1 link to no file" in seen.err.splitlines()
+    (folder / "labels.csv").write_text("image,label\n0.png,red\n1.png,blue\n")
+    answer = vitrail("evaluate", run.folder, "--data", folder)
+    rest = len(list(folder.glob("*.png"))) - 2
+    assert f"left out: {rest} images in no row of the table, 1 .mp4, 1 link to no file" in answer.err.splitlines()
+
+
+def test_a_folder_with_other_files_alone_says_what_it_holds(vitrail, run, tmp_path):
+    folder = tmp_path / "films"
+    for place in ("A/1.mp4", "A/2.MP4", "B/3.cr2", "B/Thumbs.db"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_bytes(b"x")
+    commands = (("predict", run.folder, folder), ("evaluate", run.folder, "--data", folder), ("data", "check", folder))
+    for words in (*commands, ("data", "check", folder, "--task", "mae"), ("study", run.folder, "--data", folder)):
+        answer = vitrail(*words)
+        assert answer.code == 3 and "holds 2 .mp4, 1 .cr2, 1 hidden or a system's own" in answer.err, (words, answer.err)
+
+
+def test_what_a_reader_can_read_is_read_by_every_command(vitrail, run, tmp_path, pictures):
+    folder = tmp_path / "phone"
+    folder.mkdir()
+    frames = [Image.open(pictures / "red" / f"{number}.png").convert("RGB") for number in (0, 1)]
+    frames[0].save(folder / "IMG_1.MPO", format="MPO", save_all=True, append_images=frames[1:])
+    frames[0].save(folder / "2.jpe", format="JPEG")
+    assert len(vitrail("predict", run.folder, folder).out.splitlines()) == 2
+    assert "images   2" in vitrail("data", "check", folder, "--task", "mae").out

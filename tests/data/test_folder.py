@@ -81,9 +81,13 @@ def test_symbolic_links_are_followed_to_images_but_not_in_circles(tmp_path):
     assert data.notes == ("left out: 2 links to no file, 1 linked folder",)
 
 
-@pytest.mark.parametrize("validation", ["val", "valid", "validation", "Valid"])
-def test_split_folders_are_taken_as_they_are(tmp_path, validation):
-    for split, count in (("train", 4), (validation, 2), ("test", 3)):
+@pytest.mark.parametrize(
+    "called",
+    ["train val test", "train valid test", "Training Validation Testing", "train_set dev hold-out", "train2017 eval test1"],
+)
+def test_split_folders_are_taken_as_they_are(tmp_path, called):
+    validation = called.split()[1]
+    for split, count in zip(called.split(), (4, 2, 3), strict=True):
         flat(tmp_path / split, cat=count, dog=count)
     fill(tmp_path / "extras" / "cat")
     data = open_data(tmp_path)
@@ -91,6 +95,13 @@ def test_split_folders_are_taken_as_they_are(tmp_path, validation):
     assert {s: data.counts(s) for s in data.splits} == {"train": [4, 4], "val": [2, 2], "test": [3, 3]}
     assert names(data, "val") == {f"{validation}/{c}/{i}.png" for c in ("cat", "dog") for i in range(2)}
     assert data.evaluation_split == "test"
+
+
+def test_two_folders_of_one_split_are_said(tmp_path):
+    for split, count in (("train", 4), ("dev", 2), ("eval", 2)):
+        flat(tmp_path / split, cat=count, dog=count)
+    data = open_data(tmp_path)
+    assert len(data.splits["val"]) == 8 and data.notes == ("the split val is made of dev and eval",)
 
 
 def test_a_class_that_only_one_split_has_is_a_class(tmp_path):

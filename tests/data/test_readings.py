@@ -139,8 +139,8 @@ def test_batches_within_splits_and_deeper_ones_are_refused_and_put_together(tmp_
         }  # fmt: skip
 
 
-def test_splits_by_another_name_are_no_classes(tmp_path):
-    for split in ("training", "testing"):
+def test_folders_of_the_same_classes_that_are_called_like_no_split_are_refused(tmp_path):
+    for split in ("lernen", "pruefung"):
         flat(tmp_path / split, ants=4, bees=4)
     assert "called train, val and test" in refused(tmp_path).hint
 

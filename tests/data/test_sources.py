@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from data.folders import fill, flat
-from vitrail.data.sources import image_files, match_classes, open_data
+from vitrail.data.sources import image_files, open_data
 from vitrail.errors import ConfigError, DataError
 
 
@@ -63,58 +63,6 @@ def test_a_path_that_cannot_be_is_refused(source, tmp_path, monkeypatch):
 def test_a_split_that_is_not_there_names_those_that_are():
     with pytest.raises(DataError, match=r"'nope'[\s\S]*train, val, test, all"):
         open_data("digits").split("nope")
-
-
-# -- the classes of other data
-
-
-def test_classes_match_labels_by_name_in_any_order():
-    assert match_classes(["dog", "cat"], ["ant", "cat", "dog"], where="data") == [2, 1]
-
-
-def test_whole_numbers_are_indices_of_named_labels():
-    assert match_classes(["0002", "0", "1"], ["ant", "cat", "dog"], where="data") == [2, 0, 1]
-
-
-def test_a_number_that_is_a_label_is_a_name_and_no_index():
-    assert match_classes(["7", "3"], ["3", "5", "7"], where="data") == [2, 0]
-    with pytest.raises(DataError):
-        match_classes(["1"], ["3", "5", "7"], where="data")
-
-
-def test_a_number_with_zeros_before_it_is_the_same_label():
-    assert match_classes(["0007", "0000"], [str(d) for d in range(10)], where="data") == [7, 0]
-
-
-def test_numbers_of_thousands_of_digits_are_names_like_others():
-    many = "1" + "0" * 5000
-    assert match_classes([f"00{many}", "3"], ["3", many], where="data") == [1, 0]
-    with pytest.raises(DataError, match="are none of the model's labels") as error:
-        match_classes([many], ["ant", "cat"], where="data")
-    assert len(str(error.value)) < 1000
-
-
-@pytest.mark.parametrize(
-    ("classes", "labels"),
-    [
-        (["bird", "cat"], ["cat", "dog"]),  # as many as labels: a guess by position would pass
-        (["0003"], ["ant", "cat", "dog"]),
-        (["-1"], ["ant", "cat"]),
-        (["Cat"], ["cat", "dog"]),
-        (["²"], ["ant", "cat", "dog"]),
-        (["1.0"], ["ant", "cat"]),
-    ],
-)
-def test_strangers_are_refused_with_both_sides_listed(classes, labels):
-    with pytest.raises(DataError) as error:
-        match_classes(classes, labels, where="photos")
-    assert all(repr(label) in str(error.value) for label in labels)
-    assert any(repr(name) in str(error.value) for name in classes) and "photos" in str(error.value)
-
-
-def test_long_lists_of_strangers_are_cut():
-    with pytest.raises(DataError, match="and 88 more"):
-        match_classes([f"stranger {i}" for i in range(100)], ["cat"], where="photos")
 
 
 # -- images to predict

@@ -178,8 +178,9 @@ def test_the_only_table_beside_images_is_read_whatever_its_name(table, tmp_path,
         assert open_data(source).source == str(file) and open_data(source).classes == ["cat", "dog"]
     assert unlabelled_items(tmp_path, 3) == []
     table("a,b", "1,2", name="other.csv")
-    with pytest.raises(DataError, match="no images found"):
+    with pytest.raises(DataError, match="10 images and no labels") as error:
         open_data(tmp_path)
+    assert "other.csv" in error.value.hint and file.name in error.value.hint
     assert len(unlabelled_items(tmp_path, 3)) == 3
 
 

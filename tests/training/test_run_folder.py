@@ -216,7 +216,7 @@ def test_a_resumed_run_that_fails_before_its_first_checkpoint_stays(run, picture
     (folder / "checkpoints").mkdir()
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps({**status, "state": "running"}))
-    with pytest.raises(DataError, match="no images found"):  # before any work, which leaves it as it is
+    with pytest.raises(DataError, match="no labels"):  # before any work, which leaves it as it is
         api.resume(folder, **{"data.source": str(data / "red")})
     assert json.loads((folder / "status.json").read_text())["state"] == "running"
     with pytest.raises(RuntimeError):

@@ -25,7 +25,7 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import FORMAT, TrainedModel
-from vitrail.weights.imagenet import class_names
+from vitrail.weights.imagenet import class_ids, class_names
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.plain_files import read_metadata
 from vitrail.weights.poses import TrainedPose
@@ -223,6 +223,7 @@ def test_the_names_of_imagenet_are_in_the_order_that_timm_has():
     info = ImageNetInfo("imagenet-1k")
     for index, name in enumerate(class_names()):
         assert name in info.index_to_description(index).split(", ")
+    assert class_ids() == info.label_names()
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.xml", "model.pt2"])

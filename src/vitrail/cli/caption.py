@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, report_unreadable, result, result_json
+from vitrail.cli.console import Whole, note, report_unreadable, result, result_json
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.terminal import one_line
 
@@ -76,7 +76,7 @@ def caption(
 
     require_at_most("--beam", beam, MOST_BEAMS)
     require_at_most("--samples", samples, MOST_SAMPLES)
-    files = image_files(images)
+    files = image_files(images, note)
     options = {"beams": beam, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}
     writer = Writer(model, **options, precision=precision)
     if folder is not None and not writer.attends:

@@ -51,7 +51,7 @@ def embed(
     from vitrail.data.sources import image_files
     from vitrail.deploy.embed import embed_files
 
-    files = image_files(images)
+    files = image_files(images, note)
     measure_before(model, len(files))
     with counting("embedding") as progress:
         progress.start(len(files))

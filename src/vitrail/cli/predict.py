@@ -127,7 +127,7 @@ def predict(
                 opened: Any = zero_shot(model, words, template=template or "{}", precision=precision)
             else:
                 opened = model if graph_of(model) is not None else open_model(model)
-            files = image_files(images)
+            files = image_files(images, note)
             most = len(files) if boxes is None else MANY
             measure_before(model, most)
             own = None if words else precision

@@ -59,7 +59,7 @@ def similar(
     from vitrail.data.sources import image_files
     from vitrail.deploy.embed import embed_files, nearest
 
-    queries, others = image_files(images), image_files([among])
+    queries, others = image_files(images, note), image_files([among], note)
     files = list(dict.fromkeys([*queries, *others]))
     with counting("embedding") as progress:
         progress.start(len(files))

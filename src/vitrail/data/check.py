@@ -12,11 +12,12 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.decode import decode_with_mode
+from vitrail.data.groups import groups_in_several_splits
 from vitrail.data.items import Contents, Issue, Item, count_classes
 from vitrail.data.mirrors import MirrorTest
 from vitrail.data.near_duplicates import MOST, miniature, near_duplicates, too_alike
 from vitrail.data.sources import read_data
-from vitrail.data.splits import to_divide
+from vitrail.data.splits import names_of, to_divide
 from vitrail.data.unlabelled import read_unlabelled
 from vitrail.errors import DataError
 
@@ -34,9 +35,9 @@ class Check:
     Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
     to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
     ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``,
-    ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``; of notices: ``duplicate`` and ``near-duplicate`` (within a
-    split), ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``, ``profile`` (of colours other than
-    sRGB's), ``ignored``, ``no-split``, ``hidden``.
+    ``group`` (in several splits), ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``; of notices: ``duplicate``
+    and ``near-duplicate`` (within a split), ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``,
+    ``profile`` (of colours other than sRGB's), ``ignored``, ``no-split``, ``hidden``.
     """
 
     contents: Contents
@@ -135,7 +136,7 @@ def check_contents(
             lost.add(item.name)
         if on_image:
             on_image(1)
-    issues = [*contents.issues, *contents.warnings, *unreadable, *_missing_classes(contents)]
+    issues = [*contents.issues, *contents.warnings, *unreadable, *_missing_classes(contents), *_split_groups(contents)]
     notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *mirrors.notices, *_profiles(profiles)]
     divided = to_divide(contents.splits)
     for same in places_of.values():
@@ -144,7 +145,7 @@ def check_contents(
             (issues if harmful else notices).append(_same_picture(same, contents.classes, divided))
     alike, unsought = similar.groups()
     for group in alike:
-        (issues if _splits_differ(group) else notices).append(_near_duplicate(group, contents.classes))
+        (issues if _splits_differ(group) else notices).append(_near_duplicate(group, contents, divided))
     if unsought:
         notices.append(Issue("near-duplicate", contents.source, unsought))
     return Check(contents, sizes, modes, issues, notices, alike, frozenset(lost))
@@ -214,10 +215,14 @@ def _same_picture(places: Places, classes: list[str], divided: str | None) -> Is
     return Issue("conflict" if _labels_differ(places) else "duplicate", path_in(first), what)
 
 
-def _near_duplicate(places: Places, classes: list[str]) -> Issue:
+def _near_duplicate(places: Places, contents: Contents, divided: str | None) -> Issue:
     """Pictures that are nearly the same."""
-    (_, first), *others = places
-    what = "nearly the same picture as " + ", ".join(path_in(item) for _, item in others) + _differences(places, classes)
+    (split, first), *others = places
+    what = "nearly the same picture as " + ", ".join(path_in(item) for _, item in others)
+    what += _differences(places, contents.classes)
+    groups = {contents.groups.get(item.name) for _, item in places}
+    if split == divided and not _splits_differ(places) and (len(groups) > 1 or None in groups):
+        what += "; they may come into different splits, unless a column group of a table gives them the same group"
     return Issue("near-duplicate", path_in(first), what)
 
 
@@ -240,6 +245,12 @@ def _missing_classes(contents: Contents) -> list[Issue]:
         for name, count in zip(contents.classes, count_classes(items, len(contents.classes)), strict=True)
         if not count
     ]
+
+
+def _split_groups(contents: Contents) -> list[Issue]:
+    """Return an issue for each group whose images are in several splits."""
+    several = groups_in_several_splits(names_of(contents.splits), contents.groups)
+    return [Issue("group", contents.source, f"{group} is in the splits {', '.join(own)}") for group, own in several.items()]
 
 
 def _too_few_classes(contents: Contents) -> list[Issue]:

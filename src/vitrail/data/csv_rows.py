@@ -9,13 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from vitrail.data.items import SPLIT_OF_NAME
+from vitrail.data.items import split_of
 from vitrail.errors import DataError
 from vitrail.files import is_text, text_file
 from vitrail.plain_text import clean, is_odd
 from vitrail.settings import brief
 
-ENDINGS = (".csv", ".tsv", ".tab")
+JSON_LINES = (".jsonl", ".ndjson")
+"""Suffixes of files with a JSON object on every line, see `vitrail.data.json_rows`."""
+ENDINGS = (".csv", ".tsv", ".tab", *JSON_LINES)
 """Suffixes by which tables are found in a folder."""
 NAMED_ENDINGS = (*ENDINGS, ".txt")
 """Suffixes of tables that are named."""
@@ -266,7 +268,7 @@ def split_in(cells: Mapping[str, str]) -> str:
     """Return the split that a row names; "all" in a table without splits. Raises `ValueError` for any other word."""
     if "split" not in cells:
         return "all"
-    if split := SPLIT_OF_NAME.get(cells["split"].lower()):
+    if split := split_of(cells["split"]):
         return split
     raise ValueError(f"the split {brief(cells['split'])} is none of train, val, test")
 

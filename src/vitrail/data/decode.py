@@ -22,9 +22,10 @@ SERVED = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 FORMATS = (*SERVED, "TIFF", "AVIF")
 """Pillow's names of the formats that are opened; beside them HEIC, which needs the extra ``heic``."""
 SUFFIXES = (
-    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif"),
-    *(".tif", ".tiff", ".avif", ".heic", ".heif"),
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".bmp", ".gif"),
+    *(".tif", ".tiff", ".avif", ".avifs", ".heic", ".heics", ".heif", ".heifs", ".hif"),
 )
+"""Ends of the names of files in these formats, in small letters. An MPO of a phone or a camera is a JPEG with a second image."""
 HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
 """What a HEIC file has at its fifth byte, where an AVIF file has ``ftypavif`` or ``ftypavis``."""
 _MARKER = re.compile(b"\xff[^\x00\x01\xd0-\xd8\xff]")

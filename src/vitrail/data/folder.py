@@ -5,11 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Item, natural_key
+from vitrail.data.csv_rows import ENDINGS
+from vitrail.data.items import SPLITS, Contents, Issue, Item, natural_key, pooled_notes, split_of
 from vitrail.data.readings import CLASSES, way_to_classes
 from vitrail.data.table import TABLE
-from vitrail.data.tree import files_below, files_of, folders_of, images_below, is_image, left_out_of
+from vitrail.data.tree import (
+    files_below,
+    files_of,
+    folders_of,
+    images_below,
+    images_of_data,
+    is_image,
+    left_out_of,
+    no_images,
+    not_images,
+)
 from vitrail.errors import DataError
 
 
@@ -54,50 +64,46 @@ def read_folder(root: Path) -> Contents:
     splits: dict[str, list[Item]] = {split: [] for split in (*SPLITS, "all") if any(split == part for part, _ in parts)}
     for split, folder in found.folders:
         splits[split] += [Item(f.relative_to(root).as_posix(), f, index[folder.name]) for f in found.images[folder]]
-    aside = [] if flat else [folder for folder in below if (SPLIT_OF_NAME.get(folder.name.lower()), folder) not in parts]
-    bare = [folder for folder in aside if folder.name.lower() in SPLIT_OF_NAME]
+    aside = [] if flat else [folder for folder in below if (split_of(folder.name), folder) not in parts]
+    bare = [folder for folder in aside if split_of(folder.name)]
     beside = [file for folder in dict.fromkeys([root, *parents, *bare]) for file in files_of(folder)]
     beside = [file for file in beside if file != root / CLASSES]
-    warnings, ignored = _without_images([*(file for files in found.files.values() for file in files), *beside])
+    others = not_images([*(file for files in found.files.values() for file in files), *beside])
+    warnings = [issue for issue in others if issue.kind == "unreadable"]
+    ignored = [issue for issue in others if issue.kind == "ignored"]
     unused = [folder for folder in found.files if folder.name not in index]
     warnings += [Issue("empty-class", str(folder), "no images in the folder of this class") for folder in unused]
     warnings += [Issue("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
     ignored += [Issue("no-split", str(folder), "a folder that is no split with folders of classes") for folder in aside]
     ignored += dict.fromkeys([*found.left_out, *left_out_of(root)])
-    return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored)
+    notes = tuple(pooled_notes((split, part.name) for split, part in parts))
+    return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored, notes=notes)
 
 
 def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
-    """The names of the folders that have images."""
+    """Return the names of the folders that have images, sorted; raises `DataError` where there is none."""
     classes = sorted({folder.name for folder, found in images.items() if found}, key=natural_key)
-    if not classes:
-        raise DataError(
-            "no images found",
-            where=root,
-            hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg, "
-            f"or list them in FOLDER/{TABLE}",
-        )
-    return classes
-
-
-def _without_images(files: list[Path]) -> tuple[list[Issue], list[Issue]]:
-    """Links that are named as images and lead nowhere, and files of other kinds."""
-    files = [file for file in files if not is_image(file)]
-    gone = dict.fromkeys(file for file in files if file.suffix.lower() in SUFFIXES and file.is_symlink())
-    others = [file for file in files if file not in gone]
-    return (
-        [Issue("unreadable", str(file), "a link to no file") for file in gone],
-        [Issue("ignored", str(file), "not named as an image") for file in others],
+    if classes:
+        return classes
+    left_out: list[Issue] = []
+    unsorted = images_of_data(root, left_out)
+    hint = "sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg, "
+    tables = [file.name for file in files_of(root) if file.suffix.lower() in ENDINGS]
+    hint += (
+        f"or give the table that lists them: {' or '.join(tables)}" if tables else f"or list them with labels in FOLDER/{TABLE}"
     )
+    if not unsorted:
+        raise no_images(root, left_out, hint=hint)
+    raise DataError(f"{len(unsorted):,} images and no labels: none is in the folder of a class", where=root, hint=hint)
 
 
 def has_class_folders(root: Path) -> bool:
     """Whether a folder sorts images by folders: into splits and classes, or into two classes or more."""
     below = folders_of(root)
-    classes = [f for f in below if f.name.lower() not in SPLIT_OF_NAME and images_below(f)]
+    classes = [f for f in below if not split_of(f.name) and images_below(f)]
     return bool(_split_folders(below)) or len(classes) > 1
 
 
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
     """The folders that are splits, with the split's name: those called like one that hold folders."""
-    return [(SPLIT_OF_NAME[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_OF_NAME and folders_of(p)]
+    return [(split, p) for p in below if (split := split_of(p.name)) and folders_of(p)]

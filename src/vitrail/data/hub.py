@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
+from vitrail.data.items import SPLITS, Contents, Issue, Named, split_of, with_indices
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.plain_text import clean
@@ -53,7 +53,7 @@ def read_hub(name: str) -> Contents:
     local = path_of(name)
     source = f"hf:{os.path.abspath(local) if local.exists() else name}"
     tables = _tables(local, name, source)
-    own = {key: tables[key] for split in SPLITS for key in tables if SPLIT_OF_NAME.get(key.lower()) == split} or tables
+    own = {key: tables[key] for split in SPLITS for key in tables if split_of(key) == split} or tables
     features = next(iter(own.values())).features  # of the training split, if there is one
     image, label = _image_column(features, source), _label_column(features, source)
     kind = classes, multi_label = _kind(features[label])
@@ -78,7 +78,7 @@ def read_hub(name: str) -> Contents:
             if of_image is None:
                 issues.append(Issue("no-label", stored.name, "the row has no label, or one that is no class"))
             else:
-                found.append(Named(SPLIT_OF_NAME.get(split.lower(), "all"), row, stored, of_image))
+                found.append(Named(split_of(split) or "all", row, stored, of_image))
     if not found:
         raise DataError("no images with labels found", where=source, hint="take a data set that has both")
     return with_indices(source, found, classes=classes, multi_label=multi_label, issues=issues)

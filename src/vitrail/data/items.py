@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal  # which unlike int reads numbers of any length
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,15 @@ from vitrail.runtime.notebook import table
 from vitrail.runtime.observer import Note
 
 SPLITS = ("train", "val", "test")
-SPLIT_OF_NAME = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-"""What folders, columns and files may call a split, in small letters."""
+NAMES_OF_SPLITS = {
+    "train": ("train", "training", "trn", "restval"),
+    "val": ("val", "valid", "validation", "validate", "dev", "devel", "development", "eval", "evaluation"),
+    "test": ("test", "testing", "tst", "holdout", "heldout"),
+}
+"""The names of each split in all kinds of data, in small letters; ``restval`` is of Karpathy's files."""
+SPLIT_OF_NAME = {name: split for split, names in NAMES_OF_SPLITS.items() for name in names}
+_BEHIND_SPLITS = re.compile("(sets?|splits?|data|images?|imgs?)+$")
+"""Words behind a split's name that say nothing: ``train_images``, ``testset``."""
 
 Label = int | tuple[int, ...]
 """The index of a class; in multi-label data the indices of all that an image shows, ascending, possibly none."""
@@ -60,6 +68,7 @@ LEFT_OUT = {
     "linked": "linked folder{s}",
     "no-split": "folder{s} beside the splits",
     "no-class": "image{s} outside the folders of classes",
+    "unlisted": "image{s} in no row of the table",
     "outside": "image{s} outside the splits",
     "empty-class": "folder{s} without images",
     "unreadable": "link{s} to no file",
@@ -69,6 +78,21 @@ MOST_KINDS = 8
 """More kinds of them are counted."""
 MOST_SHOWN = 50
 """Classes in a table of a notebook; more are counted."""
+
+
+def count_by_kind(issues: Iterable[Issue]) -> str:
+    """Return how many things of each kind are left out, the most frequent first: ``12 .txt, 3 .mp4``; "" for none."""
+    count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
+    often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
+    words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
+    more = [f"{len(words) - MOST_KINDS} more kinds"] if len(words) > MOST_KINDS else []
+    return ", ".join(words[:MOST_KINDS] + more)
+
+
+def left_out_notes(issues: Iterable[Issue]) -> tuple[str, ...]:
+    """Return the line that counts what is left out, by kind; nothing where nothing is."""
+    kinds = count_by_kind(issues)
+    return (f"left out: {kinds}",) if kinds else ()
 
 
 @dataclass(frozen=True)
@@ -89,16 +113,13 @@ class Contents:
     """Files and folders that are no part of the data."""
     notes: tuple[str, ...] = ()
     """What one should know of how it was read, a line each."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """The group of each image that has one, by name: images of a group belong in one split."""
 
     @property
     def told(self) -> tuple[str, ...]:
         """The notes, and a line of what was left out: ``left out: 12 .txt, 3 .mp4``."""
-        issues = [*self.ignored, *self.warnings]
-        count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
-        often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
-        words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
-        more = [f"{len(words) - MOST_KINDS} more kinds"] if len(words) > MOST_KINDS else []
-        return (*self.notes, f"left out: {', '.join(words[:MOST_KINDS] + more)}") if words else self.notes
+        return (*self.notes, *left_out_notes([*self.ignored, *self.warnings]))
 
     @property
     def has_splits(self) -> bool:
@@ -115,6 +136,8 @@ class Named:
     name: str
     image: Source
     labels: tuple[str, ...]
+    group: str = ""
+    """Images of a group belong in one split."""
 
 
 def with_indices(
@@ -134,7 +157,8 @@ def with_indices(
     for one in found:
         labels = tuple(sorted(index[label] for label in one.labels))
         splits[one.split].append(Item(one.name, one.image, labels if multi_label else labels[0]))
-    return Contents(source, classes, splits, multi_label, issues, notes=notes)
+    groups = {one.name: one.group for one in found if one.group}
+    return Contents(source, classes, splits, multi_label, issues, notes=notes, groups=groups)
 
 
 class Data:
@@ -240,6 +264,29 @@ class ImageData(Data):
     def counts(self, split: str) -> list[int]:
         """Images of every class in a split; one that shows several classes counts for each."""
         return count_classes(self.splits.get(split, []), len(self.classes))
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that a folder, a file, a cell or a word calls by its name; None where it names none.
+
+    Capitals, digits, blanks, hyphens and underscores do not count: ``Hold-out``, ``train2017`` and ``Test Set`` are splits.
+    """
+    return SPLIT_OF_NAME.get(_BEHIND_SPLITS.sub("", re.sub(r"[\W\d_]+", "", name.lower())))
+
+
+def splits_in(name: str) -> list[str]:
+    """Return the splits that words of a file's name call, one after the other: ``captions_train2017``, ``my-hold-out``."""
+    words = re.findall(r"[^\W\d_]+", name)
+    found = filter(None, map(split_of, [*words, *map("".join, pairwise(words))]))
+    return list(dict.fromkeys(found))
+
+
+def pooled_notes(folders: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each split that has several names in the data, given as pairs of split and name."""
+    names: dict[str, list[str]] = {}
+    for split, name in dict.fromkeys(folders):
+        names.setdefault(split, []).append(name)
+    return [f"the split {split} is made of {' and '.join(own)}" for split, own in names.items() if len(own) > 1]
 
 
 def natural_key(name: str) -> list[tuple[int, Decimal, str]]:

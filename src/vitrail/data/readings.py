@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from vitrail.data.items import SPLIT_OF_NAME, Issue, natural_key
+from vitrail.data.items import Issue, natural_key, split_of
 from vitrail.data.table import TABLE
 from vitrail.data.tree import shown
 from vitrail.errors import DataError
@@ -46,7 +46,7 @@ def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...]
     named = _named(root)
     if not outer or named == outer:
         return None
-    if flat and all(name.lower() in SPLIT_OF_NAME for name in outer):
+    if flat and all(map(split_of, outer)):
         raise _unsorted_splits(root, outer)
     inside = _inside(images)
     most = sum(map(len, images.values())) / 2

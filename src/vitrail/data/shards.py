@@ -12,7 +12,7 @@ from PIL.ContainerIO import ContainerIO
 
 from vitrail.data.archives import entries, explained
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, Contents, Issue, Named, with_indices
+from vitrail.data.items import Contents, Issue, Named, splits_in, with_indices
 from vitrail.errors import DataError
 from vitrail.files import is_text, path_of
 from vitrail.plain_text import clean
@@ -107,8 +107,7 @@ def expand(pattern: str) -> list[str]:
 
 def _split(archive: Path) -> str:
     """The split in an archive's name, or else in the innermost folder whose name has one."""
-    words = [word for part in (archive.stem, *archive.parts[-2::-1]) for word in re.findall("[a-z]+", part.lower())]
-    return next((SPLIT_OF_NAME[word] for word in words if word in SPLIT_OF_NAME), "all")
+    return next((split for part in (archive.stem, *archive.parts[-2::-1]) for split in splits_in(part)), "all")
 
 
 class _SampleError(Exception):

@@ -5,7 +5,6 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
 
@@ -13,17 +12,32 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.cifar10 import read_cifar10
+from vitrail.data.class_matching import match_classes
 from vitrail.data.csv_rows import NAMED_ENDINGS
+from vitrail.data.decode import SUFFIXES
 from vitrail.data.folder import has_class_folders, read_folder
 from vitrail.data.hub import read_hub
-from vitrail.data.items import SPLITS, Contents, ImageData, Issue, Item, Label
+from vitrail.data.items import (
+    SPLITS,
+    Contents,
+    ImageData,
+    Issue,
+    Item,
+    Label,
+    Named,
+    left_out_notes,
+    pooled_notes,
+    split_of,
+    with_indices,
+)
 from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import SHARES, Assignment, with_splits
 from vitrail.data.table import TABLE, labels_in, read_table, table_of
-from vitrail.data.tree import folders_of, images_of_data
+from vitrail.data.tree import folders_of, images_of_data, no_images, unlisted_in
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import is_text, path_of
+from vitrail.runtime.observer import Note
 from vitrail.settings import brief
 
 __all__ = ["SPLITS", "ImageData", "Item", "Label", "image_files", "match_classes", "open_data", "read_data"]
@@ -44,6 +58,7 @@ def open_data(
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
     assignment: Assignment | None = None,
+    group: str | None = None,
 ) -> ImageData:
     """Open labelled images with their splits.
 
@@ -55,12 +70,13 @@ def open_data(
             of data with a training split and no validation a part of the training images becomes validation.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
+        group: of a table, the column that names the group of each image, ``group`` by default; a group is in one split.
 
     Raises:
         DataError: nothing there, no images, or labels and images that do not fit each other.
         ConfigError: what reads this kind of data is not installed.
     """
-    return open_contents(read_data(source), split_seed, shares, assignment)
+    return open_contents(read_data(source, group), split_seed, shares, assignment)
 
 
 def open_contents(contents: Contents, split_seed: int, shares: Mapping[str, float], assignment: Assignment | None) -> ImageData:
@@ -89,20 +105,23 @@ def require_there(source: str | Path) -> None:
         _existing(path)
 
 
-def read_data(source: str | Path) -> Contents:
-    """What a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
-    contents = _read(source)
+def read_data(source: str | Path, group: str | None = None) -> Contents:
+    """Return what a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
+    contents = _read(source, group)
+    if group and not contents.groups and not contents.issues:
+        hint = f"give a table such as {TABLE} with this column, or leave --data.group out"
+        raise DataError(f"the data has no column {group!r} of groups", where=contents.source, hint=hint)
     return replace(contents, issues=[*_unwritable(contents), *contents.issues])
 
 
-def _read(source: str | Path) -> Contents:
+def _read(source: str | Path, group: str | None = None) -> Contents:
     text = str(source)
     if text == "digits":
         return _digits()
     for prefix, read in READERS.items():
         if text.startswith(prefix):
             return read(text.removeprefix(prefix))
-    contents = _read_path(_existing(source))
+    contents = _read_path(_existing(source), group)
     return replace(contents, issues=[*similar_classes(contents.source, contents.classes), *contents.issues])
 
 
@@ -129,23 +148,49 @@ def _require_one_reading(table: Path) -> None:
             raise DataError(f"{what} {brief(file.parent.name)}", where=table.parent, hint=hint)
 
 
-def _read_path(path: Path) -> Contents:
+def _read_path(path: Path, group: str | None = None) -> Contents:
     """A folder or a table."""
     if path.is_dir():
         table = table_of(path)
         if table is None:
-            return read_folder(path)
+            return _read_tables_of_splits(path, group) or read_folder(path)
         by_folders = has_class_folders(path)
         if by_folders:
             _require_one_reading(table)
         if by_folders or (folders_of(path) and not labels_in(path)):
             return read_folder(path)  # a table of other things may lie beside folders
-        return read_table(table)
+        contents = read_table(table, group)
+        return replace(contents, ignored=_unlisted(path, [table], [contents]))
     if path.suffix.lower() not in NAMED_ENDINGS:
         people = "; people and their joints are learned with --task pose" if path.suffix.lower() == ".json" else ""
         hint = f"give the folder that holds the images, or a table such as {TABLE}{people}"
         raise DataError(f"{path} is a file", where="--data", hint=hint)
-    return read_table(path)
+    return read_table(path, group)
+
+
+def _read_tables_of_splits(root: Path, group: str | None) -> Contents | None:
+    """Return what the folders of splits hold that have a table beside their images each; None where none has."""
+    folders = [(split, folder) for folder in folders_of(root) if (split := split_of(folder.name))]
+    tables = [(split, table) for split, folder in folders if not has_class_folders(folder) and (table := table_of(folder))]
+    if not any(labels_in(table.parent) for _, table in tables):
+        return None
+    found: list[Named] = []
+    read = [read_table(table, group) for _, table in tables]
+    for (split, table), contents in zip(tables, read, strict=True):
+        for item in chain.from_iterable(contents.splits.values()):
+            labels = tuple(contents.classes[label] for label in item.labels)
+            found.append(Named(split, f"{table.parent.name}/{item.name}", item.image, labels, contents.groups.get(item.name, "")))
+    issues = [issue for contents in read for issue in contents.issues]
+    notes = (*pooled_notes((split, table.parent.name) for split, table in tables), *(n for one in read for n in one.notes))
+    several = any(contents.multi_label for contents in read)
+    joined = with_indices(str(root), found, multi_label=several, issues=issues, notes=tuple(dict.fromkeys(notes)))
+    return replace(joined, ignored=_unlisted(root, [table for _, table in tables], read))
+
+
+def _unlisted(root: Path, tables: list[Path], read: list[Contents]) -> list[Issue]:
+    """Return issues for what is in a folder, and in none of its tables."""
+    items = (item for contents in read for item in chain.from_iterable(contents.splits.values()))
+    return unlisted_in(root, {os.path.abspath(str(item.image)) for item in items} | set(map(str, tables)))
 
 
 def _existing(source: str | Path) -> Path:
@@ -171,32 +216,10 @@ def _digits() -> Contents:
     return Contents("digits", [str(d) for d in range(10)], {"all": items})
 
 
-def match_classes(classes: list[str], labels: list[str], *, where: object) -> list[int]:
-    """The model's index of every class of some data: by name, or a whole number as the index itself.
+def image_files(paths: list[str], note: Note = lambda text: None) -> list[Path]:
+    """Return the images that ``paths`` name: files as given, folders searched, globs and ``~`` expanded, each image once.
 
-    Raises:
-        DataError: listing both sides where a class matches neither. It never guesses by position.
-    """
-    by_name = {label: i for i, label in enumerate(labels)}
-    numbers = {Decimal(label): i for i, label in enumerate(labels) if label.isdecimal()}  # where there are, a number is a name
-    index = numbers or {Decimal(i): i for i in range(len(labels))}
-    matched = [by_name.get(c, index.get(Decimal(c), -1) if c.isdecimal() else -1) for c in classes]
-    strangers = [c for c, i in zip(classes, matched, strict=True) if not 0 <= i < len(labels)]
-    if strangers:
-        raise DataError(
-            f"classes {_some(strangers)} of the data are none of the model's labels {_some(labels)}",
-            where=where,
-            hint="rename the folders to the model's labels or to their indices",
-        )
-    return matched
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(map(brief, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-
-
-def image_files(paths: list[str]) -> list[Path]:
-    """The images that ``paths`` name: files as given, folders searched, globs and ``~`` expanded, each image once.
+    The line that counts what else is in the folders goes to ``note``.
 
     Raises:
         DataError: a path that names nothing.
@@ -205,13 +228,19 @@ def image_files(paths: list[str]) -> list[Path]:
     if not paths:
         raise ConfigError("no images given", where="predict", hint="name image files, folders or globs like 'photos/*.jpg'")
     found: dict[str, Path] = {}
+    left_out: dict[str, Issue] = {}
     for path in map(os.path.expanduser, paths):
         hits = [Path(path)] if os.path.exists(path) else [Path(p) for p in sorted(glob.glob(path, recursive=True))]
-        files = [f for hit in hits for f in (images_of_data(hit) if hit.is_dir() else [hit])]
+        others: list[Issue] = []
+        files = [f for hit in hits for f in (images_of_data(hit, others) if hit.is_dir() else [hit])]
+        if not files and hits:
+            raise no_images(hits[0], others, hint=f"name images, or a folder with some below it: {', '.join(SUFFIXES)}")
         if not files:
-            raise DataError(
-                f"no image at {path!r}", where=path, hint="check the path; quote a glob so that the shell leaves it alone"
-            )
+            hint = "check the path; quote a glob so that the shell leaves it alone"
+            raise DataError(f"no image at {path!r}", where=path, hint=hint)
         for file in files:
             found.setdefault(os.path.abspath(file), file)
+        left_out |= {os.path.abspath(issue.path): issue for issue in others}
+    for line in left_out_notes(issue for place, issue in left_out.items() if place not in found):
+        note(line)
     return list(found.values())

@@ -1,12 +1,11 @@
 """Folders with a file of annotations for each split, such as COCO's."""
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from vitrail.data.items import SPLIT_OF_NAME
-from vitrail.data.tree import files_of
+from vitrail.data.items import split_of, splits_in
+from vitrail.data.tree import files_of, folders_of
 from vitrail.errors import DataError
 
 Kind = Literal["caption", "keypoint", "instances"]
@@ -40,6 +39,8 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     files = [file for place in places for file in files_of(place) if file.suffix.lower() in endings and file.is_file()]
     called = [file for file in files if kind in file.stem.lower()]
     files = called or [file for file in files if not _is_of_a_kind(file) and file.suffix.lower() != PLAIN]
+    if not files and (inside := _inside_splits(folder, endings)):
+        return inside
     named: dict[str, list[Path]] = {}
     for file in files:
         named.setdefault(_split_named(file), []).append(file)
@@ -54,15 +55,25 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     return {split: file for split, (file,) in named.items()}
 
 
+def _inside_splits(folder: Path, endings: Collection[str]) -> dict[str, Path]:
+    """Return the only such file in each folder that is called like a split: ``train/metadata.jsonl``."""
+    found: dict[str, Path] = {}
+    for place in folders_of(folder):
+        files = [own for own in files_of(place) if own.suffix.lower() in endings and own.suffix.lower() != PLAIN]
+        split = split_of(place.name)
+        if split and split not in found and len(files) == 1:
+            found[split] = files[0]
+    return found
+
+
 def _is_of_a_kind(file: Path) -> bool:
     return any(kind in file.stem.lower() for kind in get_args(Kind))
 
 
 def _split_named(file: Path) -> str:
     """The split that is a word of a file's name, perhaps with a number behind it; "all" where none is, or several are."""
-    words = [word.rstrip("0123456789") for word in re.split(r"[\W_]+", file.stem.lower())]
-    splits = {SPLIT_OF_NAME[word] for word in words if word in SPLIT_OF_NAME}
-    return splits.pop() if len(splits) == 1 else "all"
+    splits = splits_in(file.stem)
+    return splits[0] if len(splits) == 1 else "all"
 
 
 def _listed(files: Sequence[Path]) -> str:

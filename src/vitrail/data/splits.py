@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from vitrail.data.copies import same_files
+from vitrail.data.groups import assign_groups, group_notes, joined_groups
 from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
 from vitrail.data.order import shuffled
 
@@ -31,10 +32,11 @@ def with_splits(
 
     def assign(items: list[Item], shares: Mapping[str, float]) -> Assignment:
         copies = same_files([item.image for item in items])
-        return assign_splits([i.name for i in items], [i.target for i in items], shares, seed, copies)
+        names, labels = [i.name for i in items], [i.target for i in items]
+        return assign_splits(names, labels, shares, seed, copies, contents.groups)
 
     made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
-    notes = contents.told
+    notes = (*contents.told, *group_notes(names_of(made.splits), contents.groups))
     if made.added:
         notes = (*notes, f"images added since the splits were made, which are in none: {made.added:,}")
     return ImageData(contents.source, contents.classes, made.splits, made.assignment, made.own, contents.multi_label, notes)
@@ -92,6 +94,11 @@ def divided(
     return Divided(splits, assigned, own, added)
 
 
+def names_of(splits: Mapping[str, Sequence[T]]) -> dict[str, list[str]]:
+    """Return the names of the items of each split."""
+    return {split: [item.name for item in items] for split, items in splits.items()}
+
+
 def named_apart(splits: Mapping[str, Sequence[T]], rename: Callable[[T, str], T]) -> dict[str, list[T]]:
     """Items under names of which none is there twice: where several splits use the same one, it has the split before it.
 
@@ -115,7 +122,12 @@ def to_divide(found: Mapping[str, list[Any]]) -> str | None:
 
 
 def assign_splits(
-    names: list[str], labels: Sequence[Label], shares: Mapping[str, float], seed: int, copies: Sequence[Sequence[int]] = ()
+    names: list[str],
+    labels: Sequence[Label],
+    shares: Mapping[str, float],
+    seed: int,
+    copies: Sequence[Sequence[int]] = (),
+    group_by_name: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Assign images to splits at random, stratified: the split of each image, by name.
 
@@ -129,7 +141,12 @@ def assign_splits(
     In multi-label data the images with the same set of labels stand for a class, and all images whose set is rarer than
     `RARE` for one more: each split then gets its share of every common set, while a rare label may miss a split other than
     training, which has every label.
+
+    With ``group_by_name`` a group and the copies of its images go to one split, see `assign_groups`.
     """
+    if group_by_name:
+        together = joined_groups(names, group_by_name, copies)
+        return dict(zip(names, assign_groups(labels, together, shares, seed), strict=True))
     random = np.random.default_rng(seed)
     stratum = _strata(labels)
     group_of = {group[0]: group for group in copies if len({labels[place] for place in group}) == 1}

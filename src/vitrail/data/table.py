@@ -2,12 +2,16 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from vitrail.data.csv_rows import ENDINGS, IMAGE, SPLIT, Columns, Row, Table, column_of, listed, split_in
+from vitrail.data.groups import GROUP
 from vitrail.data.image_names import find_image, folder_of, with_suffixes
 from vitrail.data.items import Contents, Issue, Named, natural_key, with_indices
+from vitrail.data.json_rows import open_table
+from vitrail.data.missing_images import MissingImages
 from vitrail.data.several_labels import CellLabels, labels_in_cells
 from vitrail.data.tree import files_of, images_below
 from vitrail.errors import DataError
@@ -15,10 +19,14 @@ from vitrail.settings import brief
 
 TABLE = "labels.csv"
 """The table that a folder without folders for classes may hold."""
+METADATA = ("metadata.csv", "metadata.jsonl")
+"""What the library ``datasets`` calls the table of a folder of images."""
 LABEL = ("labels", "class", "class_name", "category", "target")
 """What others call the column of labels."""
 NUMBERS = ("image_id", "id")
 """What they call the column of images where none of these names is there."""
+BESIDE_LABELS = ("image", "split", GROUP)
+"""Our words for columns that hold no label."""
 ON, OFF = {"1", "1.0", "true", "yes"}, {"", "0", "0.0", "false", "no", "nan"}
 """Cells of a column for one label, in small letters."""
 HINT = (
@@ -28,9 +36,9 @@ HINT = (
 
 
 def table_of(folder: Path) -> Path | None:
-    """The table of a folder: `TABLE`, or the only one beside images, or None."""
-    if os.path.isfile(folder / TABLE):
-        return folder / TABLE
+    """Return the table of a folder: `TABLE`, one of `METADATA`, or the only one beside images; None without one."""
+    if usual := next((folder / name for name in (TABLE, *METADATA) if os.path.isfile(folder / name)), None):
+        return usual
     tables = [file for file in files_of(folder) if file.suffix.lower() in ENDINGS]
     return tables[0] if len(tables) == 1 and images_below(folder) else None
 
@@ -49,61 +57,86 @@ def has_labels(names: Sequence[str]) -> bool:
     return column_of(names, "label", LABEL, first=True) is not None
 
 
-def read_table(file: Path) -> Contents:
+def read_table(file: Path, group: str | None = None) -> Contents:
     """Read a table in UTF-8 whose first line names ``image``, ``label`` and perhaps ``split``, or what others call them.
 
     Paths of images are relative to the file's folder, or to `folder_of` them; see `find_image`. Several labels of an image stand
     in one cell, see `labels_in_cells`, or each label has a column of 0 and 1: an empty label then means none of the classes.
     Classes sort naturally, 2 before 10.
 
+    Args:
+        file: the table.
+        group: the column that names the group of each image; `GROUP` by default, if it is there.
+
     Raises:
         DataError: no such table. What is wrong with a single row is an issue of the contents.
     """
-    table, rows, read, classes = _rows(file)
-    folder = folder_of(file, [row.cells["image"] for row in rows if not row.problem])
-    issues: list[Issue] = []
+    table, rows, read, classes = _rows(file, group)
+    names = [row.cells["image"] for row in rows if not row.problem]
+    folder = folder_of(file, names)
+    missing, issues = MissingImages(folder), list[Issue]()
     lines: dict[str, int] = {}
     found: list[Named] = []
     for row, labels in zip(rows, read.labels, strict=True):
         name = row.cells.get("image", "")
         image = find_image(folder, name) or folder / name
         where = os.path.normpath(image)
-        wrong = list(_wrong(row, image, lines.get(where), bool(labels) or read.multi_label))
+        wrong = list(_wrong(row, image, lines.get(where), bool(labels) or read.multi_label, missing))
         lines.setdefault(where, row.line)
         issues += [Issue(kind, f"{file}:{row.line}", what) for kind, what in wrong]
         if not wrong:
-            found.append(Named(split_in(row.cells), name, image, labels))
+            found.append(Named(split_in(row.cells), name, image, labels, row.cells.get(GROUP, "")))
+    if not any(map(os.path.isfile, lines)) and (
+        prefix := missing.prefix([row.cells["image"] for row in rows if not row.problem])
+    ):
+        issues = [Issue("missing-file", str(file), prefix), *(issue for issue in issues if issue.kind != "missing-file")]
     said = [read.said] if read.said else []
+    if group is None and (said_of_groups := _of_labels(found)):
+        found = [replace(one, group="") for one in found]
+        said.append(said_of_groups)
     said += [] if folder == file.parent else [f"the images are in {os.path.relpath(folder, file.parent)}"]
-    notes = (*table.notes(*said, shown=("image", "label", "split")), *([f"note: {read.doubt}"] if read.doubt else []))
+    notes = (*table.notes(*said, shown=("image", "label", "split", GROUP)), *([f"note: {read.doubt}"] if read.doubt else []))
     return with_indices(str(file), found, classes=classes, multi_label=read.multi_label, issues=issues, notes=notes)
 
 
-def _rows(file: Path) -> tuple[Table, list[Row], CellLabels, list[str] | None]:
+def _of_labels(found: Sequence[Named]) -> str:
+    """Return why a column of groups is not used: it sorts labels, as an order of animals does, and not images; else ""."""
+    groups: dict[tuple[str, ...], set[str]] = {}
+    for one in found:
+        groups.setdefault(one.labels, set()).add(one.group)
+    sorts = len(groups) > 1 and all(len(own) == 1 for own in groups.values()) and any(one.group for one in found)
+    return f"the column {GROUP!r} does not divide the data, since all images of a label are in one group" if sorts else ""
+
+
+def _rows(file: Path, group: str | None = None) -> tuple[Table, list[Row], CellLabels, list[str] | None]:
     """Return the table, its rows, the labels of each, and the classes where columns name them."""
-    table = Table(file, columns_of)
+    table = open_table(file, partial(columns_of, group=group))
     rows = list(table.rows())
     if not rows:
         raise DataError("no images listed", where=file, hint="give every image a row: image,label or image,label,split")
     if "label" in table.columns:
         return table, rows, labels_in_cells([row.cells.get("label", "") for row in rows]), None
     labels = _label_columns(table, rows)
-    table.columns = {word: name for word, name in table.columns.items() if word in ("image", "split") or name in labels}
+    table.columns = {word: name for word, name in table.columns.items() if word in BESIDE_LABELS or name in labels}
     own = [tuple(name for name in labels if row.cells.get(_of_label(name), "").lower() in ON) for row in rows]
     several = any(len(names) != 1 for names, row in zip(own, rows, strict=True) if not row.problem)
     said = f"a column for each of {len(labels)} labels"
     return table, rows, CellLabels(own, several, said), sorted(labels, key=natural_key)
 
 
-def columns_of(names: Sequence[str]) -> Columns:
-    """Return the columns of images, labels and splits, and where none is of labels all others; raises `DataError`."""
+def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
+    """Return the columns of images, labels, splits and groups, and where none is of labels all others; raises `DataError`."""
     find = partial(column_of, names)
     image = find("image", IMAGE) or find("image", NUMBERS)
     if image is None:
         hint = f"{HINT}; if it holds sentences, name two languages: --source en --target de, and to train --task translate"
         raise DataError(f"no columns are called 'image'; there are {listed(names)}", hint=hint)
     label, split = find("label", LABEL), find("split", SPLIT)
-    columns = {"image": image, **({"label": label} if label else {}), **({"split": split} if split else {})}
+    together = find(group or GROUP)
+    if group and together is None:
+        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="name a column by --data.group")
+    own = {"image": image, "label": label, "split": split, GROUP: together}
+    columns = {word: name for word, name in own.items() if name}
     others = [name for name in names if name and name not in columns.values()]
     if label is None and len(others) < 2:
         raise _no_label(names)
@@ -121,7 +154,7 @@ def _no_label(names: Sequence[str]) -> DataError:
 def _label_columns(table: Table, rows: Sequence[Row]) -> list[str]:
     """Return the columns that hold 0 and 1 alone; raises `DataError` where there are fewer than two, or some hold -1 as well."""
     labels = []
-    for name in (name for word, name in table.columns.items() if word not in ("image", "split")):
+    for name in (name for word, name in table.columns.items() if word not in BESIDE_LABELS):
         values = {row.cells[_of_label(name)].lower() for row in rows if not row.problem}
         if values <= {*ON, *OFF, "-1", "-1.0"} and not values <= {"", "nan"}:
             if unclear := values - ON - OFF:
@@ -134,7 +167,7 @@ def _label_columns(table: Table, rows: Sequence[Row]) -> list[str]:
     return labels
 
 
-def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool) -> Iterator[tuple[str, str]]:
+def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool, missing: MissingImages) -> Iterator[tuple[str, str]]:
     """What is wrong with a row: kinds of issues, and what exactly."""
     if row.problem:
         yield "bad-row", row.problem
@@ -145,8 +178,9 @@ def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool) -> Iterat
     if earlier is not None:
         yield "repeated-row", f"{image} stands in line {earlier}, too"
     elif not os.path.isfile(image):
+        near = missing.near(row.cells["image"])
         several = " or ".join(file.name for file in with_suffixes(image))
-        yield "missing-file", f"{image} could be {several}" if several else f"there is no file {image}"
+        yield "missing-file", f"{image} could be {several}" if several else f"there is no file {image}{near}"
     if not labelled:
         yield "no-label", f"{image} has no label"
     try:

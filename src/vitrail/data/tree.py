@@ -1,12 +1,12 @@
 """What lies below a folder: images, other files, and what is no part of any data."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, Issue, natural_key
+from vitrail.data.items import Issue, count_by_kind, natural_key, split_of
 from vitrail.errors import DataError
 
 SYSTEM = {
@@ -73,14 +73,47 @@ def files_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]
     """
 
     def holds_classes(folder: Path) -> bool:
-        return folder == root or (folder.parent == root and folder.name.lower() in SPLIT_OF_NAME)
+        return folder == root or (folder.parent == root and split_of(folder.name) is not None)
 
     return files_below(root, left_out, follow=holds_classes)
 
 
-def images_of_data(root: Path) -> list[Path]:
-    """The image files among `files_of_data`."""
-    return [file for file in files_of_data(root) if is_image(file)]
+def images_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]:
+    """Return the image files among `files_of_data`; ``left_out`` gets all else."""
+    files = files_of_data(root, left_out)
+    if left_out is not None:
+        left_out += not_images(files)
+    return [file for file in files if is_image(file)]
+
+
+def not_images(files: Iterable[Path]) -> list[Issue]:
+    """Return an issue for each file that is no image: a link to no file, or a file of another kind."""
+    return [
+        Issue("unreadable", str(file), "a link to no file")
+        if file.suffix.lower() in SUFFIXES and file.is_symlink()
+        else Issue("ignored", str(file), "not named as an image")
+        for file in dict.fromkeys(files)
+        if not is_image(file)
+    ]
+
+
+def no_images(folder: Path, left_out: Sequence[Issue], *, hint: str) -> DataError:
+    """Return the error for a folder without images, which says what it holds instead."""
+    kinds = count_by_kind(left_out)
+    return DataError(f"no images in {folder.name!r}, which {f'holds {kinds}' if kinds else 'is empty'}", where=folder, hint=hint)
+
+
+def unlisted_in(root: Path, listed: Container[str]) -> list[Issue]:
+    """Return an issue for everything below a folder that a list of its files leaves out.
+
+    Args:
+        root: the folder.
+        listed: the absolute paths of the files that are part of the data.
+    """
+    left_out: list[Issue] = []
+    others = [file for file in files_of_data(root, left_out) if os.path.abspath(file) not in listed]
+    left_out += not_images(others)
+    return left_out + [Issue("unlisted", str(file), "an image in no row of the table") for file in others if is_image(file)]
 
 
 def folders_of(folder: Path) -> list[Path]:

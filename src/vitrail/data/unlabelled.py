@@ -7,23 +7,28 @@ from pathlib import Path
 
 from vitrail.data.decode import SUFFIXES, Source
 from vitrail.data.folder import has_class_folders
-from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Issue, Item
+from vitrail.data.items import Contents, ImageData, Issue, Item, left_out_notes, pooled_notes, split_of
 from vitrail.data.order import spread
 from vitrail.data.sources import is_named, open_contents, read_data
 from vitrail.data.splits import SHARES, Assignment
 from vitrail.data.table import TABLE, labels_in
-from vitrail.data.tree import files_of_data, images_of_data, is_image
-from vitrail.errors import DataError
+from vitrail.data.tree import images_of_data, is_image, no_images
 from vitrail.files import path_of
+from vitrail.runtime.observer import Note
 
 
-def unlabelled_items(data: str | Path, count: int, multi_label: bool = False) -> list[Item]:
-    """``count`` images without labels, evenly out of a file or a folder of them; none where the data is of another kind."""
-    path = path_of(data)
+def unlabelled_items(data: str | Path, count: int, multi_label: bool = False, *, note: Note = lambda text: None) -> list[Item]:
+    """Return ``count`` images without labels, evenly out of a file or a folder; none where the data is of another kind.
+
+    The line that counts what else is in the folder goes to ``note``.
+    """
+    path, left_out = path_of(data), list[Issue]()
     if path.is_dir():
-        files = [] if has_class_folders(path) or labels_in(path) else images_of_data(path)
+        files = [] if has_class_folders(path) or labels_in(path) else images_of_data(path, left_out)
     else:
         files = [path] if path.is_file() and is_image(path) else []
+    for line in left_out_notes(left_out) if files else ():
+        note(line)
     return [unlabelled(files[i].name, files[i], multi_label) for i in spread(len(files), count)]
 
 
@@ -38,6 +43,7 @@ def open_unlabelled(
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
     assignment: Assignment | None = None,
+    group: str | None = None,
 ) -> ImageData:
     """Open images to learn from without labels; see `vitrail.data.sources.open_data` for the arguments.
 
@@ -49,34 +55,33 @@ def open_unlabelled(
     Raises:
         DataError: no images.
     """
-    return open_contents(read_unlabelled(source), split_seed, shares, assignment)
+    return open_contents(read_unlabelled(source, group), split_seed, shares, assignment)
 
 
-def read_unlabelled(source: str | Path) -> Contents:
+def read_unlabelled(source: str | Path, group: str | None = None) -> Contents:
     """What `open_unlabelled` finds, before it is split; raises `DataError` where there are no images."""
     if is_named(source):
-        return read_data(source)
+        return read_data(source, group)
     root = Path(os.path.abspath(path_of(source)))
-    if not root.is_dir() or (root / TABLE).is_file():
-        return read_data(source)
+    if group or not root.is_dir() or (root / TABLE).is_file():
+        return read_data(source, group)
     splits: dict[str, list[Item]] = defaultdict(list)
     left_out: list[Issue] = []
-    files = files_of_data(root, left_out)
-    left_out += (Issue("ignored", str(file), "not named as an image") for file in files if not is_image(file))
-    places = {file: file.relative_to(root) for file in files if is_image(file)}
-    split_of = _split_folders({path.parts[0] for path in places.values() if len(path.parts) > 1})
+    places = {file: file.relative_to(root) for file in images_of_data(root, left_out)}
+    split_of_folder = _split_folders({path.parts[0] for path in places.values() if len(path.parts) > 1})
     for file, path in places.items():
-        if split := split_of.get(path.parts[0], "" if split_of else "train"):
+        if split := split_of_folder.get(path.parts[0], "" if split_of_folder else "train"):
             splits[split].append(unlabelled(path.as_posix(), file, multi_label=True))
         else:
             left_out.append(Issue("outside", str(file), "an image outside the splits"))
     if not splits["train"]:
-        raise DataError("no images found", where=root, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
-    return Contents(str(root), [], dict(splits), multi_label=True, ignored=left_out)
+        raise no_images(root, left_out, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
+    notes = tuple(pooled_notes((split, name) for name, split in split_of_folder.items()))
+    return Contents(str(root), [], dict(splits), multi_label=True, ignored=left_out, notes=notes)
 
 
 def _split_folders(names: set[str]) -> dict[str, str]:
     """The splits that folders are called like; none where it may be by chance, as of others beside them."""
-    found = {name: SPLIT_OF_NAME[name.lower()] for name in names if name.lower() in SPLIT_OF_NAME}
+    found = {name: split for name in names if (split := split_of(name))}
     splits = set(found.values())
     return found if "train" in splits and (len(splits) > 1 or len(found) == len(names)) else {}

@@ -83,7 +83,7 @@ def samples_of(
         DataError: an image or the data cannot be read, or there are too few images for three purposes.
     """
     most = (CALIBRATED, JUDGED, REPORTED)
-    plain = unlabelled_items(data, sum(most), predictor.multi_label) if data is not None else []
+    plain = unlabelled_items(data, sum(most), predictor.multi_label, note=observer.note) if data is not None else []
     if plain:
         parts, labelled = _three_parts({"all": plain}, where=data), False
     else:
@@ -92,6 +92,7 @@ def samples_of(
         whole = own_splits or all(source.splits.values())
         parts = _three_parts(source.splits if whole else {"all": source.split("all")}, where=source.source)
         try:
+            predictor.relabelled(source, [], observer.note)
             parts, labelled = [(origin, predictor.relabelled(source, items)) for origin, items in parts], True
         except DataError as error:
             observer.note(f"the model's own answers stand for labels: {error.what}")

@@ -18,7 +18,7 @@ from vitrail.tasks.metrics import COUNTS, Metric, main_metric
 
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
 """Settings that say nothing of what a run does."""
-SPLITTING = ("split_seed", "test_share", "val_share")
+SPLITTING = ("split_seed", "test_share", "val_share", "group")
 """Settings of the data that decide which images a run is evaluated on."""
 ANSWERS = "predictions.csv"
 TOKENS_PER_SECOND = "tokens_per_second"

@@ -16,7 +16,7 @@ from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.unlabelled import unlabelled_items
 from vitrail.data.warp import Warp
 from vitrail.errors import ConfigError
-from vitrail.runtime.observer import Observer
+from vitrail.runtime.observer import Note, Observer
 from vitrail.study.context import StudyContext
 from vitrail.study.joints import between_joints, maps_from, patches_of, weights_and_heatmaps
 from vitrail.study.places import patch_places
@@ -33,13 +33,14 @@ def people_of(
     opened: Opened,
     split: str | None,
     count: int,
+    note: Note = lambda text: None,
 ) -> tuple[str, Subjects, bool]:
     """Where the people of a study come from, which, and whether an evaluation of them looks at mirror images, too.
 
     People with the model's joints are ``opened``, which gives their split and how they are evaluated. Images without joints are
     one person each, from rim to rim.
     """
-    plain = unlabelled_items(data, count) if data is not None else []
+    plain = unlabelled_items(data, count, note=note) if data is not None else []
     if plain and split is not None:
         raise ConfigError("images without joints have no splits", where="--split", hint="leave it out")
     if plain:

@@ -9,6 +9,7 @@ from vitrail.data.items import ImageData, Item, count_classes
 from vitrail.data.order import pick_items, shuffled
 from vitrail.data.unlabelled import unlabelled, unlabelled_items
 from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.observer import Note
 from vitrail.weights.folder import TrainedModel
 
 KNOWN, TESTED = 1000, 500
@@ -48,26 +49,31 @@ class Subjects:
 
 
 def subjects_of(
-    trained: TrainedModel, data: str | Path | None, opened: Callable[[], tuple[ImageData, bool]], split: str | None, count: int
+    trained: TrainedModel,
+    data: str | Path | None,
+    opened: Callable[[], tuple[ImageData, bool]],
+    split: str | None,
+    count: int,
+    note: Note,
 ) -> tuple[str, Subjects]:
-    """Where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
-    plain = unlabelled_items(data, count, trained.multi_label) if data is not None else []
+    """Return where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
+    plain = unlabelled_items(data, count, trained.multi_label, note=note) if data is not None else []
     if plain and split is not None:
         raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
     if plain:
         return str(data), Subjects(plain)
     source, own_splits = opened()
     chosen = split or (source.evaluation_split if own_splits else "all")
-    return source.source, labelled_subjects(trained, source, chosen, count)
+    return source.source, labelled_subjects(trained, source, chosen, count, note)
 
 
-def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:
+def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int, note: Note = lambda text: None) -> Subjects:
     """``count`` images of a split, at random, and those for probes."""
     every, why = data.split(split), ""
     items = [every[i] for i in _at_random(len(every), count)]
     probed = _for_probes(data)
     try:
-        items = trained.relabelled(data, items)
+        items = trained.relabelled(data, items, note)
     except DataError as error:
         why = f"errors are left out: {error.what}"
         items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]

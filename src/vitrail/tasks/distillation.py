@@ -10,15 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data.batches import Batch
+from vitrail.data.class_matching import match_classes
 from vitrail.data.items import ImageData, Item
 from vitrail.data.plan import Plan
-from vitrail.data.sources import match_classes
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.task import Options
 from vitrail.tasks.teachers import AnyTeacher
+from vitrail.weights.imagenet import aliases_of
 
 LUMINANCE = (0.299, 0.587, 0.114)
 """Red, green and blue in grey, as Pillow has it (ITU-R BT.601)."""
@@ -103,7 +104,7 @@ class Teacher:
             whose = "the images have" if data.multi_label else "the teacher gives"
             hint = "leave the teacher out, or take data and a teacher with one label an image"
             raise ConfigError(f"{whose} several labels each, and distillation is for one", where="--teacher", hint=hint)
-        self.index = match_classes(data.classes, list(given.labels), where="--teacher")
+        self.index = match_classes(data.classes, given.labels, where="--teacher", aliases=aliases_of(given.labels))
         self.preparation, self.classes = given.preparation, len(given.labels)
         self.model: Any = given.model.eval() if isinstance(given.model, nn.Module) else given.model
 

@@ -41,6 +41,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     require_languages(task)
     assignment = run.assignment if run else None
     languages = (task.source, task.target)
+    refuse_given("sentences have no groups", {"--data.group": settings.data.group is not None})
     source = open_pairs(
         settings.data.source, languages, **settings.data.splitting, assignment=assignment, bad_lines=task.bad_lines
     )

@@ -48,6 +48,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     """The people of a run; a note tells where a model to start from has other joints."""
     task, data = _task(settings), settings.data
     assignment = run.assignment if run else None
+    refuse_given("people are split by picture", {"--data.group": data.group is not None})
     source = open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, **data.splitting, assignment=assignment)
     if isinstance(start, TrainedPose) and not start.skeleton.is_like(source.skeleton):
         how = start.skeleton.difference(source.skeleton)

@@ -78,6 +78,9 @@ class DataSettings(Settings):
     """Share of data without splits that is kept for the test, which may be none; by default 0.2, of sentences 0.05."""
     val_share: Annotated[float, Field(gt=0, le=0.5)] | None = None
     """Share of data without a validation split that becomes one; by default 0.1, of sentences 0.05."""
+    group: str | None = None
+    """Of a table, the column that names the site, camera, individual, patient or video of each image: data without splits is
+    split so that each is in one; by default ``group``, if there is such a column."""
     train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the training images, of every class alike, that are learned from; a smaller share is a part of a larger one."""
     crop_ratio: Annotated[float, Field(gt=0.1, le=1)] | None = None
@@ -96,7 +99,8 @@ class DataSettings(Settings):
     def splitting(self) -> dict[str, Any]:
         """How data without splits is split, as what opens it takes it."""
         shares = {"test": self.test_share, "val": self.val_share}
-        return {"split_seed": self.split_seed, "shares": {name: share for name, share in shares.items() if share is not None}}
+        given = {name: share for name, share in shares.items() if share is not None}
+        return {"split_seed": self.split_seed, "shares": given, **({"group": self.group} if self.group else {})}
 
 
 class LayerSettings(Settings):

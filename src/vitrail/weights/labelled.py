@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vitrail.data.class_matching import match_classes
 from vitrail.data.items import ImageData, Item
-from vitrail.data.sources import match_classes
 from vitrail.errors import DataError
+from vitrail.runtime.observer import Note
+from vitrail.weights.imagenet import aliases_of
 
 Labels = list[tuple[str, float]]
 """Labels with their probabilities, best first."""
@@ -61,13 +63,15 @@ class Labelled:
         """The threshold of every label, (classes,)."""
         return torch.tensor(self.thresholds or [0.5] * len(self.labels))
 
-    def relabelled(self, data: ImageData, items: list[Item]) -> list[Item]:
-        """Items of some data with the model's own labels: an index of `labels`, or a tuple of them if it gives several.
+    def relabelled(self, data: ImageData, items: list[Item], note: Note = lambda text: None) -> list[Item]:
+        """Return items of some data with the model's own labels: an index of `labels`, or a tuple of them if it gives several.
+
+        How their classes were matched goes to ``note``, see `match_classes`.
 
         Raises:
             DataError: a class of the data is none of the model's, or images have several labels where the model gives one.
         """
-        index = match_classes(data.classes, self.labels, where=data.source)
+        index = match_classes(data.classes, self.labels, where=data.source, aliases=aliases_of(self.labels), note=note)
         if data.multi_label and not self.multi_label:
             raise DataError(
                 "the images have several labels each, the model gives one", where=data.source, hint="give images with one label"

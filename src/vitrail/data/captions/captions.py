@@ -7,8 +7,9 @@ from typing import Any
 
 from vitrail.data.copies import leaks, same_files
 from vitrail.data.decode import Source
+from vitrail.data.groups import group_notes
 from vitrail.data.items import Data, Issue
-from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, named_apart, to_divide
+from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, named_apart, names_of, to_divide
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
 from vitrail.plain_text import clean
@@ -43,6 +44,8 @@ class CaptionContents:
     """How many images are no part of the data, by the reason."""
     notes: list[str] = field(default_factory=list)
     """Lines on how tables were read."""
+    groups: dict[str, str] = field(default_factory=dict)
+    """The group of each image that has one, by name: images of a group belong in one split."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +106,13 @@ def with_splits(
 
     def assign(items: list[Captioned], shares: Mapping[str, float]) -> Assignment:
         copies = same_files([item.image for item in items])
-        return assign_splits([item.name for item in items], [0] * len(items), shares, seed, copies)
+        return assign_splits([item.name for item in items], [0] * len(items), shares, seed, copies, contents.groups)
 
     if any(contents.splits.get(split) for split in ("val", "test")):
         _require_no_leak(contents.source, contents.splits)
     made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
     notes = [*contents.notes, *(f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count)]
+    notes += group_notes(names_of(made.splits), contents.groups)
     if made.added:
         notes.append(f"images added since the splits were made, which are in none: {made.added:,}")
     splits = named_apart(made.splits, lambda item, name: replace(item, name=name, own_name=item.name))

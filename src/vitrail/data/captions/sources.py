@@ -3,13 +3,18 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
 from vitrail.data.coco import is_whole, pictures_in, read_json
 from vitrail.data.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, column_of, listed, split_in, text_lines
+from vitrail.data.groups import GROUP
 from vitrail.data.image_names import find_image, folder_of
-from vitrail.data.items import Issue
+from vitrail.data.items import Issue, split_of
+from vitrail.data.json_rows import JsonTable, open_table
+from vitrail.data.missing_images import MissingImages
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment
 from vitrail.data.table import has_labels
@@ -39,6 +44,7 @@ def open_captions(
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
     assignment: Assignment | None = None,
+    group: str | None = None,
 ) -> CaptionData:
     """Open images with captions, with their splits.
 
@@ -49,11 +55,12 @@ def open_captions(
         split_seed: data without splits is split by it, image by image.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
+        group: the column that names the group of each image, ``group`` by default; a group is in one split.
 
     Raises:
         DataError: nothing there, something is wrong with it, or an image is in several splits.
     """
-    contents = read_captions(source)
+    contents = read_captions(source, group)
     if contents.issues:
         first, *others = contents.issues
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
@@ -61,14 +68,14 @@ def open_captions(
     return with_splits(contents, split_seed, assignment, shares)
 
 
-def read_captions(source: str | Path) -> CaptionContents:
+def read_captions(source: str | Path, group: str | None = None) -> CaptionContents:
     """What a data set of captions holds, with everything that is wrong with it; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
     found = CaptionContents(str(path), {})
     for split, file in files.items():
-        read = _read_coco if file.suffix.lower() == ".json" else _read_table
-        folder, lines = read(file, found)
+        read = _read_json if file.suffix.lower() == ".json" else _read_table
+        folder, lines = read(file, found, group)
         if odd := sum(is_odd(caption) for *_, caption in lines):
             found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
         for own, items in _by_split(lines, folder, found.issues).items():
@@ -100,7 +107,7 @@ def tells_captions(source: str | Path) -> bool:
     if _is_flickrs(path):
         return True
     try:
-        table = Table(path, columns_of)
+        table = open_table(path, columns_of)
     except DataError:
         return False
     others = [name for name in table.names if name and name not in table.columns.values() and not NUMBER.fullmatch(name)]
@@ -112,34 +119,45 @@ def _files(folder: Path) -> dict[str, Path]:
     return split_files(folder, "caption", ENDINGS, hint=HINT)
 
 
-def columns_of(names: Sequence[str]) -> Columns:
+def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
     """Return the columns of images, captions and splits; raises `DataError` where one of the first two is lacking."""
     columns = {
         "image": column_of(names, "image", IMAGE, first=True),
         "caption": column_of(names, "caption", (*CLEAR, *VAGUE), first=True),
         "split": column_of(names, "split", SPLIT),
+        GROUP: column_of(names, group or GROUP),
     }
+    if group and columns[GROUP] is None:
+        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="name a column by --data.group")
     if lacking := next((word for word in ("image", "caption") if columns[word] is None), None):
         raise DataError(f"no column is called {lacking!r}; there are {listed(names)}", hint=SHAPE)
     return {word: name for word, name in columns.items() if name is not None}
 
 
-def _read_table(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+def _read_table(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
     """Return the folder that images lie in, and a line for each caption."""
     lines: list[Line] = []
     if _is_flickrs(file):
         lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, found.issues)]
     else:
-        table = Table(file, columns_of)
-        for number, cells, problem in table.rows():
-            try:
-                if problem:
-                    raise ValueError(problem)
-                lines.append((f"{file}:{number}", cells["image"], split_in(cells), cells["caption"]))
-            except ValueError as error:
-                found.issues.append(Issue("bad-row", f"{file}:{number}", str(error)))
-        found.notes.extend(table.notes())
+        lines = _rows_of(open_table(file, partial(columns_of, group=group)), found)
     return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
+
+
+def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
+    lines: list[Line] = []
+    for number, cells, problem in table.rows():
+        where = f"{table.file}:{number}"
+        try:
+            if problem:
+                raise ValueError(problem)
+            lines.append((where, cells["image"], split_in(cells), cells["caption"]))
+            if cells.get(GROUP):
+                found.groups[cells["image"]] = cells[GROUP]
+        except ValueError as error:
+            found.issues.append(Issue("bad-row", where, str(error)))
+    found.notes.extend(table.notes())
+    return lines
 
 
 def _is_flickrs(file: Path) -> bool:
@@ -157,12 +175,44 @@ def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]
                 issues.append(Issue("bad-row", f"{file}:{number}", "the line is not IMAGE#NUMBER, a tab and a caption"))
 
 
-def _read_coco(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+def _read_json(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
+    """Return the same as `_read_table` of a JSON file: COCO's, Karpathy's, or a list of images with their captions."""
+    values = read_json(file)
+    if isinstance(values, list):
+        lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), found)
+        return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
+    images = values.get("images") if isinstance(values, dict) else None
+    if isinstance(images, list) and any(isinstance(image, dict) and "sentences" in image for image in images):
+        return _read_karpathy(file, images, found.issues)
+    return _read_coco(file, values, found)
+
+
+def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[Path, list[Line]]:
+    """Return the same of Karpathy's files, whose images have a split each; ``restval`` is for training."""
+    lines: list[Line] = []
+    for place, image in enumerate(images, 1):
+        where, own = f"{file}, image {place}", image if isinstance(image, dict) else {}
+        name, split, sentences = own.get("filename"), split_of(str(own.get("split", ""))), own.get("sentences")
+        raw = [one.get("raw") for one in sentences if isinstance(one, dict)] if isinstance(sentences, list) else []
+        texts = [text for text in raw if isinstance(text, str)]
+        if not isinstance(name, str) or not split or not texts or len(texts) < len(raw):
+            issues.append(Issue("bad-image", where, "it needs filename, split and sentences, each with raw"))
+            continue
+        below = own.get("filepath")
+        path = f"{below}/{name}" if isinstance(below, str) and below else name
+        lines += [(where, path, split, text) for text in texts]
+    names = list(dict.fromkeys(name for _, name, *_ in lines))
+    folder, bare = folder_of(file, names), [os.path.basename(name) for name in names]
+    if names and find_image(folder, names[0]) is None and find_image(flat := folder_of(file, bare), bare[0]) is not None:
+        return flat, [(where, os.path.basename(name), split, text) for where, name, split, text in lines]
+    return folder, lines
+
+
+def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, list[Line]]:
     """Return the same as `_read_table` of a file of COCO's."""
     issues = found.issues
-    values = read_json(file)
     if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in ("images", "annotations")):
-        hint = "see https://cocodataset.org/#format-data, image captioning"
+        hint = "give COCO's captions, Karpathy's images with sentences, or a list of objects with image and caption"
         raise DataError(f"{file.name} has no images and annotations", where=file, hint=hint)
     pictures = pictures_in(values["images"], issues, file)
     lines: list[Line] = []
@@ -183,21 +233,23 @@ def _read_coco(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
 def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[str, list[Captioned]]:
     """The images of each split with all of their captions, in the order in which they come."""
     captions: dict[str, dict[str, list[str]]] = {}
-    split_of: dict[str, str] = {}
+    split_by_name: dict[str, str] = {}
     for where, name, split, text in lines:
         caption = tidy(text)
         if not name or not caption:
             issues.append(
                 Issue("no-caption" if name else "missing-file", where, "the caption is empty" if name else "no image is named")
             )
-        elif split_of.setdefault(name, split) != split:
-            issues.append(Issue("leak", where, f"the image {name} is in the splits {split_of[name]} and {split}"))
+        elif split_by_name.setdefault(name, split) != split:
+            issues.append(Issue("leak", where, f"the image {name} is in the splits {split_by_name[name]} and {split}"))
         else:
             captions.setdefault(split, {}).setdefault(name, []).append(caption)
-    files = {name: find_image(folder, name) for name in split_of}
-    issues += [
-        Issue("missing-file", str(folder / name), "there is no such image") for name, file in files.items() if file is None
-    ]
+    files = {name: find_image(folder, name) for name in split_by_name}
+    gone, missing = [name for name, file in files.items() if file is None], MissingImages(folder)
+    if len(gone) == len(files) and (prefix := missing.prefix(gone)):
+        issues.append(Issue("missing-file", str(folder), prefix))
+    else:
+        issues += [Issue("missing-file", str(folder / name), f"there is no such image{missing.near(name)}") for name in gone]
     return {
         split: [Captioned(name, file, tuple(own)) for name, own in images.items() if (file := files[name])]
         for split, images in captions.items()

@@ -11,6 +11,7 @@ from pathlib import Path
 from vitrail.data.csv_rows import NAMED_ENDINGS
 from vitrail.data.decode import upright_size
 from vitrail.data.items import Issue
+from vitrail.data.missing_images import MissingImages
 from vitrail.data.poses.boxes import with_boxes
 from vitrail.data.poses.coco import Annotations, around, read_coco
 from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, Picture, with_splits
@@ -111,7 +112,9 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
             raise DataError("the splits have different joints", where=source, hint="give files of one kind of body")
     issues = [issue for read in found.values() for issue in read.issues]
     images = sorted({str(person.image) for people in splits.values() for person in people})
-    issues += [Issue("missing", image, "there is no such image") for image in images if not os.path.isfile(image)]
+    missing = MissingImages(Path(source) if os.path.isdir(source) else Path(source).parent)
+    gone = [image for image in images if not os.path.isfile(image)]
+    issues += [Issue("missing", image, f"there is no such image{missing.near(image)}") for image in gone]
     if not any(splits.values()) and not issues:
         raise DataError("nobody with joints found", where=source, hint=HINT)
     left_out = sum((read.left_out for read in found.values()), Counter[str]())

@@ -8,6 +8,7 @@ from pathlib import Path
 from vitrail.data.csv_rows import IMAGE, NOT_MARKED, SPLIT, Columns, Table, column_of, listed, plain_name, split_in
 from vitrail.data.image_names import find_image, folder_of
 from vitrail.data.items import Issue
+from vitrail.data.json_rows import open_table
 from vitrail.data.poses.box_table import OF_BOX, SIDES, box_columns, box_in, marked_number
 from vitrail.data.poses.coco import NO_JOINTS, Annotations, around, joint_of
 from vitrail.data.poses.people import Joint, Person, Pose
@@ -32,7 +33,7 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
     Raises:
         DataError: no such table. What is wrong with single lines is among the issues.
     """
-    table = Table(file, columns_of)
+    table = open_table(file, columns_of)
     joints = [word.removesuffix(X) for word in table.columns if word.endswith(X)]
     try:
         found = Annotations(Skeleton.of(joints))
@@ -69,7 +70,7 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
 def has_joints(file: Path) -> bool:
     """Return whether a table has columns for the places of joints, and none of a label, which images have."""
     try:
-        return not has_labels(Table(file, columns_of).names)
+        return not has_labels(open_table(file, columns_of).names)
     except DataError:
         return False
 

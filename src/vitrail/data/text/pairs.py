@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from vitrail.data.csv_rows import ENDINGS, Columns, Table, column_of, listed, text_lines
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Data, Issue
+from vitrail.data.items import SPLITS, Data, Issue, split_of
+from vitrail.data.json_rows import open_table
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
 from vitrail.files import is_text, path_of
@@ -20,8 +21,6 @@ HELD_OUT = {"test": 0.05, "val": 0.05}
 """What data without splits of its own gives to test and validation, ..."""
 MOST_HELD_OUT = 1000
 """... and no more sentences than this to either."""
-SPLIT_OF_FILE = {**SPLIT_OF_NAME, "dev": "val"}
-"""What files of sentences may call a split, in small letters."""
 MOST_KINDS = 4
 """Reasons that a note gives for lines that are left out."""
 HINT = "give pairs.tsv, the common part of two files, or a folder with train.tsv"
@@ -138,9 +137,8 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
     found: dict[str, Path] = {}
     for file in (*tables, *texts):
-        name = file.stem.lower() if file in tables else file.name.lower()
-        split = SPLIT_OF_FILE.get(name, "")
-        if split in found:
+        split = split_of(file.stem if file in tables else file.name)
+        if split and split in found:
             hint = "leave one of them there"
             raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
         if split:
@@ -238,7 +236,7 @@ def _table(file: Path, languages: tuple[str, str]) -> Table:
             raise DataError(f"no columns are called {lacking!r}; there are {listed(names)}", hint=hint)
         return {language: name for language, name in columns.items() if name is not None}
 
-    return Table(file, columns_of, literal=True)
+    return open_table(file, columns_of, literal=True)
 
 
 def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:

@@ -1,0 +1,120 @@
+"""The classes of some data among the labels of a model."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import TypeVar
+
+from vitrail.errors import DataError
+from vitrail.runtime.observer import Note
+from vitrail.settings import brief
+
+T = TypeVar("T")
+
+SHOWN = 3
+"""Pairs of a class and its label that a note names."""
+
+
+def match_classes(
+    classes: Sequence[str],
+    labels: Sequence[str],
+    *,
+    where: object,
+    aliases: Mapping[str, int] | None = None,
+    note: Note = lambda text: None,
+) -> list[int]:
+    """Return the model's index of every class of some data; never by position.
+
+    A class is the label of its name; else of one of its ``aliases``; else of the same words in other capitals or with other
+    strokes and blanks between them; else a whole number is the label of this number, or the index of a label where no label is
+    a number.
+
+    Args:
+        classes: names of the data's classes.
+        labels: names of the model's.
+        where: names the data in errors.
+        aliases: further names of labels with their indices, as `plain` gives them.
+        note: gets a line that says how classes were matched, where names alone do not.
+
+    Raises:
+        DataError: a class matches no label, or two match the same; it lists both.
+    """
+    ways = _Ways(labels, aliases or {})
+    found = [ways.find(name) for name in classes]
+    if strangers := [name for name, match in zip(classes, found, strict=True) if match is None]:
+        raise _strange(strangers, labels, where, by_index=ways.index is not ways.numbers)
+    matched = [match for match in found if match is not None]
+    _require_different(classes, [index for _, index in matched], labels, where)
+    for line in _notes(classes, matched, labels):
+        note(line)
+    return [index for _, index in matched]
+
+
+def plain(name: str) -> str:
+    """Return a name in small letters, its words with single blanks between them."""
+    return " ".join(re.split(r"[\s_-]+", name.casefold().strip()))
+
+
+def single(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return the pairs as a dictionary, without names that are there twice."""
+    found: dict[str, T] = {}
+    twice = set()
+    for name, index in pairs:
+        twice |= {name} & found.keys()
+        found[name] = index
+    return {name: index for name, index in found.items() if name not in twice}
+
+
+class _Ways:
+    """The labels of a model by everything that a class may call them."""
+
+    def __init__(self, labels: Sequence[str], aliases: Mapping[str, int]):
+        self.names = {label: index for index, label in enumerate(labels)}
+        self.aliases, self.alike = aliases, single((plain(label), index) for index, label in enumerate(labels))
+        self.numbers = {Decimal(label): index for index, label in enumerate(labels) if label.isdecimal()}
+        self.index = self.numbers or {Decimal(index): index for index in range(len(labels))}
+
+    def find(self, name: str) -> tuple[str, int] | None:
+        """Return how a class matches and the index of its label; None where it matches none."""
+        if name in self.names:
+            return "by name", self.names[name]
+        for way, known in (("by WordNet's id or name", self.aliases), ("by name, whatever capitals and underscores", self.alike)):
+            if plain(name) in known:
+                return way, known[plain(name)]
+        if not name.isdecimal() or Decimal(name) not in self.index:
+            return None
+        return "by number" if self.numbers else "by index, from 0", self.index[Decimal(name)]
+
+
+def _strange(strangers: list[str], labels: Sequence[str], where: object, *, by_index: bool) -> DataError:
+    hint = "rename the folders to the model's labels or to their indices"
+    if by_index and any(name.isdecimal() for name in strangers):
+        hint += f"; indices begin at 0, and the last is {len(labels) - 1}"
+    what = f"classes {_some(strangers)} of the data are none of the model's labels {_some(labels)}"
+    return DataError(what, where=where, hint=hint)
+
+
+def _require_different(classes: Sequence[str], indices: Sequence[int], labels: Sequence[str], where: object) -> None:
+    first: dict[int, str] = {}
+    for name, index in zip(classes, indices, strict=True):
+        if index in first:
+            what = f"the classes {brief(first[index])} and {brief(name)} of the data are both the label {brief(labels[index])}"
+            raise DataError(what, where=where, hint="give them different names, or one name if they are one class")
+        first[index] = name
+
+
+def _notes(classes: Sequence[str], matched: Sequence[tuple[str, int]], labels: Sequence[str]) -> list[str]:
+    """Return a line for each way by which classes were matched; nothing of words that are labels to the letter."""
+    pairs: dict[str, list[str]] = {}
+    for name, (way, index) in zip(classes, matched, strict=True):
+        if way != "by name" or (name.isdecimal() and list(classes) != list(labels)):
+            pairs.setdefault(way, []).append(f"{brief(name)} is {brief(labels[index])}")
+    return [
+        f"classes matched to the model's labels {way}: "
+        + ", ".join(own[:SHOWN] + ([f"{len(own) - SHOWN:,} more"] if len(own) > SHOWN else []))
+        for way, own in pairs.items()
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(brief, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
