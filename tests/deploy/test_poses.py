@@ -352,7 +352,7 @@ def test_people_in_the_boxes_of_annotations_are_judged_as_pycocotools_does(keypo
     expected = by_pycocotools(json.loads(keypoints.read_text()), metrics.results, tmp_path)
     assert 0 < found["ap"] < 1 and of_coco(found) == pytest.approx(expected, abs=1e-9)
     rows = (tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert len(rows) == 13 and rows[0].startswith("image,left,top,width,height,score,head_x,head_y,head_score,")
+    assert len(rows) == 13 and rows[0].startswith("image,person,left,top,width,height,score,head_x,head_y,head_score,")
 
 
 def test_results_give_every_score_of_cocos_where_boxes_and_joints_are_of_other_sizes(tmp_path, capfd):

@@ -193,7 +193,7 @@ def test_splits_of_different_bodies_are_refused(tmp_path):
 
 @pytest.mark.parametrize("rows", [[], [annotation(1, iscrowd=1)], [annotation(1, keypoints=[0] * 9)]])
 def test_data_of_nobody_is_refused(tmp_path, rows):
-    with pytest.raises(DataError, match="nobody with joints"):
+    with pytest.raises(DataError, match="nobody with marked joints is left"):
         open_people(write_coco(tmp_path / "keypoints.json", rows))
 
 
