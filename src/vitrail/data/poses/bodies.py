@@ -54,7 +54,7 @@ def body_in(file: Path, values: dict[str, Any], wanted: Skeleton | None, notes: 
         raise DataError(f"the category with keypoints has the id {brief(first.get('id'))}", where=file, hint=FORMAT)
     drawn: Any = next((one["skeleton"] for one in marked if one.get("skeleton")), [])
     try:
-        skeleton = Skeleton.of(first["keypoints"], _limbs(drawn, first["keypoints"], notes, file))
+        skeleton = Skeleton.of(first["keypoints"], limbs_of(drawn, first["keypoints"], notes, file))
     except ConfigError as error:
         raise DataError(f"the category's keypoints are no joints: {error.what}", where=file, hint=error.hint) from None
     return Body(categories, skeleton)
@@ -68,7 +68,7 @@ def _is_of(category: dict[str, Any], wanted: Skeleton) -> bool:
         return False
 
 
-def _limbs(limbs: Any, joints: list[Any], notes: Counter[str], file: Path) -> list[tuple[int, int]]:
+def limbs_of(limbs: Any, joints: list[Any], notes: Counter[str], file: Path) -> list[tuple[int, int]]:
     """Return the limbs between joints that are counted from 0, each once; COCO counts from 1, others from 0, or name joints."""
     limbs = limbs if isinstance(limbs, list) else [limbs]
     if len(limbs) > MOST_LIMBS:

@@ -11,6 +11,8 @@ NEIGHBOURS = (
     *(("neck", "head"), ("neck", "nose"), ("neck", "shoulder"), ("pelvis", "hip")),
 )
 """Words in the names of joints that are connected on the same side, or with one in the middle of the body."""
+MOST_NAMED = 200
+"""Joints of a larger skeleton are not connected by name."""
 ACROSS = ("eye", "shoulder", "hip")
 """Words in the names of joints whose left one is connected with the right one."""
 
@@ -18,7 +20,7 @@ ACROSS = ("eye", "shoulder", "hip")
 @cache
 def drawn_limbs(skeleton: Skeleton) -> tuple[Limb, ...]:
     """Return the skeleton's own limbs; where it has none those by the joints' names, at last between left and right."""
-    if skeleton.limbs:
+    if skeleton.limbs or len(skeleton.joints) > MOST_NAMED:
         return skeleton.limbs
     words = [(name, words_of(name)) for name in skeleton.joints]
     named = [(one, other) for (one, a), (other, b) in combinations(words, 2) if _are_neighbours(a, b) or _are_neighbours(b, a)]

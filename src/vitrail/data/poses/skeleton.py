@@ -55,7 +55,7 @@ WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 """Of a joint's name."""
 APART = "\0"
 """Stands between left or right and what is written together with it, while words are looked for."""
-MOST_JOINTS, MOST_LIMBS = 1000, 2000
+MOST_JOINTS, MOST_LIMBS = 1000, 3000
 """Of a skeleton. Joints that are all connected with one another would keep a drawing for minutes."""
 SHOWN = 8
 """Joints that are named where skeletons differ."""

@@ -17,8 +17,10 @@ from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, P
 from vitrail.data.poses.skeleton import OF_DATA, Boxes, Skeleton
 from vitrail.data.poses.suspicions import suspicions
 from vitrail.data.poses.table import has_joints, read_table
+from vitrail.data.poses.yolo import read_yolo, yolo_file
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment, named_apart
+from vitrail.data.tree import files_of
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -38,7 +40,7 @@ def open_people(
 
     Args:
         source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, see
-            `split_files`; or a table with the columns ``image,nose_x,nose_y,…``.
+            `split_files`; a table with the columns ``image,nose_x,nose_y,…``; or YOLO's ``data.yaml``, or its folder.
         skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
         boxes: where boxes come from.
         split_seed: data without splits is split by it, picture by picture.
@@ -77,6 +79,9 @@ def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleCon
         DataError: nothing is there, or nobody with marked joints.
     """
     path = require_there(source)
+    if yolo := yolo_file(path):
+        read_by_split = read_yolo(yolo)
+        return _joined(str(path), read_by_split, {split: read.people for split, read in read_by_split.items()})
     if path.is_dir():
         files = _files(path)
         found = {split: read_coco(file, wanted) for split, file in files.items()}
@@ -93,6 +98,8 @@ def require_there(source: str | Path) -> Path:
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
+    if yolo_file(path):
+        return path
     if path.is_dir():
         _files(path)
     elif path.suffix.lower() not in (".json", ".csv"):
@@ -103,15 +110,17 @@ def require_there(source: str | Path) -> Path:
 
 
 def tells_people(source: str | Path) -> bool:
-    """Whether a file can only hold people: JSON, or a table with columns for the places of joints."""
+    """Whether data can only hold people: JSON, a table with columns for the places of joints, or YOLO's with ``kpt_shape``."""
     path = path_of(source)
     if not os.path.isfile(path):
-        return False
+        return os.path.isdir(path) and yolo_file(path) is not None
     return path.suffix.lower() == ".json" or (path.suffix.lower() == ".csv" and (has_joints(path) or is_deeplabcut(path)))
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    return split_files(folder, "keypoint", (".json",), hint=HINT)
+    labels = any(file.suffix == ".txt" for place in (folder, folder / "labels") if place.is_dir() for file in files_of(place))
+    hint = "labels of YOLO's pose models are read by their data.yaml with kpt_shape, beside images and labels" if labels else HINT
+    return split_files(folder, "keypoint", (".json",), hint=hint)
 
 
 def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[Person]]) -> PeopleContents:
@@ -132,7 +141,7 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
     named = named_apart(splits, lambda person, name: replace(person, name=name))
     pictures = {split: read.pictures for split, read in found.items()}
     _number(named, pictures)
-    told = [*(f"{what}: {count:,}" for what, count in notes.items()), *suspicions(named, first.skeleton)]
+    told = [*(f"{what}: {count:,}" for what, count in notes.items() if count), *suspicions(named, first.skeleton)]
     return PeopleContents(
         source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes, told
     )
@@ -140,7 +149,7 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
 
 def _nobody(source: str, left_out: Counter[str]) -> DataError:
     """An error that says why nobody is left."""
-    why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
+    why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     unmarked = not left_out.keys().isdisjoint((NO_JOINTS, UNSEEN))
     hint = "a joint's third number is 0 where it is not marked, 1 where it is hidden, 2 where it is seen" if unmarked else HINT
     return DataError("nobody with marked joints is left" + (f": {why}" if why else ""), where=source, hint=hint)
