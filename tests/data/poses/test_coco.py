@@ -129,7 +129,9 @@ def test_a_joint_that_is_not_marked_is_nowhere(file):
     assert person.joints.tolist() == [[20, 10, 2], [0, 0, 0], [0, 0, 0]]
 
 
-@pytest.mark.parametrize(("bbox", "warned"), [(None, 0), ([5, 6, 0, 40], 1), ([5, 6, 30, 0], 1)])
+@pytest.mark.parametrize(
+    ("bbox", "warned"), [(None, 0), ([5, 6, 0, 40], 1), ([5, 6, 30, 0], 1), ([], 1), ([float("nan")] * 4, 1), ([None] * 4, 1)]
+)
 def test_without_a_box_it_is_the_smallest_around_the_joints(file, bbox, warned):
     found = read_coco(write_coco(file, [annotation(3, bbox=bbox, area=None)]))
     assert found.people[0].target.box == (12, 10, 18.5, 31.25) and found.people[0].target.area == 18.5 * 31.25
@@ -301,6 +303,7 @@ def test_what_is_there_twice_or_without_a_number_is_told_by_its_place(file):
     ([{**CATEGORY, "keypoints": ["a", "a", "b"]}], "are no joints"),
     ([{**CATEGORY, "keypoints": ["a", 2, "b"]}], "are no joints"),
     ([{**CATEGORY, "keypoints": ["a", "", "b"]}], "are no joints"),
+    ([{**CATEGORY, "keypoints": ["joint"] * 1001}], "1,001 keypoints, more than 1,000"),
     ([{**CATEGORY, "skeleton": [[1, 2]] * 3001}], "3,001 limbs, more than 3,000"),
 ])  # fmt: skip
 def test_bodies_that_cannot_be_read_are_refused(file, categories, message):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitrail.data.coco import whole
-from vitrail.data.poses.skeleton import MOST_LIMBS, Skeleton
+from vitrail.data.poses.skeleton import MOST_JOINTS, MOST_LIMBS, Skeleton
 from vitrail.errors import ConfigError, DataError
 from vitrail.settings import brief
 
@@ -45,9 +45,12 @@ def body_in(file: Path, values: dict[str, Any], wanted: Skeleton | None, notes: 
         marked = [one for one in marked if whole(one.get("id")) in used] or marked[:1]
         marked = [one for one in marked if wanted and _is_of(one, wanted)] or marked
     first = marked[0]
+    if len(first["keypoints"]) > MOST_JOINTS:
+        what = f"the category has {len(first['keypoints']):,} keypoints, more than {MOST_JOINTS:,}"
+        raise DataError(what, where=file, hint=f"name at most {MOST_JOINTS:,} joints")
     if any(one["keypoints"] != first["keypoints"] for one in marked):
         names = ", ".join(brief(one.get("name")) for one in marked[:MOST_NAMED])
-        hint = "choose one by its joints: name them under task.skeleton.joints; or give a file with one kind of body"
+        hint = f"choose one by its joints: --task.skeleton.joints '[{', '.join(map(str, marked[-1]['keypoints'][:MOST_NAMED]))}]'"
         raise DataError(f"several categories have people marked, with different keypoints: {names}", where=file, hint=hint)
     categories = {number: str(one.get("name")) for one in marked if (number := whole(one.get("id"))) is not None}
     if not categories:

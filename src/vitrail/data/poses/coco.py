@@ -218,9 +218,11 @@ def _is_nowhere(value: Any) -> bool:
 
 
 def _box(sides: Any) -> Box | None:
-    """Read a box; raises `ValueError`."""
+    """Read a box, which is empty where no number is given; raises `ValueError`."""
     if sides is None:
         return None
+    if isinstance(sides, list) and all(map(_is_nowhere, sides)):
+        return Box(0, 0, 0, 0)
     values = [value for side in sides if (value := number_of(side)) is not None] if isinstance(sides, list) else []
     if len(values) != 4 or len(sides) != 4 or min(values[2:]) < 0:
         raise ValueError(f"its bbox {brief(sides)} is not left, top, width and height")

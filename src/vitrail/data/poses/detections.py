@@ -130,8 +130,8 @@ class Detections:
         ``000000000139.jpg`` is COCO's image 139.
 
         Raises:
-            DataError: no box is a person's; or none is in any of the pictures, and the file names none of them, nor one of those
-                that lie beside the first.
+            DataError: no box is a person's; or all are in pictures that the file does not name among these, and that do not lie
+                beside the first.
         """
         found = [[box for key in self._keys(path, number) for box in self.boxes.get(key, [])] for path, number in pictures]
         if self.left_out and not self.boxes:
@@ -148,8 +148,8 @@ class Detections:
             note(f"{self.file.name} has no box in {empty:,} of {len(boxes):,} images: nobody is looked for there")
 
     def _knows(self, pictures: Sequence[tuple[Path, int | None]]) -> bool:
-        """Return whether the file is of these pictures: it names one, or one beside it has boxes; then nobody is in these."""
-        if any(name in self.numbers for path, _ in pictures for name in names_of(path)):
+        """Return whether nobody is in these pictures: the file names one, or has boxes in one beside them, or has no boxes."""
+        if not self.boxes or any(name in self.numbers for path, _ in pictures for name in names_of(path)):
             return True
         return any(self._keys(file, None) for file in files_of(pictures[0][0].parent) if is_image(file))
 

@@ -31,6 +31,7 @@ def open_people(
     source: str | Path,
     *,
     skeleton: Skeleton | None = None,
+    like: Skeleton | None = None,
     boxes: Boxes = "annotations",
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
@@ -42,6 +43,7 @@ def open_people(
         source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, see
             `split_files`; a table with the columns ``image,nose_x,nose_y,…``; or YOLO's ``data.yaml``, or its folder.
         skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
+        like: a model's skeleton, whose joints choose among categories with different ones; else ``skeleton`` does.
         boxes: where boxes come from.
         split_seed: data without splits is split by it, picture by picture.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
@@ -50,7 +52,7 @@ def open_people(
     Raises:
         DataError: nothing there, or something is wrong with it.
     """
-    contents = read_people(source, skeleton)
+    contents = read_people(source, like or skeleton)
     if contents.issues:
         first, *others = contents.issues
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
