@@ -79,7 +79,8 @@ def predict(
         Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
         none. Default: as the model keeps it.
     pictures
-        Of such a model: a folder to write, which must not exist, with each image and the skeletons that were found.
+        Of such a model: a folder to write, which must not exist, with each image, the skeletons that were found, and
+        their boxes and numbers.
     json
         One JSON document: a list of images with their predictions, best first, and with the labels that they are told to show
         where there may be several; or of people with their joints, as COCO's results of keypoints have them.

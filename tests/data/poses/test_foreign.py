@@ -30,6 +30,7 @@ def test_json_of_other_tools_is_refused_by_the_tools_name_with_the_way(tmp_path,
 @pytest.mark.parametrize("header", [
     "scorer,,,ann,ann\nbodyparts,,,nose,nose\ncoords,,,x,y\n",
     "scorer,ann,ann\nindividuals,mouse1,mouse1\nbodyparts,nose,nose\ncoords,x,y\n",
+    "scorer;ann;ann\nbodyparts;nose;nose\ncoords;x;y\n",
     "\ufeffscorer,ann,ann\r\nbodyparts,nose,nose\r\ncoords,x,y\r\n",
 ])  # fmt: skip
 def test_a_table_of_deeplabcut_is_refused_by_its_name_with_the_way(tmp_path, header):

@@ -1,5 +1,6 @@
 """Annotations in other tools' formats, which are refused with the way to a format that is read."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def is_deeplabcut(file: Path) -> bool:
     """Return whether a table begins with DeepLabCut's header lines."""
     try:
         with text_file(file) as text:
-            firsts = [text.readline(1000).split(",")[0].strip().strip('"') for _ in range(2)]
+            firsts = [re.split("[,;\t]", text.readline(1000))[0].strip().strip('"') for _ in range(2)]
     except (OSError, UnicodeDecodeError):
         return False
     return firsts[0] == DEEPLABCUT[0] and firsts[1] in DEEPLABCUT

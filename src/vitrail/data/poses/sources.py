@@ -153,7 +153,7 @@ def _nobody(source: str, left_out: Counter[str]) -> DataError:
     """An error that says why nobody is left."""
     why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     unmarked = not left_out.keys().isdisjoint((NO_JOINTS, UNSEEN))
-    hint = "a joint's third number is 0 where it is not marked, 1 where it is hidden, 2 where it is seen" if unmarked else HINT
+    hint = "a joint is marked by a place and a visibility of 1 where it is hidden, 2 where it is seen" if unmarked else HINT
     return DataError("nobody with marked joints is left" + (f": {why}" if why else ""), where=source, hint=hint)
 
 

@@ -21,6 +21,7 @@ from vitrail.files import read_lines, read_text
 FORMAT = "see https://docs.ultralytics.com/datasets/pose: kpt_shape: [17, 3], flip_idx, train: images/train, val: images/val"
 SHAPE = "kpt_shape"
 """The key by which ``data.yaml`` is one of people with joints."""
+OF_CLASS = "people of the class"
 UNLABELLED = "images without a text of labels, in which nobody is"
 
 
@@ -52,6 +53,8 @@ def read_yolo(file: Path) -> dict[str, Annotations]:
     for split, annotations in found.items():
         for number, image in enumerate(_images(values, values[split], file)):
             _read_image(image, os.path.relpath(image, file.parent), number, numbers, annotations)
+        if len(classes := [note for note in annotations.notes if note.startswith(OF_CLASS)]) == 1:
+            del annotations.notes[classes[0]]
     if not any(annotations.pictures or annotations.issues for annotations in found.values()):
         raise DataError(f"{file.name} names no folder with images under train, val or test", where=file, hint=FORMAT)
     return found
@@ -107,6 +110,7 @@ def _read_image(image: Path, name: str, number: int, numbers: int, found: Annota
         if pose is None:
             found.left_out[NO_JOINTS] += 1
         else:
+            found.notes[f"{OF_CLASS} {cells[0]}"] += 1
             found.people.append(Person(f"{name}#{line}", image, pose))
 
 
