@@ -74,7 +74,7 @@ class People:
                 own += answers
                 progress.advance(len(answers) * group.count)
         found = list(zip(files, group.gathered(own), strict=True))
-        report.tell(note, nobody=not any(people for _, people in found if not isinstance(people, DataError)), group=group)
+        report.tell(note, group)
         answered = [(file, people) for file, people in found if not isinstance(people, DataError)]
         if self.json:
             numbers = _numbers([number_of(file) for file in files])

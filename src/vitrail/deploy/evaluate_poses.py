@@ -135,7 +135,7 @@ def evaluate_boxes(
             on_batch(len(answers) * group.count)
     group.raise_together(failure)
     found = group.gathered(own)
-    report.tell(on_note, nobody=not any(found), group=group)
+    report.tell(on_note, group)
     answered = [InPicture(picture, some) for (picture, _), some in zip(there, found, strict=True)]
     return BoxMetrics(people, predictor.skeleton, answered)
 

@@ -60,16 +60,19 @@ class BoxReport:
     """Why boxes are left out."""
     boxes: list[tuple[Box, Extent]] = field(default_factory=list)
     """Boxes with the sizes of their pictures, not more than `SEEN`."""
+    kept: int = 0
+    """Boxes that people are looked for in."""
 
     def add(self, pictures: Sequence[CutOut]) -> None:
         """Take up the boxes in some pictures."""
         self.wrong += [error for cut in pictures for error in cut.wrong]
+        self.kept += sum(len(cut.boxes) for cut in pictures)
         self.boxes += [(box, cut.size) for cut in pictures for box, _ in cut.given][: SEEN - len(self.boxes)]
 
-    def tell(self, note: Note, *, nobody: bool, group: Processes) -> None:
+    def tell(self, note: Note, group: Processes) -> None:
         """Tell which boxes are left out, and whether they are corners; raises `DataError` where no box is left."""
         wrong, boxes = group.gathered(self.wrong), group.gathered(self.boxes)
-        if wrong and nobody:
+        if wrong and not any(group.gathered([self.kept])):
             raise wrong[0]
         if wrong:
             note(f"boxes that are left out: {counted_errors(wrong)}")
