@@ -231,11 +231,9 @@ def _print_people(found: "PeopleCheck") -> None:
     result(f"source   {found.contents.source}")
     for split, count in found.splits.items():
         result(f"{split:<7}  {count['people']:,} people in {count['images']:,} images")
-    for line in found.contents.notes:
-        result(f"note     {line}")
     for reason, number in found.contents.left_out.items():
         result(f"note     left out: {number:,} {reason}")
-    for line in found.untold:
+    for line in (*found.contents.notes, *found.untold):
         result(f"note     {line}")
     if found.boxes:
         result("boxes    width×height " + ", ".join(f"{name} {_size(sides)}" for name, sides in found.boxes.items()))

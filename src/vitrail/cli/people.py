@@ -29,6 +29,8 @@ class People:
     """By how many places heatmaps are smoothed; None as the model keeps it."""
     pictures: Path | None
     """A folder to write images with skeletons to."""
+    table: Path | None
+    """A CSV file to write."""
     batch_size: int
     json: bool
 
@@ -50,23 +52,29 @@ class People:
         """Find the people in some images and tell of them; with several processes each takes its share."""
         from vitrail.cli.progress import counting
         from vitrail.data.poses.detections import Detections, number_in
-        from vitrail.deploy.predict_poses import poses_each
+        from vitrail.deploy.poses import people_rows
+        from vitrail.deploy.predict_poses import BoxReport, poses_each
 
         with group.together():
             detections = None if self.boxes is None else Detections.read(self.boxes)
             given = [None] * len(files) if detections is None else detections.of([(file, None) for file in files])
-            if detections is not None:
+            if detections is None:
+                note("no --boxes: each image is taken for one person, from rim to rim")
+            else:
                 detections.tell(note)
+                detections.tell_of_empty([boxes or () for boxes in given], note)
             predictor = predictor.smoothed_by(self.smoothing)
         number_of = number_in if detections is None else detections.number
         with counting("predicting") as progress:
             progress.start(len(files))
             own: list[list[FoundPerson] | DataError] = []
             framed = group.part(list(zip(files, given, strict=True)))
-            for answers in poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror):
+            report = BoxReport()
+            for answers in poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror, report=report):
                 own += answers
                 progress.advance(len(answers) * group.count)
         found = list(zip(files, group.gathered(own), strict=True))
+        report.tell(note, group)
         answered = [(file, people) for file, people in found if not isinstance(people, DataError)]
         if self.json:
             numbers = _numbers([number_of(file) for file in files])
@@ -77,6 +85,10 @@ class People:
             ])  # fmt: skip
         else:
             self._tell(predictor, answered)
+        if self.table is not None and is_first():
+            from vitrail.tasks.answer_table import write_table
+
+            write_table(self.table, people_rows([(str(file), people) for file, people in answered], predictor.skeleton))
         if self.pictures is not None and answered and is_first():
             from vitrail.deploy.drawn import write_pictures
             from vitrail.study.skeletons import draw_people

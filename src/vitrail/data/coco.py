@@ -1,13 +1,21 @@
 """What all of COCO's files of annotations have in common: JSON, and pictures by their numbers."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
+from unicodedata import normalize
 
 from vitrail.data.items import Issue
 from vitrail.errors import DataError
 from vitrail.files import LARGE, read_text
+from vitrail.settings import brief
+
+MOST = 2.0**31
+"""Pixels: no place is so far away."""
+WHOLE = re.compile(r"([+-]?[0-9]{1,19})(\.0*)?", re.ASCII)
+"""A whole number in a text, as tables write it where a cell of the column is empty."""
 
 
 def read_json(file: Path) -> Any:
@@ -24,14 +32,45 @@ def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int,
     """The pictures by their numbers; an issue for each that has no number or name of its own."""
     pictures: dict[int, Mapping[str, Any]] = {}
     for place, picture in enumerate(listed):
-        if not isinstance(picture, dict) or not is_whole(picture.get("id")) or picture["id"] in pictures:
+        number = whole(picture.get("id")) if isinstance(picture, dict) else None
+        if number is None or number in pictures:
             issues.append(Issue("bad-image", str(file), f"image {place + 1} in the list has no id of its own"))
         elif not isinstance(picture.get("file_name"), str) or not picture["file_name"]:
-            issues.append(Issue("bad-image", str(file), f"image {picture['id']} has no file_name"))
+            issues.append(Issue("bad-image", str(file), f"image {number} has no file_name"))
         else:
-            pictures[picture["id"]] = picture
+            pictures[number] = picture
     return pictures
 
 
-def is_whole(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+def one_spelling(name: str) -> str:
+    """Return an image's name as it is compared with others: with ``/`` for ``\\``, and é as one letter."""
+    return str(Path(normalize("NFC", name.replace("\\", "/"))))
+
+
+def whole(value: Any) -> int | None:
+    """Return a whole number, which may be written as ``1.0`` or ``"1"``; None for anything else."""
+    if isinstance(value, str):
+        written = WHOLE.fullmatch(value.strip())
+        return int(written[1]) if written else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number of pixels, which may be written as a text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST else None
+
+
+def is_crowd(annotation: Mapping[str, Any]) -> bool:
+    """Return whether an annotation is of a crowd; raises `ValueError` where its ``iscrowd`` is neither 0 nor 1."""
+    value = annotation.get("iscrowd")
+    number = 0 if value is None else int(value) if isinstance(value, bool) else whole(value)
+    if number not in (0, 1):
+        raise ValueError(f"its iscrowd is {brief(value)}, and not 0 or 1")
+    return number == 1

@@ -7,17 +7,18 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.decode import decode
+from vitrail.data.poses.people import Box
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.deploy.poses import FoundPerson
 from vitrail.deploy.sorting import free_name
 from vitrail.files import whole_folder
 
-Draw = Callable[[Image.Image, np.ndarray, Skeleton, np.ndarray], Image.Image]
-"""A picture, joints (N, K, 2), which of them are connected, and scores (N, K), to the picture with all skeletons."""
+Draw = Callable[..., Image.Image]
+"""As `vitrail.study.skeletons.draw_people`."""
 
 
 def write_pictures(out: Path, answered: Sequence[tuple[Path, Sequence[FoundPerson]]], skeleton: Skeleton, draw: Draw) -> None:
-    """Write every picture upright with its skeletons as ``out/name.png``, the second of one name as ``name (2).png``.
+    """Write every picture upright with its skeletons and boxes as ``out/name.png``, the second of one name as ``name (2).png``.
 
     The folder appears whole or not at all.
 
@@ -33,4 +34,7 @@ def write_pictures(out: Path, answered: Sequence[tuple[Path, Sequence[FoundPerso
         for file, people in answered:
             joints = np.array([person.joints for person in people]).reshape(-1, count, 2)
             scores = np.array([person.scores for person in people]).reshape(-1, count)
-            draw(decode(file), joints, skeleton, scores).save(draft / free_name(f"{file.stem}.png", used))
+            picture = decode(file)
+            boxes = [person.box for person in people]
+            shown = [] if boxes == [Box.of_picture(picture.size)] else boxes  # which nobody gave
+            draw(picture, joints, skeleton, scores, boxes=shown).save(draft / free_name(f"{file.stem}.png", used))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
-from vitrail.data.coco import is_whole, pictures_in, read_json
+from vitrail.data.coco import pictures_in, read_json, whole
 from vitrail.data.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, column_of, listed, split_in, text_lines
 from vitrail.data.groups import GROUP
 from vitrail.data.image_names import find_image, folder_of
@@ -219,9 +219,9 @@ def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, l
     seen = set()
     for place, annotation in enumerate(values["annotations"]):
         told = annotation if isinstance(annotation, dict) else {}
-        number, caption = told.get("image_id"), told.get("caption")
-        if not is_whole(number) or number not in pictures or not isinstance(caption, str):
-            wrong = "it has no caption" if is_whole(number) and number in pictures else f"there is no image {brief(number)}"
+        number, caption = whole(told.get("image_id")), told.get("caption")
+        if number is None or number not in pictures or not isinstance(caption, str):
+            wrong = "it has no caption" if number in pictures else f"there is no image {brief(told.get('image_id'))}"
             issues.append(Issue("bad-annotation", str(file), f"annotation {place + 1} in the list: {wrong}"))
             continue
         seen.add(number)

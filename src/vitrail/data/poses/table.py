@@ -63,7 +63,7 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
         person = Person(f"{name}#{line}", image, pose)
         found.people.append(person)
         splits.setdefault(split, []).append(person)
-    found.notes += table.notes(shown=("image", "split", *SIDES))
+    found.read_as += table.notes(shown=("image", "split", *SIDES))
     return found, splits
 
 
