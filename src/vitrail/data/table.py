@@ -15,7 +15,7 @@ from vitrail.settings import brief
 
 TABLE = "labels.csv"
 """The table that a folder without folders for classes may hold."""
-LABEL = ("labels", "class", "class_name", "category", "target")
+LABEL = ("labels", "class", "class_name", "category", "target", "tags", "finding_labels", "label_name")
 """What others call the column of labels."""
 NUMBERS = ("image_id", "id")
 """What they call the column of images where none of these names is there."""
@@ -75,7 +75,7 @@ def read_table(file: Path) -> Contents:
             found.append(Named(split_in(row.cells), name, image, labels))
     said = [read.said] if read.said else []
     said += [] if folder == file.parent else [f"the images are in {os.path.relpath(folder, file.parent)}"]
-    notes = (*table.notes(*said, shown=("image", "label", "split")), *([f"note: {read.doubt}"] if read.doubt else []))
+    notes = (*table.notes(*said, shown=("image", "label", "split")), *([f"{file.name}: {read.doubt}"] if read.doubt else []))
     return with_indices(str(file), found, classes=classes, multi_label=read.multi_label, issues=issues, notes=notes)
 
 
