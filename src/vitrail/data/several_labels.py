@@ -59,8 +59,8 @@ def _doubt(cells: Sequence[str]) -> str:
             parts = sorted(joined.parts, key=lambda part: -joined.holders[part])
             names = ", ".join(map(repr, parts[:4])) + (", …" if len(parts) > 4 else "")
             return (
-                f"the labels look like several to an image between {called}: {names} recur in {len(joined.cells):,} combinations, each "
-                f"of which is a class of its own. Write '{SEPARATOR}' between labels to learn them as several"
+                f"the labels look like several to an image between {called}: {names} recur in {len(joined.cells):,} "
+                f"combinations, each of which is a class of its own. Write '{SEPARATOR}' between labels to learn them as several"
             )
     if whole := dict.fromkeys(cell for cell in cells if "," in cell):
         example = brief(next(iter(whole)))
