@@ -25,7 +25,7 @@ BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
 """Separators of columns, and how messages call them."""
 IMAGE = (
     "filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img", "fname",
-    "image_file",
+    "image_file", "image_index",
 )  # fmt: skip
 """Other names of the column ``image``."""
 SPLIT = ("subset",)

@@ -178,7 +178,7 @@ def test_boxes_stand_in_a_table_as_well(tmp_path, text):
     (tmp_path / "boxes.csv").write_text(text)
     found = Detections.read(tmp_path / "boxes.csv")
     assert found.of([(tmp_path / "photos" / "a.png", None), (tmp_path / "b.png", None)]) == [[Detection(Box(*BOX))], []]
-    assert list(found.others) == (["'dog'"] if "dog" in text else [])
+    assert list(found.left_out) == (["of category 'dog'"] if "dog" in text else [])
     notes: list[str] = []
     found.tell(notes.append)
     assert any("left in 'xmin'" in note for note in notes) == ("xmin" in text)
@@ -194,8 +194,11 @@ def test_boxes_stand_in_a_table_as_well(tmp_path, text):
         (",1,2,3,4", "no image is named"),
     ],
 )
-def test_a_line_that_is_no_box_is_refused_by_its_number(tmp_path, line, what):
+def test_a_line_that_is_no_box_is_counted_and_refused_by_its_number_where_there_is_no_other(tmp_path, line, what):
     (tmp_path / "boxes.csv").write_text(f"image,left,top,width,height\na.png,1,2,3,4\n{line}\n")
+    found = Detections.read(tmp_path / "boxes.csv")
+    assert len(found.boxes) == len(found.wrong) == 1 and what in found.wrong[0].what
+    (tmp_path / "boxes.csv").write_text(f"image,left,top,width,height\n\n{line}\n")
     with pytest.raises(DataError, match=what) as error:
         Detections.read(tmp_path / "boxes.csv")
     assert error.value.where == f"{tmp_path}/boxes.csv:3"

@@ -67,13 +67,15 @@ def marked_number(cells: Mapping[str, str], word: str, table: Table) -> float | 
     return value
 
 
-def detected_boxes(file: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return a detector's boxes in a table as COCO's results have them, with the line and the category, and the table's notes.
+def detected_boxes(file: Path) -> tuple[list[dict[str, Any]], list[DataError], tuple[str, ...]]:
+    """Return a detector's boxes in a table as COCO's results have them, with the line and the category.
+
+    Beside them are the errors about lines that are no box, and the table's notes.
 
     Raises:
-        DataError: no such table, or a line that is no box.
+        DataError: no such table.
     """
-    table, found = Table(file, _detected_columns), []
+    table, found, wrong = Table(file, _detected_columns), [], []
     for line, cells, problem in table.rows():
         try:
             if problem or not cells["image"]:
@@ -82,11 +84,12 @@ def detected_boxes(file: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
             if box is None or min(box.width, box.height) <= 0:
                 raise ValueError("there is no box" if box is None else f"the box is {box.width:g} wide and {box.height:g} high")
         except ValueError as error:
-            raise DataError(str(error), where=f"{file}:{line}", hint=SHAPE) from None
+            wrong.append(DataError(str(error), where=f"{file}:{line}", hint=SHAPE))
+            continue
         name, category = cells["image"].replace("\\", "/"), cells.get("category", "person")
         score = 1.0 if score is None else score
         found.append({"line": line, "image": name, "bbox": list(box), "score": score, "category": category})
-    return found, table.notes()
+    return found, wrong, table.notes()
 
 
 def _detected_columns(names: Sequence[str]) -> Columns:

@@ -95,8 +95,8 @@ class Detections:
 
     @classmethod
     def _of_table(cls, file: Path) -> Self:
-        rows, notes = detected_boxes(file)
-        found = cls(file, notes=notes)
+        rows, wrong, notes = detected_boxes(file)
+        found = cls(file, wrong=wrong, notes=notes)
         for row in rows:
             if row["category"].lower() in ("person", str(PERSON)):
                 found._keep_or_count(row, {}, row["line"])
