@@ -23,6 +23,16 @@ SLACK = 2**20
 """What a folder takes beside the tensors in it, in bytes."""
 
 
+PARTIAL = ".partial"
+"""What the name of a file or a folder ends in as long as a command adds to it, and for good where the command was interrupted."""
+
+
+def partial_of(path: Path) -> Path:
+    """Return where a file or a folder grows before it takes its name."""
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    return path.with_name(f"{path.name}{PARTIAL}")
+
+
 def path_of(text: str | Path) -> Path:
     """A path, with ``~`` as the home folder (``~nobody`` stays as it is).
 
@@ -113,21 +123,26 @@ def write_json(file: Path, values: Any) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
+def whole_folder(folder: Path, *, replace: bool = True, keep: bool = False) -> Iterator[Path]:
     """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before.
 
     The same holds for the folders above it that were not there. All of it is on the disk before it takes the name, and the name
     before the old folder goes, so that even a power cut leaves one of the two. Unless it may ``replace`` a folder that has
     something in it, it fails where there is one. A link is followed. A mount point cannot be renamed: it must be empty, and gets
     the files one after the other.
+
+    With ``keep`` the draft is called `partial_of` the folder, and stays with what is in it if anything fails; in a mount point
+    nothing may stay.
     """
     folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder
     made = [parent for parent in folder.parents if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     is_mount = os.path.ismount(folder)
     draft = (folder / "draft" if is_mount else folder).with_name(f".{folder.name}-{secrets.token_hex(4)}")
-    draft.mkdir()
     old = draft.with_name(f"{draft.name}-old")
+    keep = keep and not is_mount
+    draft = partial_of(folder) if keep else draft
+    draft.mkdir()
     try:
         yield draft
         for path in (*draft.rglob("*"), draft):
@@ -147,7 +162,11 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
             old.rename(folder)
         raise
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if keep:
+            with suppress(OSError):
+                draft.rmdir()  # where it is empty
+        else:
+            shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
         for parent in made if not folder.exists() else []:
             with suppress(OSError):  # something else may be in it by now

@@ -1,13 +1,14 @@
 """``vitrail predict`` of a model that finds joints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitrail.checks import refuse_given
-from vitrail.cli.console import is_first, note, report_unreadable, result, result_json
-from vitrail.errors import DataError
+from vitrail.cli.answers import Answers
+from vitrail.cli.console import note, printed, report_unreadable
 from vitrail.runtime.terminal import one_line
 
 if TYPE_CHECKING:
@@ -59,41 +60,35 @@ class People:
                 detections.tell(note)
             predictor = predictor.smoothed_by(self.smoothing)
         number_of = number_in if detections is None else detections.number
-        with counting("predicting") as progress:
+        numbers = dict(zip(files, _numbers([number_of(file) for file in files]), strict=True))
+
+        def entries(file: Path, people: "Sequence[FoundPerson]") -> Iterator[dict[str, Any]]:
+            for person in people:
+                found = person.to_json(predictor.skeleton)
+                yield {"image": str(file), "image_id": numbers[file], "box": list(person.box), **found}
+
+        with counting("predicting") as progress, Answers() as answers:
+            answers.to(printed(json=self.json), entries if self.json else partial(_lines, predictor))
+            if self.pictures is not None:
+                from vitrail.deploy.drawn import drawn_pictures
+                from vitrail.study.skeletons import draw_people
+
+                answers.to(drawn_pictures(self.pictures, predictor.skeleton, draw_people), lambda *answered: [answered])
             progress.start(len(files))
-            own: list[list[FoundPerson] | DataError] = []
-            framed = group.part(list(zip(files, given, strict=True)))
-            for answers in poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror):
-                own += answers
-                progress.advance(len(answers) * group.count)
-        found = list(zip(files, group.gathered(own), strict=True))
-        answered = [(file, people) for file, people in found if not isinstance(people, DataError)]
-        if self.json:
-            numbers = _numbers([number_of(file) for file in files])
-            result_json([
-                {"image": str(file), "image_id": number, "box": list(person.box), **person.to_json(predictor.skeleton)}
-                for (file, people), number in zip(found, numbers, strict=True) if not isinstance(people, DataError)
-                for person in people
-            ])  # fmt: skip
-        else:
-            self._tell(predictor, answered)
-        if self.pictures is not None and answered and is_first():
-            from vitrail.deploy.drawn import write_pictures
-            from vitrail.study.skeletons import draw_people
+            framed = group.dealt(list(zip(files, given, strict=True)))
+            batches = poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror)
+            unreadable = answers.add_each(files, group.in_order(batches), progress.advance)
+        report_unreadable(unreadable)
 
-            write_pictures(self.pictures, answered, predictor.skeleton, draw_people)
-            note(f"{len(answered):,} images with skeletons: {self.pictures}")
-        report_unreadable([people for _, people in found if isinstance(people, DataError)])
 
-    def _tell(self, predictor: "PosePredictor", answered: "Sequence[tuple[Path, list[FoundPerson]]]") -> None:
-        """A line for each person."""
-        for file, people in answered:
-            for number, person in enumerate(people, 1):
-                rows = zip(predictor.skeleton.joints, person.joints.tolist(), person.scores.tolist(), strict=True)
-                joints = ", ".join(f"{name} {x:.1f} {y:.1f} ({score:.2f})" for name, (x, y), score in rows)
-                result(f"{one_line(file)}: person {number} ({person.score:.2f}): {joints}")
-            if not people:
-                result(f"{one_line(file)}: nobody")
+def _lines(predictor: "PosePredictor", file: Path, people: "Sequence[FoundPerson]") -> Iterator[str]:
+    """Yield a line for each person."""
+    for number, person in enumerate(people, 1):
+        rows = zip(predictor.skeleton.joints, person.joints.tolist(), person.scores.tolist(), strict=True)
+        joints = ", ".join(f"{name} {x:.1f} {y:.1f} ({score:.2f})" for name, (x, y), score in rows)
+        yield f"{one_line(file)}: person {number} ({person.score:.2f}): {joints}"
+    if not people:
+        yield f"{one_line(file)}: nobody"
 
 
 def _numbers(told: Sequence[Any]) -> list[int]:

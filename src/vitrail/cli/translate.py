@@ -1,14 +1,18 @@
 """``vitrail translate``."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, result, result_json
+from vitrail.cli.answers import Answers
+from vitrail.cli.console import Whole, printed
 from vitrail.errors import ConfigError, DataError
+from vitrail.files import partial_of, path_of, whole_file, write_json
+from vitrail.runtime.output import report_partial, require_free_file
 
 if TYPE_CHECKING:
     from vitrail.deploy.translate import Translated
@@ -41,8 +45,6 @@ def translate(
         how much each token that was written looked at each that was read.
     """
     from vitrail.checks import require_at_most, require_positive
-    from vitrail.files import path_of
-    from vitrail.runtime.output import require_free_file
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
@@ -52,28 +54,20 @@ def translate(
         if drawing.suffix.lower() not in (".png", ".json"):
             what = f"{drawing.name} is neither a picture nor JSON"
             raise ConfigError(what, where="--attention", hint="end it with .png or .json")
-        require_free_file(drawing, where="--attention")
+        require_free_file(drawing, where="--attention", growing=True)
     from vitrail.cli.progress import counting
     from vitrail.deploy.translate import MOST_BEAMS, Translator
 
     require_at_most("--beam", beam, MOST_BEAMS)
     translator = Translator(model, beams=beam)
-    found: list[Translated] = []
-    told = json or drawing is not None
-    with counting("translating", "lines") as progress:
+    scores, looks = json or drawing is not None, drawing is not None
+    with counting("translating", "lines") as progress, Answers() as answers:
+        answers.to(printed(json=json), lambda one: [one.to_dict() if json else one.text])
+        if drawing is not None:
+            answers.to(_drawn(drawing), lambda one: [one])
         for lines in _windows():
-            done = translator.translate(
-                lines, attention=drawing is not None, scores=json or drawing is not None, on_done=progress.advance
-            )
-            if not json:
-                for one in done:
-                    result(one.text)
-            if told:
-                found += done
-    if json:
-        result_json([one.to_dict() for one in found])
-    if drawing is not None:
-        _draw(drawing, found)
+            for one in translator.translate(lines, attention=looks, scores=scores, on_done=progress.advance):
+                answers.add(one)
 
 
 def _windows() -> Iterator[list[str]]:
@@ -94,19 +88,30 @@ def _windows() -> Iterator[list[str]]:
         yield window
 
 
-def _draw(file: Path, found: "Sequence[Translated]") -> None:
-    """Where the model looked, as a picture of the first sentences or as JSON of all."""
-    from vitrail.files import whole_file, write_json
+@contextmanager
+def _drawn(file: Path) -> "Iterator[Callable[[Translated], None]]":
+    """Write where the model looked, as a picture of the first sentences or as JSON of all; what there is if anything fails."""
+    found: list[Translated] = []
+    try:
+        yield found.append
+        _draw(file, file, found)
+    except BaseException:
+        if any(one.alignments for one in found):
+            _draw(file, partial_of(file), found)
+            report_partial(file, "the attention of what is translated")
+        raise
 
+
+def _draw(file: Path, to: Path, found: "Sequence[Translated]") -> None:
     aligned = [alignment for one in found for alignment in one.alignments]
     if not aligned:
         hint = "leave --attention out"
         raise ConfigError("there is no attention: the model has none, or there was no text", where="--attention", hint=hint)
     if file.suffix.lower() == ".json":
-        write_json(file, [one.to_dict() for one in found])
+        write_json(to, [one.to_dict() for one in found])
         return
     from vitrail.study.alignments import alignment_maps
     from vitrail.study.figures import save
 
-    with whole_file(file) as draft:
+    with whole_file(to) as draft:
         save(alignment_maps(aligned[:DRAWN]), draft)
