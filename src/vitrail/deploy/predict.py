@@ -6,9 +6,9 @@ from pathlib import Path
 from vitrail.checks import require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
+from vitrail.data.pictures import Picture, pictures_of
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
-from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.poses import AnyPredictor, PosePredictor, any_in_python, of_classes, of_joints
 from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError, DataError

@@ -13,7 +13,7 @@ from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import class_targets
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.base import ImageConfig
+from vitrail.models.base import ImageModel, Model
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
@@ -109,7 +109,15 @@ def in_python(
         ModelFileError: it gives vectors, or heatmaps.
     """
     require_classes(trained)
-    logits = answering(trained, precision, device, prepacked=prepacked)
+    answers = answering(trained, precision, device, prepacked=prepacked)
+
+    def logits(pixels: Tensor) -> Tensor:
+        found = answers(pixels)
+        if found.shape[1:] != (len(trained.labels),):
+            what = f"the model answers with {tuple(found.shape)} for {len(pixels)} images, and has {len(trained.labels)} labels"
+            raise ModelFileError(what, where="model", hint="give a name for each number that it gives of an image")
+        return found
+
     return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits, trained.thresholds)
 
 
@@ -127,6 +135,7 @@ def answering(
     """
     model = in_evaluation_mode(trained.model, device)
     network: nn.Module = model.at_any_size() if any_size else model
+    prepacked = prepacked and isinstance(model, Model)  # somebody's own module may know nothing of it
     if prepacked or precision != "fp32" or next(model.parameters()).dtype != torch.float32:
         network = for_inference(network, precision)
 
@@ -140,7 +149,7 @@ def answering(
 
 def require_classes(model: Labelled) -> None:
     """Refuse a model that gives vectors, or heatmaps."""
-    if getattr(model, "config", ImageConfig).answer != "vector":
+    if isinstance(model, TrainedModel) and isinstance(model.model, ImageModel) and model.config.answer != "vector":
         raise no_classes()
     if not model.labels:
         raise ModelFileError(

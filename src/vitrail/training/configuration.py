@@ -315,9 +315,16 @@ def _keys(name: str, value: Any) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """A value as a file of settings can hold it: a path becomes its text, a number of NumPy one of Python."""
+    """A value as a file of settings can hold it: a path becomes its text, a number of NumPy one of Python.
+
+    Raises:
+        ConfigError: a module of torch, which no file can hold.
+    """
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
+    if hasattr(value, "state_dict"):
+        hint = "save it with vitrail.TrainedModel.save_pretrained and give start=FOLDER; see docs/python.md for a changed model"
+        raise ConfigError(f"{type(value).__name__} is no setting: a run is made of names and files", where="train", hint=hint)
     return os.fspath(value) if isinstance(value, os.PathLike) else value.tolist() if hasattr(value, "tolist") else value
 
 
