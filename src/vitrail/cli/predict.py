@@ -177,11 +177,13 @@ def _labels(given: str) -> list[str]:
     from vitrail.files import is_text, path_of, read_lines
 
     file = path_of(given)
-    if not os.path.isfile(file):
+    if not os.path.exists(file):
         if not is_text(given):
             raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
         return given.split(",")
     try:
         return read_lines(file)
+    except OSError as error:
+        raise ConfigError(f"{file.name} cannot be read: {error.strerror}", where="--labels", hint="give a text file") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file.name} is not in UTF-8", where="--labels", hint="save it as text in UTF-8") from None
