@@ -31,6 +31,7 @@ def predict(
     sort_into: Path | None = None,
     boxes: Path | None = None,
     mirror: Annotated[bool, Parameter(negative=())] = False,
+    reject: Annotated[bool, Parameter(negative=())] = False,
     smoothing: float | None = None,
     pictures: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -75,6 +76,9 @@ def predict(
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
         in eight turns has no use for it.
+    reject
+        Say "none of these" of an image whose surest label is less probable than that of 95 % of the validation images of the
+        training. It finds some of the images that are none of the labels, not all: see docs/deploy.md.
     smoothing
         Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
         none. Default: as the model keeps it.
@@ -108,7 +112,7 @@ def predict(
         if table is not None and folder is not None:
             require_outside(table, folder, where="--csv")
     asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, batch_size, json)
-    of_labels = {"--top": top is not None, "--csv": table is not None, "--sort-into": sorted_to is not None}
+    of_labels = {"--reject": reject, "--top": top is not None, "--csv": table is not None, "--sort-into": sorted_to is not None}
     from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
@@ -137,6 +141,7 @@ def predict(
             asked.predict(predictor, files, group)
             return
         predictor = predictor.with_mirror_images() if mirror else predictor
+        predictor = predictor.rejecting() if reject else predictor
         with counting("predicting") as progress:
             progress.start(len(files))
             labelled = []
@@ -147,7 +152,7 @@ def predict(
     answered = [(file, answer) for file, answer in found if not isinstance(answer, DataError)]
     unreadable = [answer for _, answer in found if isinstance(answer, DataError)]
     if json:
-        result_json([answer.to_json(str(file), several=predictor.multi_label) for file, answer in answered])
+        result_json([answer.to_json(str(file), several=predictor.may_tell_none) for file, answer in answered])
     else:
         _tell(answered, all_told=predictor.multi_label and top is None)
     if is_first() and table is not None:  # after the answers are told, which a full disk must not take along
@@ -161,7 +166,8 @@ def _tell(answered: "Sequence[tuple[Path, Answer]]", *, all_told: bool) -> None:
     """A line for each image, with the best labels, or all that the model tells."""
     for file, answer in answered:
         told = answer.told if all_told else answer.best
-        result(f"{one_line(file)}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
+        words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"
+        result(f"{one_line(file)}: " + (words if answer.told or all_told else f"none of these ({words})"))
 
 
 def _tell_copies(folder: Path, copies: Mapping[str, int]) -> None:

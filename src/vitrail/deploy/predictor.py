@@ -12,7 +12,7 @@ from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import class_targets
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel, Model
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision
@@ -43,6 +43,7 @@ class Predictor(Labelled):
     logits: Callable[[Tensor], Tensor]
     """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
     thresholds: Sequence[float] = ()
+    reject: bool = False
 
     @property
     def run(self) -> Callable[[Tensor], Tensor]:
@@ -56,6 +57,20 @@ class Predictor(Labelled):
             return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
 
         return replace(self, logits=logits)
+
+    def rejecting(self) -> "Predictor":
+        """Return the same predictor, which says “none of these” of an image whose surest label does not reach its threshold.
+
+        Raises:
+            ConfigError: the model was trained without such a threshold, or an image may have no label anyway.
+        """
+        if self.multi_label:
+            hint = "leave it out: labels that do not reach their thresholds are left out anyway"
+            raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
+        if not self.thresholds:
+            hint = "train it, or evaluate a run of this version: a run keeps the threshold of its validation images"
+            raise ConfigError("the model has no threshold to reject images by", where="--reject", hint=hint)
+        return replace(self, reject=True)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.

@@ -32,7 +32,7 @@ def sort_into(out: Path, model: Labelled, answers: Sequence[tuple[Path, Answer]]
     Raises:
         DiskFullError: there is no room for all copies.
     """
-    names = folder_names(model.labels, taken=[NONE] if model.multi_label else [])
+    names = folder_names(model.labels, taken=[NONE] if model.may_tell_none else [])
     copies = [(file, label) for file, answer in answers for label in _folders(answer, names)]
     count = {name: sum(label == name for _, label in copies) for name in (*names.values(), NONE)}
     out.parent.mkdir(parents=True, exist_ok=True)

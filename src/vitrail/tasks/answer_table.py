@@ -52,13 +52,15 @@ def _head(model: Labelled, rows: Sequence[Row]) -> Row:
     if model.multi_label:
         return ["labels", "scores"]
     count = max((len(row) for row in rows), default=2) // 2
-    return ["label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
+    accepted = ["accepted"] * model.reject
+    return [*accepted, "label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
 
 
 def _said(model: Labelled, answer: Answer) -> Row:
     if model.multi_label:
         return [SEPARATOR.join(label for label, _ in answer.told), SEPARATOR.join(_score(score) for _, score in answer.told)]
-    return [cell for label, score in answer.best for cell in (label, _score(score))]
+    accepted = ["yes" if answer.told else "no"] * model.reject
+    return [*accepted, *(cell for label, score in answer.best for cell in (label, _score(score)))]
 
 
 def _score(score: float) -> str:

@@ -34,7 +34,7 @@ from vitrail.weights.translate import first_that_holds
 C = TypeVar("C", bound=ModelConfig)
 FORMAT = "vitrail"
 THRESHOLDS = "thresholds"
-"""Of several labels, under which ``config.json`` has the probabilities from which on they are told."""
+"""Under which ``config.json`` has the probabilities from which on labels are told: of one label, where images are rejected."""
 PROBLEMS = ("single_label_classification", "multi_label_classification")
 """transformers' names for one label an image, and for any number."""
 
@@ -53,7 +53,8 @@ class TrainedModel(Labelled, nn.Module):
         preparation: what makes its input of a picture.
         multi_label: whether an image may have several labels, or none.
         card: the model card, as Markdown.
-        thresholds: where there may be several labels, the probability from which on each is told; none for one half each.
+        thresholds: the probability from which on each label is told: where there may be several, none for one half each; where an
+            image has one, where others are rejected.
 
     Raises:
         ConfigError: another kind of model, labels or preparation.
@@ -227,7 +228,7 @@ def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]
     config: Any = trained.config
     if layout is not None and layout.describe and layout.describe_data:
         named = layout.describe_data(layout, config, trained.labels, trained.preparation)
-        return layout.describe(config) | named | (_kind(trained) if trained.multi_label else {})
+        return layout.describe(config) | named | (_kind(trained) if trained.multi_label or trained.thresholds else {})
     values = config.model_dump(mode="json")
     if layout is None:
         values = {"architectures": [architecture_of(config).name], "model_type": FORMAT, **values}
