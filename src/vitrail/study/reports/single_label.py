@@ -18,7 +18,8 @@ ACCEPTED_SHARES = (1.0, 0.99, 0.95, 0.9, 0.8)
 REJECTION = (
     "A guess is accepted where its probability reaches the threshold. Coverage is the share of these images that is accepted; "
     "as it falls, fewer of the accepted guesses should be wrong. All these images show known classes: how many others are "
-    "rejected cannot be seen here. A softmax shares all probability among the known classes, so an image of something else may be sure."
+    "rejected cannot be seen here. A softmax shares all probability among the known classes, so an image of something else "
+    "may be sure."
 )
 SCANTY, MOST_DRAWN = 200, 1000
 """More classes than `SCANTY`, and than images, have no confusion matrix, nor have more than `MOST_DRAWN`: no eye tells its places
