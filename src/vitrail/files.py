@@ -21,15 +21,33 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
 SMALL, LARGE = 12 * 2**20, 2**31
 """Bytes of a file that is read whole: of what describes a model, since JSON of more may take over 300 MB; of a line per image."""
+MODULE = "give vitrail.TrainedModel(module, labels, preparation) to predict, evaluate and save_pretrained; see docs/python.md"
+"""What to do with a module of torch, which has no labels and no preparation."""
 SLACK = 2**20
 """What a folder takes beside the tensors in it, in bytes."""
+
+
+PARTIAL = ".partial"
+"""What the name of a file or a folder ends in as long as a command adds to it, and for good where the command was interrupted."""
+
+
+def partial_of(path: Path) -> Path:
+    """Return where a file or a folder grows before it takes its name."""
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    return path.with_name(f"{path.name}{PARTIAL}")
 
 
 def path_of(text: str | Path) -> Path:
     """A path, with ``~`` as the home folder (``~nobody`` stays as it is).
 
     An empty text becomes a path that does not exist: ``Path("")`` would mean the current folder, which nobody named.
+
+    Raises:
+        ConfigError: it is neither text nor a path; of a module it says what makes a model of it that can be given.
     """
+    if not isinstance(text, str | os.PathLike):
+        hint = MODULE if hasattr(text, "state_dict") else "give a name, a file or a folder"
+        raise ConfigError(f"{type(text).__name__} is neither text nor a path", hint=hint)
     if not str(text):
         return Path(os.devnull, "empty path")
     return Path(os.path.expanduser(text))
@@ -120,21 +138,26 @@ def write_json(file: Path, values: Any) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
+def whole_folder(folder: Path, *, replace: bool = True, keep: bool = False) -> Iterator[Path]:
     """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before.
 
     The same holds for the folders above it that were not there. All of it is on the disk before it takes the name, and the name
     before the old folder goes, so that even a power cut leaves one of the two. Unless it may ``replace`` a folder that has
     something in it, it fails where there is one. A link is followed. A mount point cannot be renamed: it must be empty, and gets
     the files one after the other.
+
+    With ``keep`` the draft is called `partial_of` the folder, and stays with what is in it if anything fails; in a mount point
+    nothing may stay.
     """
     folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder
     made = [parent for parent in folder.parents if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     is_mount = os.path.ismount(folder)
     draft = (folder / "draft" if is_mount else folder).with_name(f".{folder.name}-{secrets.token_hex(4)}")
-    draft.mkdir()
     old = draft.with_name(f"{draft.name}-old")
+    keep = keep and not is_mount
+    draft = partial_of(folder) if keep else draft
+    draft.mkdir()
     try:
         yield draft
         for path in (*draft.rglob("*"), draft):
@@ -154,7 +177,11 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
             old.rename(folder)
         raise
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if keep:
+            with suppress(OSError):
+                draft.rmdir()  # where it is empty
+        else:
+            shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
         for parent in made if not folder.exists() else []:
             with suppress(OSError):  # something else may be in it by now

@@ -54,12 +54,6 @@ def test_images_that_cannot_be_read_are_left_out_of_table_and_folders(vitrail, r
     assert len([file for file in (tmp_path / "out").rglob("*") if file.is_file()]) == 8
 
 
-def test_answers_are_told_before_a_file_that_cannot_be_written(vitrail, run, pictures, tmp_path, monkeypatch):
-    monkeypatch.setattr("vitrail.tasks.answer_table.write_table", lambda *_: 1 / 0)
-    answer = vitrail("predict", run.folder, pictures, "--csv", tmp_path / "a.csv", "--json")
-    assert answer.code and len(json.loads(answer.out)) == 24
-
-
 @pytest.mark.parametrize("words", [("embed", "--out", "x/y.npz"), ("predict", "--csv", "x/a.csv")])
 def test_a_place_that_cannot_be_written_to_is_told_first(vitrail, tmp_path, monkeypatch, words):
     (tmp_path / "weights.safetensors").touch()

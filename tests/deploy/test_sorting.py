@@ -1,4 +1,4 @@
-"""Copies of images in a folder for each label: names that are safe and different, all or nothing."""
+"""Copies of images in a folder for each label: names that are safe and different, complete or named as partial."""
 
 import shutil
 from pathlib import Path
@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitrail.deploy.sorting import LONGEST, folder_names, sort_into
+from vitrail.deploy.sorting import LONGEST, folder_names, sorted_copies
+from vitrail.errors import DiskFullError
 from vitrail.weights.labelled import Answer
 
 
 def model(*labels: str, several: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(labels=list(labels), multi_label=several)
+    return SimpleNamespace(labels=list(labels), may_tell_none=several)
 
 
 def answers(folder: Path, told: dict[str, list[str]]) -> list[tuple[Path, Answer]]:
@@ -28,36 +29,53 @@ def found(folder: Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_images_are_copied_to_their_labels_and_stay_where_they_were(tmp_path):
+def sort(out, model, answered):
+    with sorted_copies(out, model, [file for file, _ in answered]) as copy:
+        for each in answered:
+            copy(each)
+
+
+def test_images_are_copied_to_their_labels_and_stay_where_they_were(tmp_path, capsys):
     given = answers(tmp_path / "in", {"a/1.png": ["ant"], "b/1.png": ["ant"], "b/1.PNG": ["ant"], "2.png": ["bee"]})
-    assert sort_into(tmp_path / "out", model("bee", "ant", "cat"), given) == {"bee": 1, "ant": 3}
+    sort(tmp_path / "out", model("bee", "ant", "cat"), given)
     assert found(tmp_path / "out") == {
         "ant/1.png": "a/1.png",
         "ant/1 (2).png": "b/1.png",
         "ant/1 (3).PNG": "b/1.PNG",
         "bee/2.png": "2.png",
     }
-    assert all(file.exists() for file, _ in given)
+    assert all(file.exists() for file, _ in given) and capsys.readouterr().err.endswith("out: 3 ant, 1 bee\n")
 
 
 def test_an_image_of_several_labels_is_copied_to_each_and_one_of_none_to_none(tmp_path):
     given = answers(tmp_path / "in", {"1.png": ["ant", "none"], "2.png": []})
-    sort_into(tmp_path / "out", model("ant", "none", several=True), given)
+    sort(tmp_path / "out", model("ant", "none", several=True), given)
     assert found(tmp_path / "out") == {"ant/1.png": "1.png", "none (2)/1.png": "1.png", "none/2.png": "2.png"}
 
 
-def test_a_copy_that_fails_leaves_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("failing", "left"), [("1.png", {}), ("2.png", {"ant/1.png": "1.png"})])
+def test_a_copy_that_fails_leaves_the_whole_ones_under_a_name_that_says_so(tmp_path, monkeypatch, capsys, failing, left):
     given = answers(tmp_path / "in", {"1.png": ["ant"], "2.png": ["ant"]})
     copy = shutil.copy2
 
-    def fail_at_second(file, to):
-        if file.name == "2.png":
-            raise OSError("the disk is gone")
+    def fail(file, to):
         copy(file, to)
+        if file.name == failing:
+            raise OSError("the disk is gone")
 
-    monkeypatch.setattr(shutil, "copy2", fail_at_second)
+    monkeypatch.setattr(shutil, "copy2", fail)
     with pytest.raises(OSError, match="gone"):
-        sort_into(tmp_path / "out", model("ant"), given)
+        sort(tmp_path / "out", model("ant"), given)
+    assert not (tmp_path / "out").exists() and found(tmp_path / "out.partial") == left
+    assert (tmp_path / "out.partial").exists() == bool(left)
+    assert ("1 ant in " in capsys.readouterr().err) == bool(left)
+
+
+def test_a_disk_without_room_for_a_copy_of_each_is_refused_before_any_is_made(tmp_path, monkeypatch):
+    given = answers(tmp_path / "in", {"1.png": ["ant"]})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    with pytest.raises(DiskFullError, match="10 are free"):
+        sort(tmp_path / "out", model("ant"), given)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 

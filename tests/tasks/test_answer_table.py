@@ -1,6 +1,8 @@
 """Tables of answers: their columns, and that a spreadsheet opens them and runs nothing."""
 
 import csv
+import errno
+import io
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 
 from vitrail.data.items import Item
 from vitrail.errors import DataError
-from vitrail.tasks.answer_table import evaluated_rows, predicted_rows, read_table, write_table
+from vitrail.tasks.answer_table import _write_whole, evaluated_rows, predicted_head, predicted_row, read_table, write_table
 from vitrail.weights.labelled import Labelled
 
 PROBABILITIES = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
@@ -46,11 +48,26 @@ def test_of_several_labels_those_are_told_that_reach_their_thresholds():
 
 
 def test_a_prediction_has_as_many_labels_as_were_asked_for(tmp_path):
-    answers = [(tmp_path, answer) for answer in model().answers(PROBABILITIES, 2)]
-    head, first, _ = predicted_rows(model(), answers)
-    assert head == ["image", "label", "score", "label_2", "score_2"]
-    assert first == [str(tmp_path), "bee", "0.700000", "cat", "0.200000"]
-    assert predicted_rows(model(), []) == [["image", "label", "score"]]
+    answer, _ = model().answers(PROBABILITIES, 2)
+    assert predicted_head(model(), 2) == ["image", "label", "score", "label_2", "score_2"]
+    assert predicted_row(model(), tmp_path, answer) == [str(tmp_path), "bee", "0.700000", "cat", "0.200000"]
+    assert predicted_head(model(), 99) == predicted_head(model(), 3) and len(predicted_head(model(), 3)) == 7
+
+
+def test_a_line_that_has_no_room_leaves_none_of_itself(tmp_path):
+    class Full(io.FileIO):
+        """Takes three bytes at a time, and then nothing."""
+
+        def write(self, content):
+            if self.tell() > 12:
+                raise OSError(errno.ENOSPC, "full")
+            return super().write(content[:3])
+
+    with Full(tmp_path / "a.csv", "wb") as file:
+        assert _write_whole(file, b"whole line\n") == 1
+        with pytest.raises(OSError, match="full"):
+            _write_whole(file, b"half a line\n")
+    assert (tmp_path / "a.csv").read_bytes() == b"whole line\n"
 
 
 def test_no_cell_is_a_formula_and_any_name_is_written(tmp_path):

@@ -197,6 +197,16 @@ def test_shares_in_order_are_everything(count):
     assert [x for rank in range(count) for x in Processes(rank, count).part(items)] == items
 
 
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 1, 2), (10, 1, 4)])
+def test_what_processes_make_of_the_things_dealt_to_them_comes_in_order(sizes, monkeypatch):
+    items = list(range(10))
+    shares = [Processes(rank, 3).dealt(items) for rank in range(3)]
+    made = [[share[i : i + size] for i in range(0, len(share), size)] for share, size in zip(shares, sizes, strict=True)]
+    turns = iter([[batches[turn] if turn < len(batches) else None for batches in made] for turn in range(5)])
+    monkeypatch.setattr(Processes, "all_gather", lambda self, own: next(turns))
+    assert [x for batch in Processes(0, 3).in_order(made[0]) for x in batch] == items
+
+
 def test_fp16_does_not_go_with_shared_parameters(make_trainer):
     from vitrail.training.trainer import Trainer
 

@@ -16,7 +16,7 @@ import vitrail
 from vitrail.cli.bench import bench
 from vitrail.cli.caption import caption
 from vitrail.cli.compare import compare
-from vitrail.cli.console import problem
+from vitrail.cli.console import abandon_closed_streams, problem
 from vitrail.cli.convert import convert
 from vitrail.cli.data_check import check
 from vitrail.cli.data_show import show
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
         problem("interrupted", shlex.join(["vitrail", *words]), "run it again")
         _leave(130)
     except BrokenPipeError:
-        sys.stderr.close()
+        abandon_closed_streams()
         _leave(1)
     except OSError as error:
         if debug:

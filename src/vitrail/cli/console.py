@@ -1,11 +1,13 @@
 """What commands print: results on stdout, everything else on stderr; of several processes the first prints."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any
@@ -18,10 +20,14 @@ from vitrail.runtime.terminal import escaped, interactive, is_first, is_one_of_s
 __all__ = [
     "Whole",
     "WholeOfStages",
+    "abandon_closed_streams",
     "interactive",
     "is_first",
+    "json_text",
     "note",
     "number",
+    "print_unreadable",
+    "printed",
     "problem",
     "program",
     "report_unreadable",
@@ -54,14 +60,56 @@ WholeOfStages = Annotated[int | tuple[int, ...], Parameter(converter=_whole_of_s
 def result(text: str) -> None:
     """A result, for people."""
     if is_first():
-        print(escaped(text))
+        print(escaped(text), flush=True)
 
 
 def result_json(values: Any) -> None:
     """A result, for programs: one JSON document."""
     if is_first():
-        letters = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
-        print(json.dumps(values, indent=2, ensure_ascii=not letters, allow_nan=False))
+        print(json_text(values), flush=True)
+
+
+def json_text(values: Any) -> str:
+    """Return values as JSON, in the letters that stdout can have."""
+    letters = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+    return json.dumps(values, indent=2, ensure_ascii=not letters, allow_nan=False)
+
+
+def printed(*, json: bool) -> AbstractContextManager[Callable[[Any], None]]:
+    """Return what prints values as they come: each as a line, or all as one JSON document."""
+    return _printed_list() if json else contextlib.nullcontext(result)
+
+
+@contextlib.contextmanager
+def _printed_list() -> Iterator[Callable[[Any], None]]:
+    """Print a list as JSON, entry by entry; what ends the command early ends the list, too."""
+    count = 0
+
+    def write(value: Any) -> None:
+        nonlocal count
+        count += 1
+        entry = json_text(value).replace("\n", "\n  ")
+        print(f"{'[' if count == 1 else ','}\n  {entry}", end="", flush=True)
+
+    try:
+        yield write
+    except BaseException as error:
+        if count and not isinstance(error, BrokenPipeError):
+            with contextlib.suppress(OSError):
+                print("\n]", flush=True)
+            note(f"not complete: the JSON document has {count:,} entries")
+        raise
+    print("\n]" if count else "[]", flush=True)
+
+
+def abandon_closed_streams() -> None:
+    """Send to nowhere what is still to go out to a closed pipe, about which Python would complain at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:
@@ -82,10 +130,15 @@ def problem(what: str, where: object = None, hint: str | None = None, *, foresee
 
 def report_unreadable(failures: Sequence[DataError]) -> None:
     """Say which images could not be read, and leave with the exit code for it, if there are any."""
-    for failure in failures:
-        problem(failure.what, failure.where, failure.hint)
+    print_unreadable(failures)
     if failures:
         sys.exit(DataError.exit_code)
+
+
+def print_unreadable(failures: Sequence[DataError]) -> None:
+    """Print which images could not be read."""
+    for failure in failures:
+        problem(failure.what, failure.where, failure.hint)
 
 
 def program() -> str:

@@ -1,7 +1,7 @@
 """``vitrail embed``."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -19,7 +19,8 @@ def embed(
 ) -> None:
     """Write a vector for each image: what the model's head reads, or what a model without labels gives.
 
-    An image that cannot be read is reported and left out; the exit code is then 3.
+    An image that cannot be read is reported and left out; the exit code is then 3. An interrupted command writes the vectors that
+    it has, to the same name with .partial behind it.
 
     Parameters
     ----------
@@ -36,14 +37,14 @@ def embed(
         fp32, the default, or bf16: about twice as fast on processors that have it.
     """
     from vitrail.checks import require_positive
-    from vitrail.deploy.vector_files import require_suffix, write_vectors
+    from vitrail.deploy.vector_files import growing_vectors, require_suffix
     from vitrail.files import path_of
     from vitrail.runtime.output import require_free_file
     from vitrail.weights.locate import require_possible
 
     file = path_of(out)
     require_possible(model)  # before torch is imported
-    require_free_file(file, where="--out")
+    require_free_file(file, where="--out", growing=True)
     require_suffix(file)
     require_positive(**{"--batch-size": batch_size})
     from vitrail.cli.calibration import measure_before
@@ -53,11 +54,9 @@ def embed(
 
     files = image_files(images, note)
     measure_before(model, len(files))
-    with counting("embedding") as progress:
+    with growing_vectors(file, len(files)) as vectors, counting("embedding") as progress:
         progress.start(len(files))
-        readable, vectors, failures = embed_files(
-            model, files, batch_size=batch_size, precision=precision, on_batch=progress.advance
-        )
-    write_vectors(file, [str(name) for name in readable], vectors)
-    note(f"{len(readable):,} vectors of {vectors.shape[1]:,} numbers: {file}")
+        options: dict[str, Any] = {"batch_size": batch_size, "precision": precision, "on_batch": progress.advance}
+        failures = embed_files(model, files, vectors, **options)
+    note(f"{len(vectors.images):,} vectors of {vectors.table.shape[1]:,} numbers: {file}")
     report_unreadable(failures)

@@ -1,12 +1,14 @@
 """``vitrail predict`` of a model that finds joints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitrail.checks import refuse_given
-from vitrail.cli.console import is_first, note, report_unreadable, result, result_json
+from vitrail.cli.answers import Answers
+from vitrail.cli.console import note, printed, report_unreadable
 from vitrail.errors import DataError
 from vitrail.runtime.terminal import one_line
 
@@ -54,6 +56,7 @@ class People:
         from vitrail.data.poses.detections import Detections, number_in
         from vitrail.deploy.poses import people_rows
         from vitrail.deploy.predict_poses import BoxReport, poses_each
+        from vitrail.tasks.answer_table import growing_table
 
         with group.together():
             detections = None if self.boxes is None else Detections.read(self.boxes)
@@ -65,47 +68,48 @@ class People:
                 detections.tell_of_empty([boxes or () for boxes in given], note)
             predictor = predictor.smoothed_by(self.smoothing)
         number_of = number_in if detections is None else detections.number
-        with counting("predicting") as progress:
+        numbers = dict(zip(files, _numbers([number_of(file) for file in files]), strict=True))
+
+        def entries(file: Path, people: "Sequence[FoundPerson]") -> Iterator[dict[str, Any]]:
+            for person in people:
+                found = person.to_json(predictor.skeleton)
+                yield {"image": str(file), "image_id": numbers[file], "box": list(person.box), **found}
+
+        with counting("predicting") as progress, Answers() as answers:
+            answers.to(printed(json=self.json), entries if self.json else partial(_lines, predictor))
+            if self.table is not None:
+                head, *_ = people_rows([], predictor.skeleton)
+                rows = growing_table(self.table, head)
+                answers.to(rows, lambda file, people: people_rows([(str(file), people)], predictor.skeleton)[1:])
+            if self.pictures is not None:
+                from vitrail.deploy.drawn import drawn_pictures
+                from vitrail.study.skeletons import draw_people
+
+                answers.to(drawn_pictures(self.pictures, predictor.skeleton, draw_people), lambda *answered: [answered])
             progress.start(len(files))
-            own: list[list[FoundPerson] | DataError] = []
-            framed = group.part(list(zip(files, given, strict=True)))
-            report = BoxReport()
-            for answers in poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror, report=report):
-                own += answers
-                progress.advance(len(answers) * group.count)
-        found = list(zip(files, group.gathered(own), strict=True))
-        report.tell(note, group)
-        answered = [(file, people) for file, people in found if not isinstance(people, DataError)]
-        if self.json:
-            numbers = _numbers([number_of(file) for file in files])
-            result_json([
-                {"image": str(file), "image_id": number, "box": list(person.box), **person.to_json(predictor.skeleton)}
-                for (file, people), number in zip(found, numbers, strict=True) if not isinstance(people, DataError)
-                for person in people
-            ])  # fmt: skip
-        else:
-            self._tell(predictor, answered)
-        if self.table is not None and is_first():
-            from vitrail.tasks.answer_table import write_table
+            framed = group.dealt(list(zip(files, given, strict=True)))
+            report, found = BoxReport(), list[int]()
+            own = poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror, report=report)
+            unreadable = answers.add_each(files, _counted(group.in_order(own), found), progress.advance)
+            report.tell(note, nobody=not any(found), group=group)
+        report_unreadable(unreadable)
 
-            write_table(self.table, people_rows([(str(file), people) for file, people in answered], predictor.skeleton))
-        if self.pictures is not None and answered and is_first():
-            from vitrail.deploy.drawn import write_pictures
-            from vitrail.study.skeletons import draw_people
 
-            write_pictures(self.pictures, answered, predictor.skeleton, draw_people)
-            note(f"{len(answered):,} images with skeletons: {self.pictures}")
-        report_unreadable([people for _, people in found if isinstance(people, DataError)])
+def _counted(batches: "Iterable[Sequence[Sequence[FoundPerson] | DataError]]", found: list[int]) -> Iterator[Any]:
+    """Yield batches as they are; appends to ``found`` how many people each has."""
+    for batch in batches:
+        found.append(sum(len(people) for people in batch if not isinstance(people, DataError)))
+        yield batch
 
-    def _tell(self, predictor: "PosePredictor", answered: "Sequence[tuple[Path, list[FoundPerson]]]") -> None:
-        """A line for each person."""
-        for file, people in answered:
-            for number, person in enumerate(people, 1):
-                rows = zip(predictor.skeleton.joints, person.joints.tolist(), person.scores.tolist(), strict=True)
-                joints = ", ".join(f"{name} {x:.1f} {y:.1f} ({score:.2f})" for name, (x, y), score in rows)
-                result(f"{one_line(file)}: person {number} ({person.score:.2f}): {joints}")
-            if not people:
-                result(f"{one_line(file)}: nobody")
+
+def _lines(predictor: "PosePredictor", file: Path, people: "Sequence[FoundPerson]") -> Iterator[str]:
+    """Yield a line for each person."""
+    for number, person in enumerate(people, 1):
+        rows = zip(predictor.skeleton.joints, person.joints.tolist(), person.scores.tolist(), strict=True)
+        joints = ", ".join(f"{name} {x:.1f} {y:.1f} ({score:.2f})" for name, (x, y), score in rows)
+        yield f"{one_line(file)}: person {number} ({person.score:.2f}): {joints}"
+    if not people:
+        yield f"{one_line(file)}: nobody"
 
 
 def _numbers(told: Sequence[Any]) -> list[int]:

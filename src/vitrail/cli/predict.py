@@ -1,15 +1,17 @@
 """``vitrail predict``."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, is_first, note, report_unreadable, result, result_json
+from vitrail.cli.answers import Answers
+from vitrail.cli.console import Whole, printed, report_unreadable
 from vitrail.cli.people import MANY, People
-from vitrail.errors import ConfigError, DataError
+from vitrail.errors import ConfigError
 from vitrail.runtime.terminal import one_line
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def predict(
     sort_into: Path | None = None,
     boxes: Path | None = None,
     mirror: Annotated[bool, Parameter(negative=())] = False,
+    reject: Annotated[bool, Parameter(negative=())] = False,
     smoothing: float | None = None,
     pictures: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -40,8 +43,9 @@ def predict(
     A model that may give an image several labels, or none, tells those whose probabilities reach the thresholds that its
     training has chosen; without any, one half.
 
-    An image that cannot be read is reported and left out; the exit code is then 3. Under torchrun each process labels its
-    share of the images, and the first prints all answers in order.
+    An image that cannot be read is reported and left out; the exit code is then 3. Answers are written as they come: what an
+    interrupted command leaves of a file or folder keeps .partial behind its name. Under torchrun each process labels its share of
+    the images, and the first prints all answers in order.
 
     Parameters
     ----------
@@ -75,6 +79,9 @@ def predict(
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
         in eight turns has no use for it.
+    reject
+        Say "none of these" of an image whose surest label is less probable than that of 95 % of the validation images of the
+        training. It finds some of the images that are none of the labels, not all: see docs/deploy.md.
     smoothing
         Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
         none. Default: as the model keeps it.
@@ -100,26 +107,26 @@ def predict(
         raise ConfigError("labels in words need a CLIP, which no engine runs", where="--engine", hint="leave it out")
     table, sorted_to, drawn_to = (path and path_of(path) for path in (csv, sort_into, pictures))
     if table is not None:
-        require_free_file(table, where="--csv")
+        require_free_file(table, where="--csv", growing=True)
     if sorted_to is not None:
-        require_free(sorted_to, where="--sort-into")
+        require_free(sorted_to, where="--sort-into", growing=True)
     if drawn_to is not None:
-        require_free(drawn_to, where="--pictures")
+        require_free(drawn_to, where="--pictures", growing=True)
     for folder in (sorted_to, drawn_to):
         if table is not None and folder is not None:
             require_outside(table, folder, where="--csv")
     asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, table, batch_size, json)
-    of_labels = {"--top": top is not None, "--sort-into": sorted_to is not None}
+    of_labels = {"--reject": reject, "--top": top is not None, "--sort-into": sorted_to is not None}
     from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.artefact import graph_of
     from vitrail.deploy.poses import PosePredictor
     from vitrail.deploy.predict import open_any_predictor, predict_each
-    from vitrail.deploy.sorting import sort_into as sort_into_folders
+    from vitrail.deploy.sorting import sorted_copies
     from vitrail.deploy.zero_shot import zero_shot
     from vitrail.runtime.processes import open_processes
-    from vitrail.tasks.answer_table import predicted_rows, write_table
+    from vitrail.tasks.answer_table import growing_table, predicted_head, predicted_row
     from vitrail.weights.reference import open_model
 
     with open_processes() as group:
@@ -138,39 +145,32 @@ def predict(
             asked.predict(predictor, files, group)
             return
         predictor = predictor.with_mirror_images() if mirror else predictor
-        with counting("predicting") as progress:
+        predictor = predictor.rejecting() if reject else predictor
+        told = partial(_line, all_told=predictor.multi_label and top is None)
+        entry = partial(_entry, several=predictor.may_tell_none)
+        with counting("predicting") as progress, Answers() as answers:
+            answers.to(printed(json=json), entry if json else told)
+            if table is not None:
+                rows = growing_table(table, predicted_head(predictor, count))
+                answers.to(rows, lambda file, answer: [predicted_row(predictor, file, answer)])
+            if sorted_to is not None:
+                answers.to(sorted_copies(sorted_to, predictor, files), lambda *answered: [answered])
             progress.start(len(files))
-            labelled = []
-            for answers in predict_each(predictor, group.part(files), top=count, batch_size=batch_size):
-                labelled += answers
-                progress.advance(len(answers) * group.count)
-        found = list(zip(files, group.gathered(labelled), strict=True))
-    answered = [(file, answer) for file, answer in found if not isinstance(answer, DataError)]
-    unreadable = [answer for _, answer in found if isinstance(answer, DataError)]
-    if json:
-        result_json([answer.to_json(str(file), several=predictor.multi_label) for file, answer in answered])
-    else:
-        _tell(answered, all_told=predictor.multi_label and top is None)
-    if is_first() and table is not None:  # after the answers are told, which a full disk must not take along
-        write_table(table, predicted_rows(predictor, answered))
-    if is_first() and sorted_to is not None:
-        _tell_copies(sorted_to, sort_into_folders(sorted_to, predictor, answered))
+            batches = predict_each(predictor, group.dealt(files), top=count, batch_size=batch_size)
+            unreadable = answers.add_each(files, group.in_order(batches), progress.advance)
     report_unreadable(unreadable)
 
 
-def _tell(answered: "Sequence[tuple[Path, Answer]]", *, all_told: bool) -> None:
-    """A line for each image, with the best labels, or all that the model tells."""
-    for file, answer in answered:
-        told = answer.told if all_told else answer.best
-        result(f"{one_line(file)}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
+def _entry(file: Path, answer: "Answer", *, several: bool) -> Iterator[dict[str, Any]]:
+    """Yield the entry of an image in the JSON document."""
+    yield answer.to_json(str(file), several=several)
 
 
-def _tell_copies(folder: Path, copies: Mapping[str, int]) -> None:
-    """How many images were copied into which folders, of many folders the fullest."""
-    often = sorted(copies, key=lambda name: -copies[name])
-    counts = [f"{copies[name]:,} {name}" for name in often[:10]]
-    more = [f"{len(often) - 10:,} folders more"] if len(often) > 10 else []
-    note(f"copied to {folder}: {', '.join(counts + more)}")
+def _line(file: Path, answer: "Answer", *, all_told: bool) -> Iterator[str]:
+    """Yield the line of an image, with the best labels, or all that the model tells."""
+    told = answer.told if all_told else answer.best
+    words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"
+    yield f"{one_line(file)}: " + (words if answer.told or all_told else f"none of these ({words})")
 
 
 def _labels(given: str) -> list[str]:
@@ -179,11 +179,13 @@ def _labels(given: str) -> list[str]:
     from vitrail.plain_text import clean
 
     file = path_of(given)
-    if not os.path.isfile(file):
+    if not os.path.exists(file):
         if not is_text(given):
             raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
         return list(map(clean, given.split(",")))
     try:
         return read_lines(file)
+    except OSError as error:
+        raise ConfigError(f"{file.name} cannot be read: {error.strerror}", where="--labels", hint="give a text file") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file.name} is not in UTF-8", where="--labels", hint="save it as text in UTF-8") from None

@@ -58,23 +58,23 @@ def similar(
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.embed import embed_files, nearest
+    from vitrail.deploy.vector_files import Vectors
 
     queries, others = image_files(images, note), image_files([among], note)
     files = list(dict.fromkeys([*queries, *others]))
+    embedded = Vectors(len(files))
     with counting("embedding") as progress:
         progress.start(len(files))
-        readable, vectors, failures = embed_files(
-            model, files, batch_size=batch_size, precision=precision, on_batch=progress.advance
-        )
-    place = {file: number for number, file in enumerate(readable)}
+        failures = embed_files(model, files, embedded, batch_size=batch_size, precision=precision, on_batch=progress.advance)
+    place = {file: number for number, file in enumerate(embedded.images)}
     known = [file for file in others if file in place]
     real = [file.resolve() for file in known]
     often = Counter(real)
-    table = vectors[[place[file] for file in known]]
+    table = embedded.table[[place[file] for file in known]]
     found = []
     for query in (query for query in queries if query in place):
         itself = query.resolve()  # which may be there under several names
-        first = nearest(vectors[place[query]], table, top + often[itself])
+        first = nearest(embedded.table[place[query]], table, top + often[itself])
         found.append((query, [(known[i], cosine) for i, cosine in first if real[i] != itself][:top]))
     if folder is not None:
         from vitrail.study.similar import write_similar

@@ -95,7 +95,10 @@ def read_table(file: Path, group: str | None = None) -> Contents:
         found = [replace(one, group="") for one in found]
         said.append(said_of_groups)
     said += [] if folder == file.parent else [f"the images are in {os.path.relpath(folder, file.parent)}"]
-    notes = (*table.notes(*said, shown=("image", "label", "split", GROUP)), *([f"{file.name}: {read.doubt}"] if read.doubt else []))
+    notes = (
+        *table.notes(*said, shown=("image", "label", "split", GROUP)),
+        *([f"{file.name}: {read.doubt}"] if read.doubt else []),
+    )
     return with_indices(str(file), found, classes=classes, multi_label=read.multi_label, issues=issues, notes=notes)
 
 

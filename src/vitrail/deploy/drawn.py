@@ -1,6 +1,7 @@
 """Pictures written with the people that were found in them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,29 +13,38 @@ from vitrail.data.poses.skeleton import Skeleton
 from vitrail.deploy.poses import FoundPerson
 from vitrail.deploy.sorting import free_name
 from vitrail.files import whole_folder
+from vitrail.runtime.output import report_partial
+from vitrail.runtime.terminal import note
 
 Draw = Callable[..., Image.Image]
 """As `vitrail.study.skeletons.draw_people`."""
 
 
-def write_pictures(out: Path, answered: Sequence[tuple[Path, Sequence[FoundPerson]]], skeleton: Skeleton, draw: Draw) -> None:
+@contextmanager
+def drawn_pictures(out: Path, skeleton: Skeleton, draw: Draw) -> Iterator[Callable[[tuple[Path, Sequence[FoundPerson]]], None]]:
     """Write every picture upright with its skeletons and boxes as ``out/name.png``, the second of one name as ``name (2).png``.
 
-    The folder appears whole or not at all.
+    The folder is called `partial_of` its name until all are drawn, and stays so if anything fails. A line on stderr counts them.
 
     Args:
         out: must not exist.
-        answered: files, with the people that were found in each.
         skeleton: the joints.
         draw: draws them.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
     count, used = len(skeleton.joints), set[str]()
-    with whole_folder(out, replace=False) as draft:
-        for file, people in answered:
-            joints = np.array([person.joints for person in people]).reshape(-1, count, 2)
-            scores = np.array([person.scores for person in people]).reshape(-1, count)
-            picture = decode(file)
-            boxes = [person.box for person in people]
-            shown = [] if boxes == [Box.of_picture(picture.size)] else boxes  # which nobody gave
-            draw(picture, joints, skeleton, scores, boxes=shown).save(draft / free_name(f"{file.stem}.png", used))
+    try:
+        with whole_folder(out, replace=False, keep=True) as draft:
+
+            def write(answered: tuple[Path, Sequence[FoundPerson]]) -> None:
+                file, people = answered
+                joints = np.array([person.joints for person in people]).reshape(-1, count, 2)
+                scores = np.array([person.scores for person in people]).reshape(-1, count)
+                picture, boxes = decode(file), [person.box for person in people]
+                shown = [] if boxes == [Box.of_picture(picture.size)] else boxes  # which nobody gave
+                draw(picture, joints, skeleton, scores, boxes=shown).save(draft / free_name(f"{file.stem}.png", used))
+
+            yield write
+    except BaseException:
+        report_partial(out, f"{len(used):,} images with skeletons")
+        raise
+    note(f"{len(used):,} images with skeletons: {out}")

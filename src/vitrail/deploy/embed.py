@@ -10,13 +10,14 @@ from torch import Tensor
 from vitrail.checks import require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
+from vitrail.data.pictures import Picture, pictures_of
 from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.predictor import require_finite
+from vitrail.deploy.vector_files import Vectors
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision, pick_device
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.folder import TrainedModel, require_of_images
 from vitrail.weights.reference import open_model
 
 
@@ -47,28 +48,25 @@ def embed(
 def embed_files(
     model: str | Path | TrainedModel,
     files: Sequence[Path],
+    vectors: Vectors,
     *,
     batch_size: int,
     precision: Precision | None = None,
     on_batch: Callable[[int], None],
-) -> tuple[list[Path], np.ndarray, list[DataError]]:
-    """The files that can be read, their vectors (N, D), and what is wrong with the others; raises `DataError` where all are."""
-    readable: list[Path] = []
+) -> list[DataError]:
+    """Add the vectors of the files that can be read; returns what is wrong with the others, and raises it where all are."""
+    left = iter(files)
     failures: list[DataError] = []
-    table: np.ndarray | None = None
-    for vectors in embed_each(model, files, batch_size=batch_size, precision=precision):
-        for vector in vectors:
+    for batch in embed_each(model, files, batch_size=batch_size, precision=precision):
+        for vector, file in zip(batch, left, strict=False):
             if isinstance(vector, DataError):
                 failures.append(vector)
-                continue
-            if table is None:
-                table = np.empty((len(files), len(vector)), np.float32)
-            table[len(readable)] = vector.numpy()
-            readable.append(files[len(readable) + len(failures)])
-        on_batch(len(vectors))
-    if table is None:
+            else:
+                vectors.add(file, vector.numpy())
+        on_batch(len(batch))
+    if not vectors.images:
         raise failures[0]
-    return readable, table[: len(readable)], failures
+    return failures
 
 
 @torch.inference_mode()
@@ -79,6 +77,7 @@ def embed_each(
     if not isinstance(model, TrainedModel) and graph_of(model) is not None:
         raise ConfigError("an exported model gives answers alone", where="MODEL", hint="give the model that it was made of")
     trained, device = model if isinstance(model, TrainedModel) else open_model(model), pick_device()
+    require_of_images(trained.model)
     network = for_inference(in_evaluation_mode(trained.model, device), precision or "fp32")
     read: Callable[[Tensor], Tensor] = network.vectors if trained.labels else network
 

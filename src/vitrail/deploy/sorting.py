@@ -2,10 +2,14 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vitrail.files import room_for, whole_folder
+from vitrail.runtime.output import report_partial
+from vitrail.runtime.terminal import note
 from vitrail.weights.labelled import Answer, Labelled
 
 NONE = "none"
@@ -16,34 +20,58 @@ DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """Names that Windows keeps for itself."""
 
 
-def sort_into(out: Path, model: Labelled, answers: Sequence[tuple[Path, Answer]]) -> dict[str, int]:
+@contextmanager
+def sorted_copies(out: Path, model: Labelled, files: Sequence[Path]) -> Iterator[Callable[[tuple[Path, Answer]], None]]:
     """Copy each image to ``out/LABEL/name``, one of several labels into each, one of none to ``none``; nothing is moved.
 
-    The folder appears whole or not at all. Images of one name become ``name (2)``.
+    The folder is called `partial_of` its name until all are copied, and stays so if anything fails. Images of one name become
+    ``name (2)``. A line on stderr says how many were copied.
 
     Args:
         out: must not exist.
-        model: what answered.
-        answers: images, with the answer to each.
-
-    Returns:
-        The number of copies in each folder, in the order of the model's labels.
+        model: predicts the labels.
+        files: all images that may come.
 
     Raises:
-        DiskFullError: there is no room for all copies.
+        DiskFullError: there is no room for a copy of each image, or of one more.
     """
-    names = folder_names(model.labels, taken=[NONE] if model.multi_label else [])
-    copies = [(file, label) for file, answer in answers for label in _folders(answer, names)]
-    count = {name: sum(label == name for _, label in copies) for name in (*names.values(), NONE)}
+    names = folder_names(model.labels, taken=[NONE] if model.may_tell_none else [])
+    used: dict[str, set[str]] = {}
+    copies = Counter[str]()
     out.parent.mkdir(parents=True, exist_ok=True)
-    size, hint = sum(file.stat().st_size for file, _ in copies), "free some, or give a folder on another disk"
-    with room_for(size, out.parent, hint=hint), whole_folder(out, replace=False) as draft:
-        used: dict[str, set[str]] = {}
-        for file, label in copies:
-            name = free_name(file.name, used.setdefault(label, set()))
-            (draft / label).mkdir(exist_ok=True)
-            shutil.copy2(file, draft / label / name)
-    return {name: images for name, images in count.items() if images}
+    size, hint = sum(file.stat().st_size for file in files if file.exists()), "free some, or give a folder on another disk"
+    try:
+        with room_for(size, out.parent, hint=hint), whole_folder(out, replace=False, keep=True) as draft:
+
+            def copy(answered: tuple[Path, Answer]) -> None:
+                file, answer = answered
+                for label in _folders(answer, names):
+                    _copy(file, draft / label / free_name(file.name, used.setdefault(label, set())))
+                    copies[label] += 1
+
+            yield copy
+    except BaseException:
+        report_partial(out, f"copies of {_counted(copies)}")
+        raise
+    note(f"copied to {out}: {_counted(copies)}")
+
+
+def _copy(file: Path, to: Path) -> None:
+    """Copy a file whole or not at all, into a folder that may not be there yet."""
+    to.parent.mkdir(exist_ok=True)
+    try:
+        shutil.copy2(file, to)
+    except BaseException:
+        to.unlink(missing_ok=True)
+        with suppress(OSError):
+            to.parent.rmdir()
+        raise
+
+
+def _counted(copies: Counter[str]) -> str:
+    """Return how many copies each folder has, of many folders the fullest."""
+    more = [f"{len(copies) - 10:,} folders more"] if len(copies) > 10 else []
+    return ", ".join([f"{count:,} {name}" for name, count in copies.most_common(10)] + more)
 
 
 def _folders(answer: Answer, names: dict[str, str]) -> Iterator[str]:

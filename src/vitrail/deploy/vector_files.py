@@ -1,13 +1,15 @@
 """Files of vectors: NumPy's .npz and .parquet. Imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vitrail.errors import ConfigError
-from vitrail.files import whole_file
+from vitrail.files import partial_of, whole_file
+from vitrail.runtime.output import report_partial
 
 SUFFIXES = (".npz", ".parquet")
 
@@ -21,15 +23,54 @@ def require_suffix(file: Path) -> None:
         _pyarrow()
 
 
-def write_vectors(file: Path, images: Sequence[str], vectors: np.ndarray) -> None:
+class Vectors:
+    """Images and their vectors, as they come; there is room for so many."""
+
+    def __init__(self, most: int):
+        self.images: list[Path] = []
+        self._most, self._table = most, np.empty((0, 0), np.float32)
+
+    @property
+    def table(self) -> np.ndarray:
+        """The vectors, float32 (N, D)."""
+        return self._table[: len(self.images)]
+
+    def add(self, image: Path, vector: np.ndarray) -> None:
+        """Append an image and its vector (D,)."""
+        if not self.images:
+            self._table = np.empty((self._most, len(vector)), np.float32)
+        self._table[len(self.images)] = vector
+        self.images.append(image)
+
+
+@contextmanager
+def growing_vectors(file: Path, most: int) -> Iterator[Vectors]:
+    """Write what is added at the end; if anything fails, what there is to `partial_of` the file, which a line on stderr names."""
+    vectors = Vectors(most)
+    try:
+        yield vectors
+        write_vectors(file, list(map(str, vectors.images)), vectors.table)
+    except BaseException:
+        if vectors.images:
+            write_vectors(file, list(map(str, vectors.images)), vectors.table, to=partial_of(file))
+            report_partial(file, f"{len(vectors.images):,} vectors")
+        raise
+
+
+def write_vectors(file: Path, images: Sequence[str], vectors: np.ndarray, *, to: Path | None = None) -> None:
     """Images and their vectors, ``images`` (N,) and ``vectors`` (N, D), as NumPy's .npz or as .parquet, whole or not at all.
+
+    Args:
+        file: its suffix says which.
+        images, vectors: what is written.
+        to: where it is written, by default to ``file``.
 
     Raises:
         ConfigError: another suffix, or the library that writes .parquet is not installed.
     """
     require_suffix(file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file) as draft, draft.open("wb") as content:
+    with whole_file(to or file) as draft, draft.open("wb") as content:
         if file.suffix.lower() == ".parquet":
             pyarrow = _pyarrow()
             names = [image.encode("utf-8", "backslashreplace").decode() for image in images]  # a name may be in no encoding

@@ -6,23 +6,37 @@ from datetime import datetime
 from pathlib import Path
 
 from vitrail.errors import ConfigError
-from vitrail.files import is_free, is_text, path_of
+from vitrail.files import is_free, is_text, partial_of, path_of
+from vitrail.runtime.terminal import note
 
 
-def require_free(path: Path, *, where: str = "--out") -> None:
-    """Refuse a folder that exists, unless it is empty, and one that cannot be made, or whose files could not be opened again."""
+def require_free(path: Path, *, where: str = "--out", growing: bool = False) -> None:
+    """Refuse a folder that exists, unless it is empty, and one that cannot be made, or whose files could not be opened again.
+
+    One that is ``growing`` is `partial_of` its name before it is complete, which must be free, too.
+    """
     _require_folder_above(path, where)
     if not is_text(str(path)):  # safetensors opens nothing below it
         raise ConfigError(f"the path {str(path)!r} is not in UTF-8", where=where, hint="give another folder")
     if os.path.exists(path) and (not path.is_dir() or not is_free(path)):
         raise taken(path, where=where)
+    if growing:
+        _require_no_partial(path, where)
 
 
-def require_free_file(path: Path, *, where: str) -> None:
-    """Refuse a file that exists, and one that cannot be made."""
+def require_free_file(path: Path, *, where: str, growing: bool = False) -> None:
+    """Refuse a file that exists, and one that cannot be made; ``growing`` as in `require_free`."""
     _require_folder_above(path, where)
     if os.path.lexists(path):
         raise taken(path, where=where, kind="file")
+    if growing:
+        _require_no_partial(path, where)
+
+
+def report_partial(path: Path, content: str) -> None:
+    """Write a line that says where an interrupted command leaves what it has, if it has something."""
+    if os.path.lexists(partial_of(path)):
+        note(f"not complete: {content} in {partial_of(path)}")
 
 
 def require_outside(file: Path, folder: Path, *, where: str) -> None:
@@ -30,6 +44,12 @@ def require_outside(file: Path, folder: Path, *, where: str) -> None:
     if Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
         hint = "give a file outside of it"
         raise ConfigError(f"{str(file)!r} is in the folder {str(folder)!r}, which is to be made", where=where, hint=hint)
+
+
+def _require_no_partial(path: Path, where: str) -> None:
+    if os.path.lexists(partial := partial_of(path)):
+        hint = "an interrupted command left it, or another one is writing it: move it away, or give another name"
+        raise ConfigError(f"{str(partial)!r} exists", where=where, hint=hint)
 
 
 def _require_folder_above(path: Path, where: str) -> None:

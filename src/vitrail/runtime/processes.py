@@ -3,7 +3,8 @@
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -31,6 +32,22 @@ class Processes:
     def part(self, items: Sequence[T]) -> Sequence[T]:
         """This process's share of some things; all shares in order are all of them."""
         return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
+
+    def dealt(self, items: Sequence[T]) -> Sequence[T]:
+        """Return this process's share of some things, of which each process gets one in turn; see `in_order`."""
+        return items[self.rank :: self.count]
+
+    def in_order(self, batches: Iterable[Sequence[T]]) -> Iterator[list[T]]:
+        """Return what all processes make of the things that they were `dealt`, in the order of all these, as it comes."""
+        own, made, turn = iter(batches), [deque[T]() for _ in range(self.count)], 0
+        while (given := self.all_gather(next(own, None))) != [None] * self.count:
+            for queue, batch in zip(made, given, strict=True):
+                queue.extend(batch or ())
+            ready = []
+            while made[turn]:
+                ready.append(made[turn].popleft())
+                turn = (turn + 1) % self.count
+            yield ready
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """The sum over all processes, in each of them."""

@@ -2,8 +2,12 @@
 
 import csv
 import io
+import os
 import re
-from collections.abc import Iterable, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from torch import Tensor
@@ -11,7 +15,8 @@ from torch import Tensor
 from vitrail.data.items import Item
 from vitrail.data.several_labels import SEPARATOR
 from vitrail.errors import DataError
-from vitrail.files import text_file, write_bytes
+from vitrail.files import partial_of, text_file, write_bytes
+from vitrail.runtime.output import report_partial
 from vitrail.weights.labelled import Answer, Labelled
 
 MOST = 5
@@ -23,14 +28,18 @@ NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
 Row = list[str]
 
 
-def predicted_rows(model: Labelled, answers: Sequence[tuple[Path, Answer]]) -> list[Row]:
-    """A head, then a row for each image: its label and score and those that follow, or all that it is told to show."""
-    rows = [_said(model, answer) for _, answer in answers]
-    return [["image", *_head(model, rows)], *([str(file), *row] for (file, _), row in zip(answers, rows, strict=True))]
+def predicted_head(model: Labelled, top: int) -> Row:
+    """Return the names of the columns of `predicted_row`, where so many labels of each image are asked for."""
+    return ["image", *_head(model, top)]
+
+
+def predicted_row(model: Labelled, file: Path, answer: Answer) -> Row:
+    """Return the row of an image: its label and score and those that follow, or all that it is told to show."""
+    return [str(file), *_said(model, answer)]
 
 
 def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor) -> list[Row]:
-    """As `predicted_rows`, with the labels of the items, and whether the answer is right: of several labels, whether all are.
+    """Return a head and rows as `predicted_row`, with the items' labels, and if the prediction, or all of it, is right.
 
     Args:
         model: what answered.
@@ -39,7 +48,7 @@ def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor
     """
     answers = model.answers(probabilities, MOST)
     rows = [_said(model, answer) for answer in answers]
-    head, own = _head(model, rows), 2
+    head, own = _head(model, MOST), 2
     table = [["image", "true_labels" if model.multi_label else "true_label", *head[:own], "correct", *head[own:]]]
     for item, answer, row in zip(items, answers, rows, strict=True):
         true = [model.labels[label] for label in item.labels]
@@ -48,17 +57,18 @@ def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor
     return table
 
 
-def _head(model: Labelled, rows: Sequence[Row]) -> Row:
+def _head(model: Labelled, top: int) -> Row:
     if model.multi_label:
         return ["labels", "scores"]
-    count = max((len(row) for row in rows), default=2) // 2
-    return ["label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
+    count, accepted = min(top, len(model.labels)), ["accepted"] * model.reject
+    return [*accepted, "label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
 
 
 def _said(model: Labelled, answer: Answer) -> Row:
     if model.multi_label:
         return [SEPARATOR.join(label for label, _ in answer.told), SEPARATOR.join(_score(score) for _, score in answer.told)]
-    return [cell for label, score in answer.best for cell in (label, _score(score))]
+    accepted = ["yes" if answer.told else "no"] * model.reject
+    return [*accepted, *(cell for label, score in answer.best for cell in (label, _score(score)))]
 
 
 def _score(score: float) -> str:
@@ -71,12 +81,57 @@ def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
     Names may be anybody's, and a spreadsheet runs a cell that begins like a formula; such a cell gets an apostrophe in front
     (OWASP, "CSV Injection").
     """
-    text = io.StringIO()
-    cells = [[_plain(cell) for cell in row] for row in rows]
-    returns = any("\r" in cell for row in cells for cell in row)  # which csv quotes only where lines end with them
-    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerows(cells)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(file, text.getvalue().encode("utf-8-sig", "backslashreplace"))
+    write_bytes(file, BOM_UTF8 + b"".join(map(_line, rows)))
+
+
+@contextmanager
+def growing_table(file: Path, head: Sequence[str]) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Write a table as `write_table` does, but row by row, as they come: to `partial_of` the file, which is renamed at the end.
+
+    If anything fails, the rows so far stay there, whole lines all of them, and a line on stderr says so.
+
+    Raises:
+        OSError: the disk is full, or another command writes the table.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows, partial = 0, partial_of(file)
+    with open(partial, "xb", buffering=0) as table:
+
+        def write(row: Sequence[str]) -> None:
+            nonlocal rows
+            rows += _write_whole(table, _line(row))
+
+        try:
+            _write_whole(table, BOM_UTF8 + _line(head))
+            yield write
+            os.fsync(table)
+        except BaseException:
+            if rows:
+                report_partial(file, f"{rows:,} rows")
+            else:
+                partial.unlink()
+            raise
+    partial.replace(file)
+
+
+def _write_whole(file: FileIO, content: bytes) -> int:
+    """Write a line or, where the disk is full, none of it."""
+    end, left = file.tell(), content
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError:
+        file.truncate(end)
+        raise
+    return 1
+
+
+def _line(row: Sequence[str]) -> bytes:
+    cells, text = [_plain(cell) for cell in row], io.StringIO()
+    returns = any("\r" in cell for cell in cells)  # which csv quotes only where lines end with them
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerow(cells)
+    return text.getvalue().encode("utf-8", "backslashreplace")
 
 
 def read_table(file: Path, *columns: str) -> list[Row]:

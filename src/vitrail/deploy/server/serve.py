@@ -4,7 +4,7 @@ import gc
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,11 @@ import torch
 from vitrail.checks import refuse_given, require_at_most, require_positive
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.captions import Writer
-from vitrail.deploy.poses import AnyPredictor, PosePredictor
+from vitrail.deploy.poses import AnyPredictor, PosePredictor, of_classes
 from vitrail.deploy.predict import open_any_predictor
 from vitrail.deploy.server.board import MOST_WORKERS, Board, Place
 from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
+from vitrail.deploy.server.origins import origin_of
 from vitrail.deploy.translate import is_translator, writer_of
 from vitrail.errors import ConfigError
 from vitrail.files import path_of, read_text
@@ -34,7 +35,7 @@ TOKEN = "VITRAIL_TOKEN"
 """The environment's name for the token."""
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
 TOKEN_LENGTH, TOKEN_VARIETY = 16, 5
-"""Characters of a token, and different ones among them, where others can reach the server."""
+"""Characters of a token, and different ones among them, at least."""
 Opened = Callable[[Place], "Service[Any, Any]"]
 """Makes what answers in one process; what all can share has been opened before."""
 LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
@@ -50,8 +51,10 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
+    allow_origins: Sequence[str] = (),
     precision: Precision | None = None,
     engine: str = "auto",
+    reject: bool = False,
     limits: Limits | None = None,
     workers: int = 1,
     on_start: Callable[[str], None] = lambda address: None,
@@ -65,10 +68,12 @@ def serve(
         look_of: gives the function that computes attention maps.
         relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
         joints_of: of a model that finds joints, gives the function that computes where their queries look, in place of both.
-        host: an address or a name of this machine. One that others can reach needs a token, of at least 16 characters.
+        host: an address or a name of this machine. One that others can reach needs a token.
         port: 0 is for any that is free.
-        token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
+        token_file: holds the token, of at least 16 characters; by default it is in the environment's ``VITRAIL_TOKEN``.
+        allow_origins: addresses of pages, such as ``https://shop.example``, that may ask from a browser; others may not.
         precision, engine: as in `open_predictor`; a translator has but one of each.
+        reject: of a model of classes, whether images are rejected; see `vitrail.predict`.
         limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
         workers: processes that answer, which share the processor's cores. From two on they are forks of this process, in which
             torch must not have computed yet: one that dies is replaced, and the others go on.
@@ -85,9 +90,9 @@ def serve(
     captions = not texts and is_captioner(model)
     if texts:
         given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
-        refuse_given("a translator answers as it is, in Python or exported", given)
+        refuse_given("a translator answers as it is, in Python or exported", {**given, "--reject": reject})
     elif captions:
-        refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch")})
+        refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch"), "--reject": reject})
     try:
         from vitrail.deploy.server import running
         from vitrail.deploy.server.access import Access
@@ -97,14 +102,14 @@ def serve(
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
-    token = _token(token_file)
+    token, origins = _token(token_file), frozenset(map(origin_of, allow_origins))
     with running.listen(host, port) as bound:
         _require_token(token, running.is_loopback(bound))
         limits, address = limits or (TEXTS if texts else IMAGES), running.address(bound)
 
         def answer(place: Place, door: socket.socket, ready: Callable[[], None]) -> int:
             service = opened(place)
-            return running.run(application(service, Access(token), on_answer), service, door, ready)
+            return running.run(application(service, Access(token, origins), on_answer), service, door, ready)
 
         threads = 0 if workers == 1 else _threads_of_each(workers, exported=_is_exported(model))
         looks = {"labels": look_of, "relevance": relevance_of, "joints": joints_of}
@@ -113,7 +118,7 @@ def serve(
         elif captions:
             opened = _of_captions(model, limits, precision)
         else:
-            opened = _of_images(model, limits, looks, precision, engine)
+            opened = _of_images(model, limits, looks, precision, engine, reject)
         if workers == 1:
             return answer(Place.alone(), bound, lambda: on_start(address))
 
@@ -145,14 +150,14 @@ def _token(file: str | Path | None) -> str | None:
 
 
 def _require_token(token: str | None, loopback: bool) -> None:
-    """Refuse an address that others can reach without a token, or with one that can be guessed."""
-    if loopback:
-        return
+    """Refuse a token that can be guessed, and an address that others can reach without one.
+
+    A proxy brings strangers to a loopback address, too.
+    """
     if token is not None and (len(token) < TOKEN_LENGTH or len(set(token)) < TOKEN_VARIETY):
-        what = "others can reach this address, and the token can be guessed"
         least = f"take at least {TOKEN_LENGTH} characters, {TOKEN_VARIETY} of them different"
-        raise ConfigError(what, where="--host", hint=f"{least}; {NEW_TOKEN}")
-    if token is None:
+        raise ConfigError("the token can be guessed", where=f"--token-file or ${TOKEN}", hint=f"{least}; {NEW_TOKEN}")
+    if token is None and not loopback:
         hint = f"give --token-file FILE or ${TOKEN}, or leave --host at 127.0.0.1. {NEW_TOKEN.capitalize()}"
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 
@@ -203,15 +208,24 @@ def _of_captions(model: str | Path, limits: Limits, precision: Precision | None)
 
 
 def _of_images(
-    model: str | Path, limits: Limits, looks: "dict[str, LookOf | None]", precision: Precision | None, engine: str
+    model: str | Path,
+    limits: Limits,
+    looks: "dict[str, LookOf | None]",
+    precision: Precision | None,
+    engine: str,
+    reject: bool,
 ) -> Opened:
     """With the functions that compute maps, or why there are none."""
+
+    def chosen(predictor: AnyPredictor) -> AnyPredictor:
+        return of_classes(predictor).rejecting() if reject else predictor
+
     name = name_of(str(model))
     if graph_of(model) is not None:
         unseen = "an exported model keeps its attention to itself"
-        return lambda place: _service(_predictor(model, precision, engine, place), name, limits, place, unseen=unseen)
+        return lambda place: _service(chosen(_predictor(model, precision, engine, place)), name, limits, place, unseen=unseen)
     trained = open_model(model)
-    predictor = open_any_predictor(trained, precision, engine=engine)
+    predictor = chosen(open_any_predictor(trained, precision, engine=engine))
     finds_joints = isinstance(predictor, PosePredictor)
     look, unseen = _seen(looks["joints" if finds_joints else "labels"], trained)
     relevance = None if finds_joints else _seen(looks["relevance"], trained)[0]
