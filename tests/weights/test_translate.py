@@ -167,7 +167,7 @@ def test_damaged_weights_are_read_or_refused(data):
             "google",
             "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/key/kernel",
             (1, 64, 2, 32),
-            "qkv.weight cannot be made of .*key/kernel",
+            "tensors of one parameter do not fit together: .*key/kernel",
         ),
     ],
 )

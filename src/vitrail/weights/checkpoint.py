@@ -34,8 +34,9 @@ from vitrail.weights.plain_files import (
     some,
     told_by,
 )
+from vitrail.weights.several import one_model
 from vitrail.weights.sums import verified
-from vitrail.weights.tensor_files import read_pickle, read_tensors, unwrapped
+from vitrail.weights.tensor_files import dense, read_pickle, read_tensors
 
 OPEN_CLIP_USUAL = {
     "resize_mode": "shortest",
@@ -83,9 +84,10 @@ class Checkpoint:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, *, trust_pickle: bool = False) -> Iterator["Checkpoint"]:
+    def opened(cls, path: Path, *, trust_pickle: bool = False, key: str | None = None) -> Iterator["Checkpoint"]:
         """Open a model folder, or a file of tensors with what stands beside it; pickles only where they are trusted.
 
+        Of several models in a file the one that is called ``key`` is read; see `one_model`.
         What is made of it inside is compared with the folder's sums meanwhile; see `verified`.
 
         Raises:
@@ -94,17 +96,17 @@ class Checkpoint:
         folder = path if path.is_dir() else path.parent
         file = weights_in(folder, trust_pickle) if path.is_dir() else path
         with verified(folder, (*DESCRIBING, *parts_of(file.name), beside_file(file).name)):
-            yield cls._read(folder, file, trust_pickle)
+            yield cls._read(folder, file, trust_pickle, key)
 
     @classmethod
-    def _read(cls, folder: Path, file: Path, trust_pickle: bool) -> "Checkpoint":
+    def _read(cls, folder: Path, file: Path, trust_pickle: bool, key: str | None) -> "Checkpoint":
         told = told_by(file)
         config = _description(file) if told.get(CONFIGURED) is None else {}  # what stands beside may be another file's
         preprocessor = section(told, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
-        tensors = unwrapped(_all_tensors(file, trust_pickle))
+        tensors = _all_tensors(file, trust_pickle, key)
         if not tensors:
             raise ModelFileError("it holds no weights", where=file, hint="fetch or write the file again")
         return cls(file, tensors, config, preprocessor, card, told)
@@ -127,7 +129,7 @@ class Source:
     """What was recognised, for people; nothing where the folder is our own."""
 
 
-def _all_tensors(file: Path, trust_pickle: bool) -> dict[str, Tensor]:
+def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, Tensor]:
     """The tensors of a file, and of those that hold a model's weights together with it."""
     parts = [file.with_name(name) for name in parts_of(file.name)]
     if len(parts) > 1 and (missing := [part.name for part in parts if not part.is_file()]):
@@ -135,7 +137,10 @@ def _all_tensors(file: Path, trust_pickle: bool) -> dict[str, Tensor]:
         raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
     tensors: dict[str, Tensor] = {}
     for part in parts:
-        found = read_pickle(part) if trust_pickle and is_pickle(part) else read_tensors(part)
+        pickled = trust_pickle and is_pickle(part)
+        models = read_pickle(part) if pickled else {"": read_tensors(part)}
+        found = one_model(models, part, key)
+        found = dense(found, part) if pickled else found
         if twice := sorted(tensors.keys() & found.keys()):
             what = f"{part.name} has tensors that another of the {len(parts)} files has, too: {some(twice)}"
             raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")

@@ -41,11 +41,11 @@ def fields_of(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int
     """
     missing = [name for name in NEEDED if name not in shapes]
     if missing:
-        raise ModelFileError(f"no {missing[0]}", where="weights", hint="give the weights of a Vision Transformer")
+        raise ModelFileError(f"no {missing[0]}", where="weights")
     for name, (least, most) in DIMENSIONS.items():
         if name in shapes and not (least <= len(shapes[name]) <= most and all(shapes[name])):
             what = f"{name} has the shape {shapes[name]}"
-            raise ModelFileError(what, where="weights", hint="give the weights of a Vision Transformer")
+            raise ModelFileError(what, where="weights")
     dim = shapes["blocks.0.attention.norm.weight"][0]
     fields: dict[str, Any] = {
         "dim": dim,
