@@ -212,6 +212,44 @@ def test_a_number_in_the_place_of_any_tensor_is_read_or_refused(name):
             build(Checkpoint(Path("weights.safetensors"), {**STATES[name], key: torch.zeros(())}))
 
 
+@pytest.mark.parametrize("layout", ["timm", "deit"])
+@pytest.mark.parametrize(
+    "gone",
+    [
+        r".*cls_token",
+        r".*cls_token|.*(head_dist|distillation_classifier)\..*",
+        r".*cls_token|(.*\.)?(head|classifier|head_dist)\..*",
+    ],
+)
+def test_a_distillation_token_without_a_class_token_is_refused_by_their_names(layout, gone):
+    model = ViT(ViTConfig(**PLAIN | {"distillation_token": True} | ({"norm_eps": 1e-12} if layout == "deit" else {})))
+    state = {
+        name: tensor
+        for name, tensor in write(model.state_dict(), model.config, LAYOUTS[layout]).items()
+        if not re.fullmatch(gone, name)
+    }
+    names = {"timm": "no cls_token beside dist_token", "deit": "no embeddings.cls_token beside embeddings.distillation_token"}
+    with pytest.raises(ModelFileError, match=names[layout]):
+        build(Checkpoint(Path("weights.safetensors"), state))
+
+
+OURS = r"attention\.(layer\.|norm\.[wb])|embedding\.projection|mlp\.layer\.|head\.linear|position\.embedding|cannot be \{|fetch the file"
+"""Our names of parameters that no layout here has, and words that do not belong into the messages."""
+
+
+@pytest.mark.usefixtures("matched_once")
+@pytest.mark.parametrize("name", sorted(STATES))
+def test_a_file_without_some_of_its_keys_is_read_or_refused_by_the_names_in_it(name):
+    """Of keys that only the number of their layer tells apart, all are left out together."""
+    kinds = sorted({re.sub(r"\d+", "#", key) for key in STATES[name]})
+    for gone in kinds:
+        state = {key: tensor for key, tensor in STATES[name].items() if re.sub(r"\d+", "#", key) != gone}
+        try:
+            build(Checkpoint(Path("weights.safetensors"), state), layout=name)
+        except (ModelFileError, ConfigError) as error:
+            assert not re.search(OURS, str(error)), (gone, str(error))
+
+
 @pytest.mark.parametrize(
     ("layout", "fields", "told"),
     [

@@ -181,7 +181,7 @@ class Layout:
             rows = self._ours.find(word[0])
             return " + ".join(name.format(**rows[0][1]) for name in rows[0][0][0].names) if rows else word[0]
 
-        return re.sub(r"\w+(\.\w+)+", theirs, text)
+        return re.sub(r"\w+(\.\w+)*", theirs, text)
 
     def write(self, tensors: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
         """Our parameters under their keys; raises `KeyError` with one that they have no place for."""

@@ -90,8 +90,10 @@ def recognise(
             config = _configure(match, shapes, told, image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
+            impossible = isinstance(error, ConfigError) and error.hint
+            what = f"they make no model that is known here: {error.hint}" if impossible else error.what
             unexpected = f". unexpected: {some(match.unexpected, 12)}" if match.unexpected else ""
-            errors.append((match, f"{error.what}{unexpected}", error.hint or ""))
+            errors.append((match, f"{what}{unexpected}", "" if impossible else error.hint or ""))
             continue
         if not problems:
             if naming.about:

@@ -31,7 +31,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     side = math.isqrt(shapes[tables[0]][0])
     if side * side != shapes[tables[0]][0] or side % 2 == 0 or len({*patch}) > 1:
         what = "windows and patches that are no squares"
-        raise ModelFileError(what, where="weights", hint="give the weights of a Swin Transformer")
+        raise ModelFileError(what, where="weights")
     window, size = (side + 1) // 2, image_size or known.get("image_size")
     if size and (unlike := _unlike(layout, size, patch[0], window, depths)):
         what = f"{layout.about} computes something else than is known here of {unlike}"

@@ -132,6 +132,8 @@ def _mlp(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, Any]:
     token = "class_token" in shapes
+    if "distillation_token" in shapes and not token:
+        raise ModelFileError("no class_token beside distillation_token", where="weights")
     head = shapes.get("head.linear.weight")
     kind = "mlp" if "head.hidden.weight" in shapes else known.get("head", "linear")
     if "pool.query" in shapes:
