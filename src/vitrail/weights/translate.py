@@ -90,7 +90,7 @@ def recognise(
             config = _configure(match, shapes, told, image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
-            impossible = isinstance(error, ConfigError) and error.hint
+            impossible = error.hint and error.what.startswith("config cannot be")  # all fields together, in our words
             what = f"they make no model that is known here: {error.hint}" if impossible else error.what
             unexpected = f". unexpected: {some(match.unexpected, 12)}" if match.unexpected else ""
             errors.append((match, f"{what}{unexpected}", "" if impossible else error.hint or ""))
