@@ -283,6 +283,29 @@ def test_the_command_converts_a_pickle_that_is_trusted(file, tmp_path, vitrail, 
     assert vitrail("convert", "x.pth", "out", "--trust-pickle").code == 2
 
 
+@pytest.mark.parametrize("headless", [False, True])
+def test_a_folder_of_transformers_around_a_model_of_timm_is_read_as_timms(headless, file, tmp_path):
+    folder = tmp_path / "wrapped"
+    folder.mkdir()
+    tensors = {f"timm_model.{name}": t for name, t in load_file(file).items() if not (headless and name.startswith("head."))}
+    save_file(tensors, folder / "model.safetensors")
+    names = (
+        {"num_classes": 2, "label_names": ["LABEL_0", "LABEL_1"]}
+        if headless
+        else {"num_classes": 3, "label_names": ["a", "b", "c"]}
+    )
+    kind = "TimmWrapperModel" if headless else "TimmWrapperForImageClassification"
+    arguments = {"depth": 2, "img_size": 16, "patch_size": 4, "num_heads": 1}
+    values = {"architecture": "vit_tiny_patch16_224", "architectures": [kind], "do_pooling": True, "model_args": arguments}
+    values |= {"model_type": "timm_wrapper", "dtype": "float32", "transformers_version": "5.23.0", **names}
+    (folder / "config.json").write_text(json.dumps(values))
+    found = from_pretrained(folder)
+    assert found.labels == ([] if headless else ["a", "b", "c"]) and found.config.heads == 1
+    images = torch.randn(1, 3, 16, 16)
+    expected = from_pretrained(file, num_classes=0 if headless else None)
+    torch.testing.assert_close(found(images), expected(images))
+
+
 def test_labels_for_numbers_that_are_no_classes_are_refused(trained, tmp_path, vitrail):
     model = trained(head="projection", num_classes=4)
     model.labels = []

@@ -72,7 +72,7 @@ def _is_related(name: str, models: Mapping[str, Tensors]) -> bool:
 def _chosen(models: Mapping[str, Tensors], file: Path) -> str:
     """Return the path of the model to read; a line names all of them where there are several."""
     largest = max(map(_size, models.values()))
-    large = {path: tensors for path, tensors in models.items() if _size(tensors) > SMALL_PART * largest}
+    large = {path: tensors for path, tensors in models.items() if _size(tensors) >= SMALL_PART * largest}
     averages = {path: tensors for path, tensors in large.items() if _is_average(path, large)}
     students = {path: tensors for path, tensors in large.items() if STUDENT in path and any(TEACHER in other for other in large)}
     preferred = averages or students or large
