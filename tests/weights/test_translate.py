@@ -56,6 +56,7 @@ KINDS = (
     CLIP | {"head": "linear"},
     {"embedding_norm": "patches", "qkv_bias": False, "norm_eps": 1e-5, "heads": 2, "head_dim": 64},
     {"embedding_norm": "patches", "qkv_bias": False, "norm_eps": 1e-5, "pool": "mean", "position": "sincos-2d-simple"},
+    {"qkv_bias": False, "norm_eps": 1e-5, "pool": "mean", "position": "sincos-2d-simple", "final_norm": "pooled"},
     {"qkv_bias": False, "norm_eps": 1e-5, "heads": 2, "head_dim": 64},
     {"position": "relative-per-block", "layer_scale": 0.5, "pool": "mean", "class_token": True, "final_norm": "pooled"},
     TURNED,
