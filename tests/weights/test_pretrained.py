@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from vitrail.errors import ConfigError, ModelFileError
@@ -135,6 +136,33 @@ def test_a_head_of_another_size_is_replaced_by_zeros_and_it_is_said(file, capsys
     assert "3 classes left out, with the head" in capsys.readouterr().err
     same = from_pretrained(file, num_classes=3)
     assert same(torch.randn(2, 3, 16, 16)).any()
+
+
+def zero_head(state):
+    for name in state:
+        if name.startswith("head"):
+            state[name].zero_()
+
+
+@pytest.mark.parametrize("layout", ["timm", "own"])
+def test_a_head_of_zeros_is_reported_by_whatever_answers_with_it(layout, file, tmp_path, vitrail, capsys):
+    model = from_pretrained(changed(file, zero_head))
+    assert "the head is all zeros" in capsys.readouterr().err
+    if layout == "own":
+        model.save_pretrained(tmp_path / "own", layout="vitrail")
+    path = tmp_path / "own" if layout == "own" else file
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.png")
+    answer = vitrail("predict", path, tmp_path / "a.png")
+    assert answer.code == 0 and answer.err.count("the head is all zeros") == 1 and "--from" in answer.err
+    capsys.readouterr()
+    for told in ({"num_classes": 7}, {"num_classes": 0}):
+        from_pretrained(path, **told)
+    assert "all zeros" not in capsys.readouterr().err
+
+
+def test_a_head_that_has_weights_is_not_reported(file, capsys):
+    from_pretrained(file)
+    assert "zeros" not in capsys.readouterr().err
 
 
 def test_one_channel_sees_a_grey_image_as_three_equal_channels_did(file):

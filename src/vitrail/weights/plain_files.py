@@ -52,7 +52,7 @@ def together_with(file: Path) -> list[str]:
     Raises:
         ModelFileError: the index is damaged, or names files elsewhere.
     """
-    for index in sorted(file.parent.glob(f"*{INDEX}")):
+    for index in sorted(file.parent.glob(f"*{INDEX}")) if file.name != "model.safetensors" else []:  # which is a whole model
         names = {*map(str, section(read_json(index), "weight_map").values())}
         if elsewhere := sorted(name for name in names if not name or "/" in name or "\\" in name or name in (".", "..")):
             what = f"{index.name} names a file that is not beside it: {brief(elsewhere[0])}"
