@@ -13,6 +13,7 @@ from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.locate import is_captioner, is_name, is_of_texts, locate
 from vitrail.weights.pretrained import Changes, build
+from vitrail.weights.sums import read_again
 from vitrail.weights.translator import open_translator
 
 
@@ -57,8 +58,12 @@ def from_pretrained(
     for name in fields:
         if not any(name in row.config.model_fields for row in ROWS):
             raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of the model's configuration")
-    with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle, key=key) as checkpoint:
-        trained, about = build(checkpoint, changes, layout=layout, fields=fields)
+
+    def read() -> tuple[TrainedModel, str]:
+        with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle, key=key) as checkpoint:
+            return build(checkpoint, changes, layout=layout, fields=fields)
+
+    trained, about = read_again(reference, read)
     if about:
         sys.stderr.write(f"{escaped(about)}\n")
     return trained
