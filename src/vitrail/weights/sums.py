@@ -81,6 +81,7 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
     there = {name: sums[name] for name in names if name in sums and os.path.exists(folder / name)}
     if not there:
         yield
+        _require_same(folder, stamp)
         return
     with ThreadPoolExecutor(1) as beside:
         given_up = Event()
@@ -90,10 +91,8 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
         except BaseException:
             given_up.set()  # else whoever was refused a file of 40 GB, or pressed Ctrl-C, would wait until all of it is read
             raise
-    different = differing.result()
-    if different and _stamp(folder) != stamp:
-        raise ModelFileError("the folder was replaced while it was read", where=folder, hint="read it again")
-    for name in different:
+    _require_same(folder, stamp)
+    for name in differing.result():
         known = shlex.join(sorted(name for name in sums if os.path.exists(folder / name)))
         renew = f"cd {shlex.quote(str(folder))} && sha256sum -- {known} > {SUMS}"
         what = f"{name} is not the file that {SUMS} was written of"
@@ -101,6 +100,13 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
             hint = f"fetch or write the folder again; if you changed the file yourself: {renew}"
             raise ModelFileError(what, where=folder / name, hint=hint)
         note(f"note: {what}; if you changed it yourself: {renew}")
+
+
+def _require_same(folder: Path, stamp: tuple[int, int] | None) -> None:
+    """Refuse what was read while another folder took the place of this one; raises `ModelFileError`."""
+    now = _stamp(folder)
+    if stamp is None or now is None or now[0] != stamp[0]:
+        raise ModelFileError("the folder was replaced while it was read", where=folder, hint="read it again")
 
 
 def read_again(reference: str | Path, read: Callable[[], T]) -> T:
