@@ -7,6 +7,7 @@ import socket
 from contextlib import contextmanager
 
 import pytest
+import torch
 
 import vitrail
 from vitrail.data.preparation import Preparation
@@ -16,7 +17,7 @@ from vitrail.training.configuration import read_yaml
 from vitrail.weights.convert import read_labels
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.plain_files import read_json
-from vitrail.weights.reference import open_model
+from vitrail.weights.reference import from_pretrained, open_model
 
 
 def damage(file, kind):
@@ -74,7 +75,7 @@ def test_letters_of_every_kind_are_read(tmp_path):
     assert read_json(file) == {"name": "Körner 𝄞 🪟"}
 
 
-@pytest.mark.parametrize("name", ["model.pth.tar", "model.PTH", "pytorch_model.bin"])
+@pytest.mark.parametrize("name", ["model.pth.tar", "model.PTH", "pytorch_model.bin", "SLOWFAST.pyth", "net.t7"])
 def test_a_pickle_is_known_by_its_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ModelFileError, match="is a pickle"):
@@ -106,3 +107,21 @@ def strange(file, kind):
     with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(file.parent):  # a path of a socket has at most 108 letters
         listener.bind(file.name)
         yield
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["archive", "before 1.6"])
+@pytest.mark.parametrize("name", ["model", "model_best.tar", "weights.model", "checkpoint.0"])
+def test_a_pickle_is_known_by_its_content_where_its_name_tells_nothing(name, new, tmp_path, build):
+    file, model = tmp_path / name, build(dim=64, heads=1, channels=3)
+    torch.save({"model": model.state_dict()}, file, _use_new_zipfile_serialization=new)
+    with pytest.raises(ModelFileError, match=r"is a pickle.*\n.*\n.*vitrail convert .* --trust-pickle"):
+        open_model(file)
+    with pytest.raises(ModelFileError, match="model folder"):  # it is opened, and lacks what weights of our own need
+        from_pretrained(file, trust_pickle=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"some text", b"\x80"])
+def test_what_is_no_pickle_is_no_model(content, tmp_path):
+    (tmp_path / "model").write_bytes(content)
+    with pytest.raises(ModelFileError, match="model is no model"):
+        from_pretrained(tmp_path / "model", trust_pickle=True)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from vitrail.errors import ConfigError, ModelFileError
@@ -135,6 +136,33 @@ def test_a_head_of_another_size_is_replaced_by_zeros_and_it_is_said(file, capsys
     assert "3 classes left out, with the head" in capsys.readouterr().err
     same = from_pretrained(file, num_classes=3)
     assert same(torch.randn(2, 3, 16, 16)).any()
+
+
+def zero_head(state):
+    for name in state:
+        if name.startswith("head"):
+            state[name].zero_()
+
+
+@pytest.mark.parametrize("layout", ["timm", "own"])
+def test_a_head_of_zeros_is_reported_by_whatever_answers_with_it(layout, file, tmp_path, vitrail, capsys):
+    model = from_pretrained(changed(file, zero_head))
+    assert "the head is all zeros" in capsys.readouterr().err
+    if layout == "own":
+        model.save_pretrained(tmp_path / "own", layout="vitrail")
+    path = tmp_path / "own" if layout == "own" else file
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.png")
+    answer = vitrail("predict", path, tmp_path / "a.png")
+    assert answer.code == 0 and answer.err.count("the head is all zeros") == 1 and "--from" in answer.err
+    capsys.readouterr()
+    for told in ({"num_classes": 7}, {"num_classes": 0}):
+        from_pretrained(path, **told)
+    assert "all zeros" not in capsys.readouterr().err
+
+
+def test_a_head_that_has_weights_is_not_reported(file, capsys):
+    from_pretrained(file)
+    assert "zeros" not in capsys.readouterr().err
 
 
 def test_one_channel_sees_a_grey_image_as_three_equal_channels_did(file):
@@ -281,6 +309,29 @@ def test_the_command_converts_a_pickle_that_is_trusted(file, tmp_path, vitrail, 
     images = torch.randn(1, 3, 16, 16)
     torch.testing.assert_close(from_pretrained(tmp_path / "out")(images), from_pretrained(file)(images))
     assert vitrail("convert", "x.pth", "out", "--trust-pickle").code == 2
+
+
+@pytest.mark.parametrize("headless", [False, True])
+def test_a_folder_of_transformers_around_a_model_of_timm_is_read_as_timms(headless, file, tmp_path):
+    folder = tmp_path / "wrapped"
+    folder.mkdir()
+    tensors = {f"timm_model.{name}": t for name, t in load_file(file).items() if not (headless and name.startswith("head."))}
+    save_file(tensors, folder / "model.safetensors")
+    names = (
+        {"num_classes": 2, "label_names": ["LABEL_0", "LABEL_1"]}
+        if headless
+        else {"num_classes": 3, "label_names": ["a", "b", "c"]}
+    )
+    kind = "TimmWrapperModel" if headless else "TimmWrapperForImageClassification"
+    arguments = {"depth": 2, "img_size": 16, "patch_size": 4, "num_heads": 1}
+    values = {"architecture": "vit_tiny_patch16_224", "architectures": [kind], "do_pooling": True, "model_args": arguments}
+    values |= {"model_type": "timm_wrapper", "dtype": "float32", "transformers_version": "5.23.0", **names}
+    (folder / "config.json").write_text(json.dumps(values))
+    found = from_pretrained(folder)
+    assert found.labels == ([] if headless else ["a", "b", "c"]) and found.config.heads == 1
+    images = torch.randn(1, 3, 16, 16)
+    expected = from_pretrained(file, num_classes=0 if headless else None)
+    torch.testing.assert_close(found(images), expected(images))
 
 
 def test_labels_for_numbers_that_are_no_classes_are_refused(trained, tmp_path, vitrail):

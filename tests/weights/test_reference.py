@@ -1,5 +1,6 @@
 """What may stand for a model, and what is said of everything else."""
 
+import json
 import pickle
 import subprocess
 import sys
@@ -131,6 +132,35 @@ def test_weights_in_several_files_are_read_together(parts, write, name, folder):
     for file in (folder, *split(folder, parts, write, name)):
         found = from_pretrained(file, trust_pickle=write is torch.save).model.state_dict()
         assert found.keys() == whole.keys() and all(torch.equal(found[key], whole[key]) for key in whole)
+
+
+def indexed(folder, names):
+    """Split a folder's weights into files of these names, which an index lists."""
+    files = [path.rename(folder / name) for path, name in zip(split(folder, len(names), *KINDS[0]), names, strict=True)]
+    weight_map = {key: file.name for file in files for key in load_file(file)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return files
+
+
+@pytest.mark.parametrize(
+    "names", [["a.safetensors", "b.safetensors"], ["shard_2.safetensors", "shard_10.safetensors", "x.safetensors"]]
+)
+def test_parts_of_any_name_are_read_together_by_their_index(names, folder):
+    whole = open_model(folder).model.state_dict()
+    files = indexed(folder, names)
+    save_file({"other": torch.zeros(2)}, folder / "consolidated.safetensors")
+    for path in (folder, *files):
+        found = open_model(path).model.state_dict()
+        assert found.keys() == whole.keys() and all(torch.equal(found[key], whole[key]) for key in whole)
+    files[-1].unlink()
+    refused(folder, "of them are missing", files[-1].name)
+
+
+@pytest.mark.parametrize("name", ["../a.safetensors", "sub/a.safetensors", "/etc/a.safetensors", ""])
+def test_an_index_that_names_files_elsewhere_is_refused(name, folder):
+    indexed(folder, ["a.safetensors", "b.safetensors"])
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name, "y": "b.safetensors"}}))
+    refused(folder, "names a file that is not beside it")
 
 
 def test_a_large_model_of_transformers_is_read_as_it_writes_it(tmp_path):

@@ -1,11 +1,14 @@
 """A model folder says what its files were, and a file that is another is refused by name."""
 
+import itertools
 import json
 import shutil
 import subprocess
+import threading
 import time
 
 import pytest
+import torch
 
 from vitrail import api
 from vitrail.deploy.graph_files import description_in
@@ -85,6 +88,47 @@ def test_sums_of_files_elsewhere_and_damaged_ones_are_refused(line, saved):
     with pytest.raises(ModelFileError, match="no sum of a file in this folder") as error:
         load_model(saved)
     assert str(error.value.where).endswith(f"{SUMS}:4")
+
+
+def test_a_link_in_the_place_of_the_sums_shows_nothing_of_the_file_it_leads_to(saved, tmp_path):
+    (tmp_path / "secret").write_text("a password\nanother\n")
+    (saved / SUMS).unlink()
+    (saved / SUMS).symlink_to(tmp_path / "secret")
+    with pytest.raises(ModelFileError, match="line 1 is no sum") as error:
+        load_model(saved)
+    assert "password" not in str(error.value)
+
+
+def test_a_model_that_is_replaced_again_and_again_is_read_whole(saved, trained, tmp_path, capsys):
+    """By the way of a run, whose best model is replaced while others read it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "status.json").write_text('{"state": "running", "best": true}')
+    models = [trained(seed, registers=1) for seed in (0, 1)]
+    for number, model in enumerate(models):
+        model.labels = [f"{label} {number}" for label in model.labels]
+    models[0].save_pretrained(run / "best")
+    over = threading.Event()
+
+    def replace() -> None:
+        for model in itertools.cycle(models):
+            if over.is_set():
+                return
+            save_model(run / "best", model, card="# A model\n")
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        begin, seen = time.monotonic(), []
+        while time.monotonic() - begin < 1:
+            found = from_pretrained(run)
+            number = int(found.labels[0][-1])
+            seen.append(number)
+            assert torch.equal(found.model.state_dict()["norm.weight"], models[number].model.state_dict()["norm.weight"])
+    finally:
+        over.set()
+        writer.join()
+    assert seen and "not the file" not in capsys.readouterr().err
 
 
 def test_empty_lines_of_sums_are_passed_over(saved):

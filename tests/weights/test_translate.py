@@ -56,6 +56,7 @@ KINDS = (
     CLIP | {"head": "linear"},
     {"embedding_norm": "patches", "qkv_bias": False, "norm_eps": 1e-5, "heads": 2, "head_dim": 64},
     {"embedding_norm": "patches", "qkv_bias": False, "norm_eps": 1e-5, "pool": "mean", "position": "sincos-2d-simple"},
+    {"qkv_bias": False, "norm_eps": 1e-5, "pool": "mean", "position": "sincos-2d-simple", "final_norm": "pooled"},
     {"qkv_bias": False, "norm_eps": 1e-5, "heads": 2, "head_dim": 64},
     {"position": "relative-per-block", "layer_scale": 0.5, "pool": "mean", "class_token": True, "final_norm": "pooled"},
     TURNED,
@@ -167,7 +168,7 @@ def test_damaged_weights_are_read_or_refused(data):
             "google",
             "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/key/kernel",
             (1, 64, 2, 32),
-            "qkv.weight cannot be made of .*key/kernel",
+            "tensors of one parameter do not fit together: .*key/kernel",
         ),
     ],
 )
@@ -210,6 +211,44 @@ def test_a_number_in_the_place_of_any_tensor_is_read_or_refused(name):
     for key in {re.sub(r"\.\d+\.", ".0.", key): key for key in STATES[name]}.values():
         with suppress(ModelFileError, ConfigError):
             build(Checkpoint(Path("weights.safetensors"), {**STATES[name], key: torch.zeros(())}))
+
+
+@pytest.mark.parametrize("layout", ["timm", "deit"])
+@pytest.mark.parametrize(
+    "gone",
+    [
+        r".*cls_token",
+        r".*cls_token|.*(head_dist|distillation_classifier)\..*",
+        r".*cls_token|(.*\.)?(head|classifier|head_dist)\..*",
+    ],
+)
+def test_a_distillation_token_without_a_class_token_is_refused_by_their_names(layout, gone):
+    model = ViT(ViTConfig(**PLAIN | {"distillation_token": True} | ({"norm_eps": 1e-12} if layout == "deit" else {})))
+    state = {
+        name: tensor
+        for name, tensor in write(model.state_dict(), model.config, LAYOUTS[layout]).items()
+        if not re.fullmatch(gone, name)
+    }
+    names = {"timm": "no cls_token beside dist_token", "deit": "no embeddings.cls_token beside embeddings.distillation_token"}
+    with pytest.raises(ModelFileError, match=names[layout]):
+        build(Checkpoint(Path("weights.safetensors"), state))
+
+
+OURS = r"attention\.(layer\.|norm\.[wb])|embedding\.projection|mlp\.layer\.|head\.linear|position\.embedding|config cannot|fetch"
+"""Our names of parameters that no layout here has, and words that do not belong into the messages."""
+
+
+@pytest.mark.usefixtures("matched_once")
+@pytest.mark.parametrize("name", sorted(STATES))
+def test_a_file_without_some_of_its_keys_is_read_or_refused_by_the_names_in_it(name):
+    """Of keys that only the number of their layer tells apart, all are left out together."""
+    kinds = sorted({re.sub(r"\d+", "#", key) for key in STATES[name]})
+    for gone in kinds:
+        state = {key: tensor for key, tensor in STATES[name].items() if re.sub(r"\d+", "#", key) != gone}
+        try:
+            build(Checkpoint(Path("weights.safetensors"), state), layout=name)
+        except (ModelFileError, ConfigError) as error:
+            assert not re.search(OURS, str(error)), (gone, str(error))
 
 
 @pytest.mark.parametrize(

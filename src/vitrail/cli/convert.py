@@ -20,6 +20,7 @@ def convert(
     labels: Path | None = None,
     classes: str | None = None,
     trust_pickle: Annotated[bool, Parameter(negative=())] = False,
+    key: str | None = None,
 ) -> None:
     """Write a model in another layout: for another library, or as a model folder of Vitrail.
 
@@ -46,6 +47,8 @@ def convert(
         weights of the 21,841 classes of ImageNet-22k.
     trust_pickle
         Also read .pt, .pth, .bin and .ckpt, by torch's restricted reader. Give it only for files from people you trust.
+    key
+        Of several models in a file the one to read, as model_ema or student. Default: the average of training.
     """
     from vitrail.weights.locate import require_possible
 
@@ -66,7 +69,7 @@ def convert(
     sees = is_captioner(model)
     if sees or is_of_texts(model):
         given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
-        given |= {"--classes": classes is not None, "--read-as": read_as is not None}
+        given |= {"--classes": classes is not None, "--read-as": read_as is not None, "--key": key is not None}
         refuse_given("a model that writes texts says itself what it is", given)
         writes = open_captioner(model, trust_pickle=trust_pickle) if sees else open_translator(model, trust_pickle=trust_pickle)
         convert_writer(writes, path_of(out), layout=layout)
@@ -74,7 +77,7 @@ def convert(
         kind = read_json(path_of(out) / CONFIG)["model_type"]
         note(f"{sum(p.numel() for p in writes.parameters()):,} parameters, layout {kind}")
         return
-    trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **fields)
+    trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, key=key, **fields)
     if isinstance(trained, TrainedPose):
         of_classes = {"--labels": labels is not None, "--classes": classes is not None}
         refuse_given("a model that finds joints has its skeleton's", of_classes)

@@ -24,6 +24,7 @@ from vitrail.weights.layouts import CAPTIONER_LAYOUTS, marian, vision_encoder_de
 from vitrail.weights.layouts.hugging_face import VIT
 from vitrail.weights.locate import CAPTIONER_TYPES, locate
 from vitrail.weights.plain_files import CONFIG, GENERATION, PREPROCESSOR
+from vitrail.weights.sums import read_again
 from vitrail.weights.tensor_files import require_numbers
 from vitrail.weights.trained_texts import TrainedTexts, model_of_tokens, write_texts
 from vitrail.weights.translate import recognise
@@ -73,7 +74,7 @@ def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> Trai
     Raises:
         ModelFileError: missing, damaged, refused, or a model of another kind.
     """
-    return load_captioner(locate(reference, trust_pickle), trust_pickle=trust_pickle)
+    return read_again(reference, lambda: load_captioner(locate(reference, trust_pickle), trust_pickle=trust_pickle))
 
 
 def load_captioner(path: Path, *, trust_pickle: bool = False) -> TrainedCaptioner:

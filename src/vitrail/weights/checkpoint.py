@@ -21,6 +21,7 @@ from vitrail.weights.plain_files import (
     CONFIG,
     CONFIGURED,
     DESCRIBING,
+    INDEX,
     OPEN_CLIP_CONFIG,
     PREPARED,
     PREPROCESSOR,
@@ -28,14 +29,15 @@ from vitrail.weights.plain_files import (
     WEIGHTS,
     beside_file,
     is_pickle,
-    parts_of,
     read_json,
     section,
     some,
+    together_with,
     told_by,
 )
+from vitrail.weights.several import one_model
 from vitrail.weights.sums import verified
-from vitrail.weights.tensor_files import read_pickle, read_tensors, unwrapped
+from vitrail.weights.tensor_files import dense, read_pickle, read_tensors
 
 OPEN_CLIP_USUAL = {
     "resize_mode": "shortest",
@@ -58,6 +60,9 @@ TIMM_DATA = words(
     """
 )
 """What timm's ``pretrained_cfg`` may say, which an older description says at the top."""
+
+TIMM_WRAPPER = "timm_wrapper"
+"""Model type of a folder in which transformers keeps a model of timm's, under ``timm_model.``."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +88,10 @@ class Checkpoint:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, *, trust_pickle: bool = False) -> Iterator["Checkpoint"]:
+    def opened(cls, path: Path, *, trust_pickle: bool = False, key: str | None = None) -> Iterator["Checkpoint"]:
         """Open a model folder, or a file of tensors with what stands beside it; pickles only where they are trusted.
 
+        Of several models in a file the one that is called ``key`` is read; see `one_model`.
         What is made of it inside is compared with the folder's sums meanwhile; see `verified`.
 
         Raises:
@@ -93,18 +99,18 @@ class Checkpoint:
         """
         folder = path if path.is_dir() else path.parent
         file = weights_in(folder, trust_pickle) if path.is_dir() else path
-        with verified(folder, (*DESCRIBING, *parts_of(file.name), beside_file(file).name)):
-            yield cls._read(folder, file, trust_pickle)
+        with verified(folder, (*DESCRIBING, *together_with(file), beside_file(file).name)):
+            yield cls._read(folder, file, trust_pickle, key)
 
     @classmethod
-    def _read(cls, folder: Path, file: Path, trust_pickle: bool) -> "Checkpoint":
+    def _read(cls, folder: Path, file: Path, trust_pickle: bool, key: str | None) -> "Checkpoint":
         told = told_by(file)
         config = _description(file) if told.get(CONFIGURED) is None else {}  # what stands beside may be another file's
         preprocessor = section(told, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
-        tensors = unwrapped(_all_tensors(file, trust_pickle))
+        tensors = _all_tensors(file, trust_pickle, key)
         if not tensors:
             raise ModelFileError("it holds no weights", where=file, hint="fetch or write the file again")
         return cls(file, tensors, config, preprocessor, card, told)
@@ -127,15 +133,18 @@ class Source:
     """What was recognised, for people; nothing where the folder is our own."""
 
 
-def _all_tensors(file: Path, trust_pickle: bool) -> dict[str, Tensor]:
+def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, Tensor]:
     """The tensors of a file, and of those that hold a model's weights together with it."""
-    parts = [file.with_name(name) for name in parts_of(file.name)]
+    parts = [file.with_name(name) for name in together_with(file)]
     if len(parts) > 1 and (missing := [part.name for part in parts if not part.is_file()]):
         what = f"the weights are split into {len(parts)} files, and of them are missing: {some(missing)}"
         raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
     tensors: dict[str, Tensor] = {}
     for part in parts:
-        found = read_pickle(part) if trust_pickle and is_pickle(part) else read_tensors(part)
+        pickled = trust_pickle and is_pickle(part)
+        models = read_pickle(part) if pickled else {"": read_tensors(part)}
+        found = one_model(models, part, key)
+        found = dense(found, part) if pickled else found
         if twice := sorted(tensors.keys() & found.keys()):
             what = f"{part.name} has tensors that another of the {len(parts)} files has, too: {some(twice)}"
             raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
@@ -165,6 +174,10 @@ def _as_timm_reads(values: dict[str, Any]) -> dict[str, Any]:
     if "architecture" not in values:
         return values
     values = dict(values)
+    if values.get("model_type") == TIMM_WRAPPER:
+        del values["model_type"]
+        if not any("Classification" in str(name) for name in values.get("architectures") or ()):
+            values |= {"num_classes": 0, "label_names": None}  # it counts two classes in a model without a head
     if "pretrained_cfg" not in values and (data := {name: values.pop(name) for name in TIMM_DATA & values.keys()}):
         values["pretrained_cfg"] = data
     labels = values.pop("labels", None) or section(values, "pretrained_cfg").get("label_names")
@@ -194,12 +207,15 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
     usual = folder / "model.safetensors"
     if usual.exists():
         return usual
+    if (index := folder / f"{usual.name}{INDEX}").exists():
+        first = min(section(read_json(index), "weight_map").values(), key=str, default=usual.name)
+        return folder / together_with(folder / str(first))[0]
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [file for file in files if file.suffix.lower() in WEIGHTS]
     pickles = [file for file in files if is_pickle(file)]
     if trust_pickle and not found:
         found = pickles
-    if found and {file.name for file in found} <= set(parts_of(found[0].name)):
+    if found and {file.name for file in found} <= set(together_with(found[0])):
         return found[0]
     if found:
         what, hint = f"several files of weights: {', '.join(file.name for file in found[:5])}", "give one of them"

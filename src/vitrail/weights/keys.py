@@ -136,7 +136,7 @@ def count_of(numbers: Iterable[int], what: str) -> int:
     count = 1 + max(found, default=-1)
     if count > 2 * len(found) + 10:
         problem = f"there is a {what} {count - 1}, and {count - len(found)} of those before it are missing"
-        raise ModelFileError(problem, where="weights", hint="fetch the file again")
+        raise ModelFileError(problem, where="weights", hint="give all of the model's weights")
     return count
 
 

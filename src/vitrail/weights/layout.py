@@ -174,6 +174,15 @@ class Layout:
                 return key, [(prefix if self.has_head(config) else "") + name.format(**numbers) for name in key.names]
         return None
 
+    def in_their_names(self, text: str) -> str:
+        """Return a message about our parameters with their keys in place of ours."""
+
+        def theirs(word: re.Match[str]) -> str:
+            rows = self._ours.find(word[0])
+            return " + ".join(name.format(**rows[0][1]) for name in rows[0][0][0].names) if rows else word[0]
+
+        return re.sub(r"\w+(\.\w+)*", theirs, text)
+
     def write(self, tensors: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
         """Our parameters under their keys; raises `KeyError` with one that they have no place for."""
         result: dict[str, Tensor] = {}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -11,7 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from vitrail.data.text.pieces import FILES
 from vitrail.errors import ModelFileError
-from vitrail.files import SMALL, read_text
+from vitrail.files import SMALL, read_text, regular_file
+from vitrail.settings import brief
 
 CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
 TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
@@ -24,7 +26,9 @@ SKELETON = ("skeleton", "edges")
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
-PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar")
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar", ".pyth", ".t7")
+INDEX = ".index.json"
+"""How the file ends that lists which tensor is in which of several files."""
 SHARD = re.compile(r"(?P<start>.+-)[0-9]{5}-of-(?P<count>(?!00000)[0-9]{5})(?P<end>\.(safetensors|bin))")
 """How one of several files is called that hold the weights of a model together."""
 
@@ -42,16 +46,48 @@ def parts_of(name: str) -> list[str]:
     return [f"{shard['start']}{number:05}-of-{shard['count']}{shard['end']}" for number in range(1, int(shard["count"]) + 1)]
 
 
+def together_with(file: Path) -> list[str]:
+    """Return the names of all files that hold a model's weights together with one: by an index beside them, else by its name.
+
+    Raises:
+        ModelFileError: the index is damaged, or names files elsewhere.
+    """
+    for index in sorted(file.parent.glob(f"*{INDEX}")) if file.name != "model.safetensors" else []:  # which is a whole model
+        names = {*map(str, section(read_json(index), "weight_map").values())}
+        if elsewhere := sorted(name for name in names if not name or "/" in name or "\\" in name or name in (".", "..")):
+            what = f"{index.name} names a file that is not beside it: {brief(elsewhere[0])}"
+            raise ModelFileError(what, where=index, hint="put all parts into one folder, and their names without a path")
+        if file.name in names:
+            return sorted(names)
+    return parts_of(file.name)
+
+
 def is_pickle(file: Path) -> bool:
-    """Whether a file is a pickle, by its name."""
-    return file.name.lower().endswith(PICKLES)
+    """Return whether a file is a pickle: by its name, or by its first bytes where the name tells nothing."""
+    return file.name.lower().endswith(PICKLES) or (
+        file.suffix.lower() not in (*WEIGHTS, *(Path(graph).suffix for graph in GRAPHS.values())) and _begins_as_pickle(file)
+    )
+
+
+def _begins_as_pickle(file: Path) -> bool:
+    """Return whether a file begins as a pickle does, or is an archive of one, which torch writes."""
+    try:
+        with regular_file(file) as content:
+            start = content.read(2)
+            if start == b"PK":
+                with zipfile.ZipFile(content) as archive:
+                    return any(name.endswith("data.pkl") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return start in (b"\x80\2", b"\x80\3", b"\x80\4", b"\x80\5")
 
 
 def refuse_pickle(file: Path) -> None:
     """Pickles can run code when they are loaded, so none is."""
     if is_pickle(file):
-        ending = max((end for end in PICKLES if file.name.lower().endswith(end)), key=len)
-        command = f"vitrail convert {quote(str(file))} {quote(file.name[: -len(ending)])} --trust-pickle"
+        ending = max((end for end in PICKLES if file.name.lower().endswith(end)), key=len, default="")
+        out = file.name[: -len(ending)] if ending else f"{file.stem}-converted"
+        command = f"vitrail convert {quote(str(file))} {quote(out)} --trust-pickle"
         raise ModelFileError(
             f"{file.name} is a pickle, which can run code when loaded",
             where=file,

@@ -6,8 +6,10 @@ from typing import Any
 
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.errors import ConfigError
+from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
+from vitrail.parts import last_layer
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import FORMAT, TrainedModel, fill
 from vitrail.weights.layout import Size
@@ -17,6 +19,12 @@ from vitrail.weights.preparation import preparation_of
 from vitrail.weights.tensor_files import require_numbers
 from vitrail.weights.transfer import adapt
 from vitrail.weights.understand import foreign_source, own_source
+
+ALIKE = (
+    "note: the head is all zeros, as in Google's in21k files: it gives the same to every image. Fine-tune the model "
+    "(vitrail train --from), or take its vectors (num_classes=0)"
+)
+"""A line about a model that was never given a head."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +68,10 @@ def build(
     source = own_source(checkpoint) if own else foreign_source(checkpoint, changes.image_size, layout, fields or {})
     config = changes.apply(source.config)
     tensors, labels, thresholds, about = source.tensors, source.labels, source.thresholds, source.about
+    same_classes = config.num_classes == source.config.num_classes
     if config != source.config:
-        keep = config.num_classes == source.config.num_classes
-        tensors = adapt(tensors, source.config, config, keep_head=keep, interpolation=source.interpolation)
-        if not keep:
+        tensors = adapt(tensors, source.config, config, keep_head=same_classes, interpolation=source.interpolation)
+        if not same_classes:
             labels, thresholds = [str(i) for i in range(config.num_classes)], ()
             count = config.num_classes
             said = f"replaced by {count}: the new head starts at zero" if count else "left out, with the head"
@@ -78,4 +86,12 @@ def build(
         trained = TrainedPose(model.eval(), skeleton, preparation, checkpoint.card)
     else:
         trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card, thresholds)
-    return trained, about.strip() if source.about else ""
+    about = about.strip() if source.about else ""
+    if same_classes and labels and _answers_alike(model):
+        about += f"\n{ALIKE}"
+    return trained, about.strip()
+
+
+def _answers_alike(model: ImageModel) -> bool:
+    """Return whether the last layers have no weight but zero, so that every image gets the same answer."""
+    return not any(last_layer(head).weight.any() for head in model.heads().values())

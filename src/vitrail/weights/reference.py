@@ -13,6 +13,7 @@ from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.locate import is_captioner, is_name, is_of_texts, locate
 from vitrail.weights.pretrained import Changes, build
+from vitrail.weights.sums import read_again
 from vitrail.weights.translator import open_translator
 
 
@@ -25,6 +26,7 @@ def from_pretrained(
     num_classes: int | None = None,
     layout: str | None = None,
     trust_pickle: bool = False,
+    key: str | None = None,
     **fields: Any,
 ) -> TrainedModel:
     """Load a model from anybody's weights. Says on stderr what was recognised.
@@ -40,6 +42,7 @@ def from_pretrained(
         num_classes: classes that it shall have; another number than the checkpoint's starts with a head of zero.
         layout: the name of the weights' layout (`vitrail.weights.layouts`), where it must not be guessed.
         trust_pickle: also read .pt, .pth, .bin and .ckpt, by torch's restricted reader; only for files you trust.
+        key: of several models in a file the one to read, as ``student``; by default the average of training.
         fields: of the configuration, that the checkpoint has and does not tell: ``heads=6``.
 
     Raises:
@@ -55,8 +58,12 @@ def from_pretrained(
     for name in fields:
         if not any(name in row.config.model_fields for row in ROWS):
             raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of the model's configuration")
-    with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle) as checkpoint:
-        trained, about = build(checkpoint, changes, layout=layout, fields=fields)
+
+    def read() -> tuple[TrainedModel, str]:
+        with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle, key=key) as checkpoint:
+            return build(checkpoint, changes, layout=layout, fields=fields)
+
+    trained, about = read_again(reference, read)
     if about:
         sys.stderr.write(f"{escaped(about)}\n")
     return trained

@@ -4,11 +4,13 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import TypeVar
 
 from vitrail.errors import ModelFileError
 from vitrail.files import path_of, read_text, regular_file, whole_folder, write_text
@@ -19,6 +21,9 @@ from vitrail.weights.plain_files import CARD, CONFIG
 SUMS = "SHA256SUMS"
 BLOCK = 2**20
 """Bytes that are read at a time."""
+ATTEMPTS, PAUSE = 20, 0.02
+"""Reads of a folder that is replaced meanwhile, and seconds between them."""
+T = TypeVar("T")
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
@@ -72,10 +77,11 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
     Raises:
         ModelFileError: at the end, a file is another than was written; at once, the sums are damaged, or of files elsewhere.
     """
-    sums = _read(folder)
+    stamp, sums = _stamp(folder), _read(folder)
     there = {name: sums[name] for name in names if name in sums and os.path.exists(folder / name)}
     if not there:
         yield
+        _require_same(folder, stamp)
         return
     with ThreadPoolExecutor(1) as beside:
         given_up = Event()
@@ -85,6 +91,7 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
         except BaseException:
             given_up.set()  # else whoever was refused a file of 40 GB, or pressed Ctrl-C, would wait until all of it is read
             raise
+    _require_same(folder, stamp)
     for name in differing.result():
         known = shlex.join(sorted(name for name in sums if os.path.exists(folder / name)))
         renew = f"cd {shlex.quote(str(folder))} && sha256sum -- {known} > {SUMS}"
@@ -93,6 +100,39 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
             hint = f"fetch or write the folder again; if you changed the file yourself: {renew}"
             raise ModelFileError(what, where=folder / name, hint=hint)
         note(f"note: {what}; if you changed it yourself: {renew}")
+
+
+def _require_same(folder: Path, stamp: tuple[int, int] | None) -> None:
+    """Refuse what was read while another folder took the place of this one; raises `ModelFileError`."""
+    now = _stamp(folder)
+    if stamp is None or now is None or now[0] != stamp[0]:
+        raise ModelFileError("the folder was replaced while it was read", where=folder, hint="read it again")
+
+
+def read_again(reference: str | Path, read: Callable[[], T]) -> T:
+    """Return what is read of a MODEL; it is read again where its folder is replaced meanwhile, as by a run that goes on."""
+    for _ in range(ATTEMPTS):
+        before = _state(path_of(reference))
+        try:
+            return read()
+        except (ModelFileError, OSError):
+            if _state(path_of(reference)) == before:
+                raise
+        time.sleep(PAUSE)
+    return read()
+
+
+def _state(path: Path) -> list[tuple[int, int] | None]:
+    """Return what changes where a model folder, a run's best one or the folder of a file is replaced or written to."""
+    return [_stamp(folder) for folder in (path, path / "best", path.parent)]
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        about = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return about.st_ino, about.st_mtime_ns
 
 
 def _read(folder: Path) -> dict[str, str]:
@@ -109,7 +149,7 @@ def _read(folder: Path) -> dict[str, str]:
             continue
         found = _LINE.fullmatch(line)
         if found is None or found[2] in (".", "..") or "/" in found[2] or "\\" in found[2]:
-            what = f"{line[:100]!r} is no sum of a file in this folder"
+            what = f"line {number} is no sum of a file in this folder"  # which may be a link to a secret, and is not shown
             raise ModelFileError(what, where=f"{file}:{number}", hint="fetch or write the folder again")
         sums[found[2]] = found[1].lower()
     return sums

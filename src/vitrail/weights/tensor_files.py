@@ -1,10 +1,9 @@
 """Files of tensors: safetensors and NumPy's .npz are read, pickles are refused unless they are trusted."""
 
-import argparse
 import math
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,19 +16,46 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.files import is_text
+from vitrail.weights.keys import words
 from vitrail.weights.plain_files import refuse_pickle, some
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COMPUTED = ("relative_position_index", "position_ids")
 """Last words of tables of integers that older files hold and every model can compute."""
-WRAPPERS = ("module.", "_orig_mod.")
-"""What PyTorch puts before every name where several processes train a model, and where it is compiled."""
-AVERAGED = re.compile(r"(.*_)?(ema|teacher)(_.*)?")
-"""What a training checkpoint calls averaged weights, which training was for."""
 OPTIMIZER = "optim"
 """How it begins to call the state of its optimizer, which is no model."""
+DEEPEST = 4
+"""Dictionaries in dictionaries that are looked into."""
+PASSED_OVER = words(
+    """
+    argparse.Namespace builtins.dict builtins.float builtins.frozenset builtins.int builtins.list builtins.range builtins.slice
+    datetime.date datetime.datetime datetime.time datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction
+    mmengine.logging.history_buffer.HistoryBuffer numpy.core.multiarray._reconstruct numpy.core.multiarray.scalar
+    numpy._core.multiarray._reconstruct numpy._core.multiarray.scalar numpy.dtype numpy.ndarray
+    numpy.random._pickle.__bit_generator_ctor numpy.random._pickle.__generator_ctor numpy.random._pickle.__randomstate_ctor
+    pathlib.PosixPath pathlib.PurePosixPath pathlib.PureWindowsPath pathlib.WindowsPath pathlib._local.PosixPath
+    pathlib._local.PurePosixPath pathlib._local.PureWindowsPath pathlib._local.WindowsPath types.SimpleNamespace uuid.SafeUUID
+    uuid.UUID
+    """
+)
+"""Names of plain values that training scripts keep beside weights. Nothing of that name is imported or called."""
 MOST_PACKED = 8
 """How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
+
+
+class _PassedOver:
+    """Stands in a pickle's content for a value that is not read, whatever it is made of."""
+
+    def __init__(self, *content: object):
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+def _empty(*content: object) -> dict[Any, Any]:
+    """Return the dictionary that a pickled ``defaultdict`` is filled into."""
+    return {}
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -53,21 +79,30 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
 
 
-def unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors without the `WRAPPERS` before all of their names."""
-    for wrapper in WRAPPERS:
-        if tensors and all(name.startswith(wrapper) for name in tensors):
-            return unwrapped({name.removeprefix(wrapper): tensor for name, tensor in tensors.items()})
-    return tensors
-
-
 def _read_npz(file: Path) -> dict[str, Tensor]:
+    name, tensors = "", {}
     try:
         _require_little(file)
         with np.load(file) as arrays:
-            return {name: torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays.files}
+            for name in arrays.files:
+                tensors[name] = _of_array(arrays[name])
+        return tensors
+    except TypeError as error:  # of torch, for an array of anything but numbers
+        what, hint = f"{name} has a type that is not read: {error}", "save the weights as floats"
+        raise ModelFileError(what, where=file, hint=hint) from None
     except Exception as error:  # NumPy raises what Python's own readers of archives and of literals raise
         raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+
+
+def _of_array(array: np.ndarray) -> Tensor:
+    """Return a NumPy array as a tensor; raises `TypeError` for anything but numbers.
+
+    NumPy has no bfloat16, and reads JAX's as two raw bytes each. Numbers in the other order of bytes are turned.
+    """
+    array = np.ascontiguousarray(array)
+    if array.dtype == np.dtype("V2"):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
 def _require_little(file: Path) -> None:
@@ -80,18 +115,19 @@ def _require_little(file: Path) -> None:
         raise ValueError(f"it unpacks to {unpacked:,} bytes, which no weights do")
 
 
-def read_pickle(file: Path) -> dict[str, Tensor]:
-    """The tensors of a pickle that the user trusts, by torch's restricted reader, which calls nothing it does not know.
+def read_pickle(file: Path) -> dict[str, dict[str, Tensor]]:
+    """Return every dictionary of tensors in a pickle that the user trusts, by its path in it (``state.model``).
 
-    Where they lie deeper, as in training checkpoints, the largest dictionary of tensors is taken; of several as large the one of
-    averaged weights (``state_dict_ema``, ``teacher``), which training was for. A script's arguments beside them are passed over.
+    torch's restricted reader opens it and calls nothing it does not know. `PASSED_OVER` beside the weights and the state of an
+    optimizer are left out.
 
     Raises:
         ModelFileError: damaged, or holding more than tensors and plain values.
     """
     try:
         _require_little(file)
-        with torch.serialization.safe_globals([argparse.Namespace]):  # it has values alone
+        names: list[Any] = [*((_PassedOver, name) for name in PASSED_OVER), (_empty, "collections.defaultdict")]
+        with torch.serialization.safe_globals(names):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its formats raise
         raise ModelFileError(
@@ -99,11 +135,10 @@ def read_pickle(file: Path) -> dict[str, Tensor]:
             where=file,
             hint="save the model's state_dict() as safetensors where it was made",
         ) from None
-    found = max(_dictionaries(content), key=len, default={})
-    if not found:
+    models = {path: tensors for path, tensors in _dictionaries(content) if tensors}
+    if not models:
         raise ModelFileError("it holds no tensors by name", where=file, hint="give a file that holds a state_dict()")
-    _require_dense(found, file)
-    return {name: tensor.contiguous() for name, tensor in found.items()}
+    return models
 
 
 def _reason(error: Exception) -> str:
@@ -112,45 +147,67 @@ def _reason(error: Exception) -> str:
     return f"it holds {refused[1]}" if refused else next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _require_dense(tensors: Mapping[str, Tensor], file: Path) -> None:
-    """Refuse tensors without numbers of their own, and views of far more numbers than the file has; raises `ModelFileError`.
+def dense(tensors: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a pickle, each in memory of its own and in order.
 
-    A view, say of a transposed matrix, is copied to be read in order. A few bytes can claim any number of views of any size.
+    A view, say of a transposed matrix, is copied, and so is what shares memory with another tensor. A few bytes can claim any
+    number of views of any size.
+
+    Raises:
+        ModelFileError: tensors without numbers of their own, or views of far more numbers than the file has.
     """
     strange = [
         name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
     ]
     problems = [f"{name} is sparse, quantised or without numbers" for name in strange]
-    views = {name: tensor for name, tensor in tensors.items() if name not in strange and not tensor.is_contiguous()}
+    shared = _sharing({name: tensor for name, tensor in tensors.items() if name not in strange})
+    copied = {
+        name: tensors[name] for name in tensors if name not in strange and (name in shared or not tensors[name].is_contiguous())
+    }
     most = max(file.stat().st_size, 2**20)
-    if sum(view.nbytes for view in views.values()) > most:
-        largest = max(views, key=lambda name: views[name].nbytes)
-        problems.append(f"{largest} claims {views[largest].nbytes:,} bytes, and the file has {file.stat().st_size:,}")
+    if sum(view.nbytes for view in copied.values()) > most:
+        largest = max(copied, key=lambda name: copied[name].nbytes)
+        problems.append(f"{largest} claims {copied[largest].nbytes:,} bytes, and the file has {file.stat().st_size:,}")
     if problems:
         what, hint = f"tensors that are no plain numbers: {some(problems)}", "save them as they are: tensor.contiguous()"
         raise ModelFileError(what, where=file, hint=hint)
+    return {
+        name: tensor.clone(memory_format=torch.contiguous_format) if name in copied else tensor
+        for name, tensor in tensors.items()
+    }
 
 
-def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:
-    """Every dictionary of tensors in what a checkpoint holds, averaged weights before others, without an optimizer's."""
-    if not isinstance(content, Mapping) or depth > 4:
-        return []
-    own = {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
-    names = [name for name in content if not str(name).startswith(OPTIMIZER)]
-    inner = [content[name] for name in sorted(names, key=lambda name: not AVERAGED.fullmatch(str(name)))]
-    return [own, *(found for value in inner for found in _dictionaries(value, depth + 1))]
+def _sharing(tensors: Mapping[str, Tensor]) -> set[str]:
+    """Return the names of tensors that begin in memory which another of the tensors has already."""
+    shared, end = set(), 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_ptr()):
+        if tensor.data_ptr() < end:
+            shared.add(name)
+        end = max(end, tensor.data_ptr() + tensor.nbytes)
+    return shared
+
+
+def _dictionaries(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield every dictionary of tensors in what a checkpoint holds, with its path; none of an optimizer."""
+    if not isinstance(content, Mapping) or len(path) > DEEPEST:
+        return
+    yield ".".join(path), {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
+    for name, value in content.items():
+        if not str(name).startswith(OPTIMIZER):
+            yield from _dictionaries(value, (*path, str(name)))
 
 
 def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
     """Refuse tensors that are no plain numbers, and numbers that are not finite; raises `ModelFileError`."""
-    problems = [
+    types = [
         f"{k} has the type {t.dtype}"
         for k, t in tensors.items()
         if t.dtype not in TYPES and t.numel() > 1 and not (t.dtype == torch.int64 and k.endswith(COMPUTED))
     ]
-    problems += [f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not _finite(t)]
-    if problems:
-        raise ModelFileError(f"the weights cannot be used: {some(problems)}", where=where, hint="fetch or write the file again")
+    values = [f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not _finite(t)]
+    if types or values:
+        hint = "write them as floats" if types else "take a checkpoint from before training diverged, or fetch the file again"
+        raise ModelFileError(f"the weights cannot be used: {some([*types, *values])}", where=where, hint=hint)
 
 
 def _finite(tensor: Tensor) -> bool:
@@ -159,8 +216,10 @@ def _finite(tensor: Tensor) -> bool:
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Write a safetensors file, with some texts beside its tensors."""
+    """Write a safetensors file, with some texts beside its tensors. What several names share is written for each of them."""
     file.touch()
     mode = file.stat().st_mode
-    save_file({k: t.detach().contiguous() for k, t in tensors.items()}, file, metadata={"format": "pt", **metadata})
+    written = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    written |= {name: written[name].clone() for name in _sharing(written)}
+    save_file(written, file, metadata={"format": "pt", **metadata})
     file.chmod(mode)  # safetensors keeps its files to their owner, whatever the umask allows

@@ -13,9 +13,11 @@ from vitrail.models.base import Model
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_of
+from vitrail.runtime.terminal import note
 from vitrail.weights.description import describe, described
 from vitrail.weights.keys import Part, Shape
 from vitrail.weights.layout import Layout, Match, Size
+from vitrail.weights.naming import Naming, distance, nearest_naming
 from vitrail.weights.plain_files import some
 
 
@@ -26,6 +28,7 @@ class Recognised:
     match: Match
     config: Any
     where: object
+    naming: Naming
 
     def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
@@ -35,15 +38,16 @@ class Recognised:
         """
         expected = meta_shapes(self.config)
         ours: dict[str, Tensor] = {}
+        file_names = self.naming.names
         for name, (key, theirs) in self.match.found.items():
             take = tensors.__getitem__ if isinstance(key, Part) else tensors.pop
-            parts = [take(their) for their in theirs if their is not None]
+            parts = [take(file_names[their]) for their in theirs if their is not None]
             try:
                 ours[name] = key.read(parts, self.config)
             except (RuntimeError, IndexError, ValueError) as error:  # of torch, for shapes that only together cannot be
                 given = ", ".join(f"{their} {_text(tuple(part.shape))}" for their, part in zip(theirs, parts, strict=False))
-                what = f"{name} cannot be made of {given}: {error}"
-                raise ModelFileError(what, where=self.where, hint="fetch the file again") from None
+                what = f"tensors of one parameter do not fit together: {given}: {error}"
+                raise ModelFileError(what, where=self.where, hint="give all weights of one model") from None
         tensors.clear()
         self.match.layout.reading.settle(ours, self.config)
         for name, shape in expected.items():
@@ -72,7 +76,8 @@ def recognise(
     Raises:
         ModelFileError: none fits; names the nearest, with everything missing, unexpected and wrongly shaped.
     """
-    matches = sorted((layout.match(shapes) for layout in layouts), key=_distance)
+    naming, matches = nearest_naming(shapes, layouts)
+    shapes = {name: shapes[own] for name, own in naming.names.items()}
     errors: list[tuple[Match, str, str]] = []
     refusals: list[tuple[Match, ModelFileError]] = []
     for match in matches:
@@ -85,19 +90,19 @@ def recognise(
             config = _configure(match, shapes, told, image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
-            errors.append((match, error.what, error.hint or ""))
+            impossible = error.hint and error.what.startswith("config cannot be")  # all fields together, in our words
+            what = f"they make no model that is known here: {error.hint}" if impossible else error.what
+            unexpected = f". unexpected: {some(match.unexpected, 12)}" if match.unexpected else ""
+            errors.append((match, f"{what}{unexpected}", "" if impossible else error.hint or ""))
             continue
         if not problems:
-            return Recognised(match, config, where)
+            if naming.about:
+                note(naming.about)
+            return Recognised(match, config, where, naming)
         errors.append((match, problems, ""))
-    if refusals and (not errors or _distance(refusals[0][0]) < _distance(errors[0][0])):
+    if refusals and (not errors or distance(refusals[0][0]) < distance(errors[0][0])):
         raise refusals[0][1]
-    raise _misfit(*errors[0], where)
-
-
-def _distance(match: Match) -> int:
-    """How far a checkpoint is from a layout."""
-    return len(match.unexpected) - match.keys
+    raise _misfit(*errors[0], where, naming)
 
 
 def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> Any:
@@ -112,7 +117,11 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
         )
     ours = match.shapes(shapes)  # before anything is read off them
     facts = {**layout.fields, **known, **match.facts(shapes)}
-    config = layout.config.read(layout.reading.fields(ours, facts, image_size, layout), where="config")
+    try:
+        fields = layout.reading.fields(ours, facts, image_size, layout)
+    except ModelFileError as error:
+        raise ModelFileError(layout.in_their_names(error.what), where=error.where, hint=error.hint) from None
+    config = layout.config.read(fields, where="config")
     refused = f"{layout.about} has no {lacking}" if (lacking := layout.lacks(config)) else layout.reading.refuses(config, layout)
     if refused:
         raise ModelFileError(refused, where="weights", hint="give what belongs together")
@@ -169,7 +178,7 @@ def _text(shape: Shape) -> str:
     return f"({', '.join(map(str, shape))})"
 
 
-def _misfit(match: Match, problems: str, hint: str, where: object) -> ModelFileError:
+def _misfit(match: Match, problems: str, hint: str, where: object, naming: Naming) -> ModelFileError:
     if not match.found:
         what = f"no layout that is known: {some(match.unexpected)}"
         return ModelFileError(
@@ -177,10 +186,12 @@ def _misfit(match: Match, problems: str, hint: str, where: object) -> ModelFileE
             where=where,
             hint="give the weights of a model of images (docs/weights.md lists the layouts), or of a translator the whole folder",
         )
+    as_read = f"Without {''.join(naming.dropped)} before their names they" if naming.dropped else "They"
+    nearest = f"{as_read} are nearest to {match.layout.about}, of which they have {match.keys} keys"
     return ModelFileError(
-        f"the weights do not fit. They are nearest to {match.layout.about}, of which they have {match.keys} keys; {problems}",
+        f"the weights do not fit. {nearest}; {problems}",
         where=where,
-        hint=hint or "fetch the file again, or give the configuration that it belongs to",
+        hint=hint or "name their layout (--read-as, in Python layout=), or give the config.json that belongs to them",
     )
 
 

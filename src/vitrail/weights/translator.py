@@ -24,6 +24,7 @@ from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
 from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
 from vitrail.weights.plain_files import CONFIG, GENERATION, TOKENIZER_CONFIG, read_json, section
+from vitrail.weights.sums import read_again
 from vitrail.weights.tensor_files import require_numbers
 from vitrail.weights.trained_texts import TrainedTexts, model_of_tokens, write_texts
 from vitrail.weights.translate import recognise
@@ -96,7 +97,7 @@ def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> Tra
     Raises:
         ModelFileError: missing, damaged, refused, or a model of images.
     """
-    return load_translator(locate(reference, trust_pickle), trust_pickle=trust_pickle)
+    return read_again(reference, lambda: load_translator(locate(reference, trust_pickle), trust_pickle=trust_pickle))
 
 
 def load_translator(path: Path, *, trust_pickle: bool = False) -> TrainedTranslator:

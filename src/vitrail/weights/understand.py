@@ -79,7 +79,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
             f"the configuration is damaged: {error}", where=where, hint="give the one that belongs to it"
         ) from None
     checkpoint.tensors.clear()
-    count = sum(math.prod(shape) for shape in shapes.values())
+    count = sum(math.prod(shapes[own]) for own in found.naming.names.values())
     layout, model = found.match.layout, found.config
     named = config | checkpoint.told
     names = named.get("id2label", _numbered(config.get("label_names")))

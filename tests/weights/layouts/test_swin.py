@@ -108,7 +108,6 @@ def test_other_networks_of_timms_are_refused_by_name(name, tmp_path):
     [
         (56, "7×7, which it shifts before"),
         (60, "15×15, which"),
-        ((16, 64), "2×8, smaller than"),
         (66, "which patches of 4×4 do not"),
     ],
 )
@@ -122,6 +121,36 @@ def test_images_to_which_timm_answers_otherwise_are_refused(size, told, tmp_path
     trained = TrainedModel(model, ["a", "b", "c"], vitrail.Preparation.standard(model.config.image_size, 3))
     with pytest.raises(ConfigError, match=told):
         convert(trained, tmp_path / "ours", layout="timm")
+
+
+SMALL_WINDOWS = [(112, 7, 4), (64, 8, 4), (96, 12, 4), (192, 12, 4), ((16, 64), 4, 2), ((112, 224), 7, 4), (28, 7, 2)]
+
+
+@pytest.mark.parametrize(("size", "window", "stages"), SMALL_WINDOWS)
+def test_windows_that_timm_makes_smaller_in_small_images_are_read_and_written(size, window, stages, tmp_path):
+    shape = {"embed_dim": 8, "depths": (2,) * stages, "num_heads": (1, 2, 4, 8)[:stages], "window_size": window, "num_classes": 3}
+    theirs = random_weights(timm.create_model("swin_tiny_patch4_window7_224", img_size=size, strict_img_size=False, **shape))
+    save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
+    sides = size if isinstance(size, tuple) else (size, size)
+    seen = images(3, sides)
+    ours = from_pretrained(tmp_path / "theirs")
+    assert alike(ours, theirs, seen)
+    ours.save_pretrained(tmp_path / "ours", layout="timm")
+    assert alike(timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval(), theirs, seen)
+    save_file(load_file(tmp_path / "theirs" / "model.safetensors"), tmp_path / "alone.safetensors")
+    told = {"image_size": size} if size in ((16, 64), (112, 224), 28) else {}
+    assert alike(from_pretrained(tmp_path / "alone.safetensors", **told), theirs, seen)
+    ours.save_pretrained(tmp_path / "own", layout="vitrail")
+    assert alike(from_pretrained(tmp_path / "own"), theirs, seen)
+
+
+def test_smaller_windows_are_refused_in_images_that_they_were_not_made_for(tmp_path):
+    shape = {"embed_dim": 8, "depths": (2, 2, 2, 2), "num_heads": (1, 2, 4, 8), "num_classes": 3}
+    theirs = timm.create_model("swin_tiny_patch4_window7_224", img_size=112, **shape)
+    save_file(theirs.state_dict(), tmp_path / "alone.safetensors")
+    with pytest.raises(ModelFileError, match="grids of 7×7 in stage 4, whose windows are of 4×4"):
+        from_pretrained(tmp_path / "alone.safetensors", image_size=224)
+    assert from_pretrained(tmp_path / "alone.safetensors").config.image_size == (112, 112)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ VERSIONS = {
     "vit-pytorch": (None, "vit-pytorch"),
     "vit-pytorch-1.0": ("1.0.2", "vit-pytorch 1.0"),
     "vit-pytorch-0.16": ("0.16.13", "vit-pytorch 0.16 to 0.40"),
-    "vit-pytorch-early": ("0.6.8", "vit-pytorch 0.6"),
+    "vit-pytorch-early": ("0.6.8", "vit-pytorch 0.6 to 0.11"),
     "vit-pytorch-0.5": ("0.5.1", "vit-pytorch 0.5"),
 }
 every_version = pytest.mark.parametrize("layout", VERSIONS)
@@ -91,6 +91,34 @@ def test_simple_vit_is_told_its_size_and_has_positions_for_each(size, randomized
     again = vit_pytorch.SimpleViT(**{**SMALL, "image_size": size}).eval()
     again.load_state_dict(load_file(tmp_path / "out.safetensors"))
     agree(again, theirs, size=(size, size))
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["1.0 to 1.2", "0.33 to 0.40"])
+def test_simple_vit_with_the_norm_in_its_head_is_read(early, randomized, kept, recognised, agree, tmp_path):
+    theirs = simple_vit_of("1.0.2", early)
+    randomized(theirs)
+    about = "vit-pytorch's first SimpleViT" if early else "vit-pytorch's SimpleViT"
+    ours = recognised(kept(theirs.state_dict()), about, image_size=40)
+    agree(ours, theirs, size=(40, 40))
+    if early:
+        convert(ours, tmp_path / "out.safetensors", layout="simple-vit-early")
+        again = simple_vit_of("1.0.2", early).eval()
+        again.load_state_dict(load_file(tmp_path / "out.safetensors"))
+        agree(again, theirs, size=(40, 40))
+
+
+def simple_vit_of(version, early):
+    """A SimpleViT of an earlier version; the first ones had no norms around the linear layer of the patches."""
+    theirs = vit_pytorch_class(version, "simple_vit.py", "SimpleViT")(**SMALL)
+    if early:
+        theirs.to_patch_embedding = nn.Sequential(theirs.to_patch_embedding[0], theirs.to_patch_embedding[2])
+    return theirs
+
+
+def test_patches_that_are_cut_inside_of_the_embedding_are_read_as_those_before_it(randomized, kept, agree):
+    theirs = randomized(build("0.6.8"))
+    state = {name.replace("patch_to_embedding", "to_patch_embedding.1"): tensor for name, tensor in theirs.state_dict().items()}
+    agree(from_pretrained(kept(state)), theirs, size=(40, 40))
 
 
 def test_simple_vit_does_not_tell_the_size_of_its_images(randomized, kept):

@@ -246,7 +246,7 @@ def test_weights_without_a_decoder_are_no_model_of_poses(tmp_path):
     vitrail.convert(trained(), tmp_path / "out.safetensors", layout="vitpose-original")
     state = {name: t for name, t in load_file(tmp_path / "out.safetensors").items() if "final_layer" not in name}
     save_file(state, tmp_path / "cut.safetensors")
-    with pytest.raises(ModelFileError, match=r"decoder\.heatmaps\.weight"):
+    with pytest.raises(ModelFileError, match=r"no keypoint_head\.final_layer\.weight"):
         from_pretrained(tmp_path / "cut.safetensors")
 
 

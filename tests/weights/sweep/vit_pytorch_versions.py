@@ -16,13 +16,13 @@ VERSIONS = {
 """Our layouts' versions; None is today's."""
 
 
-def vit_pytorch_class(version: str | None) -> type:
-    """The ViT of a version."""
+def vit_pytorch_class(version: str | None, module_file: str = "vit.py", name: str = "ViT") -> type:
+    """The ViT of a version, or another class of it."""
     if version is None:
         return vit_pytorch.ViT
     package = Path(sys.prefix, "vit-pytorch", version, "vit_pytorch")
-    file = next(package / name for name in ("vit.py", "vit_pytorch.py") if (package / name).exists())
+    file = next(package / each for each in (module_file, "vit_pytorch.py") if (package / each).exists())
     spec = spec_from_file_location(f"vit_pytorch_{version.replace('.', '_')}", file)
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.ViT
+    return getattr(module, name)

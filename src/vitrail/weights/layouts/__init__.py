@@ -65,6 +65,7 @@ LAYOUTS: dict[str, Layout] = {
         clip.CLIP_ORIGINAL,
         vit_pytorch.VIT_PYTORCH,
         vit_pytorch.SIMPLE_VIT,
+        vit_pytorch.SIMPLE_VIT_EARLY,
         vit_pytorch.VIT_PYTORCH_1_0,
         vit_pytorch.VIT_PYTORCH_0_16,
         vit_pytorch.VIT_PYTORCH_EARLY,

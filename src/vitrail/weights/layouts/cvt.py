@@ -25,7 +25,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     patches = [shapes.get(PATCH.format(stage), ()) for stage in range(stages)]
     hidden = shapes.get("stages.0.blocks.0.mlp.layer.expand.weight", ())
     if not patches or len(hidden) != 2 or any(len(patch) != 4 for patch in patches):
-        raise ModelFileError("no stages of a CvT", where="weights", hint="give the weights of a CvT")
+        raise ModelFileError("no stages of a CvT", where="weights")
     dims, sides = tuple(patch[0] for patch in patches), tuple(patch[2] for patch in patches)
     head = shapes.get("head.linear.weight")
     return {

@@ -31,8 +31,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
     fields, table = stages_in(shapes, known), shapes.get(FIRST_TABLE, ())
     if len(table) < 2:
-        what, hint = f"no {FIRST_TABLE} of a Pyramid Vision Transformer", "give the weights of one"
-        raise ModelFileError(what, where="weights", hint=hint)
+        raise ModelFileError(f"no {FIRST_TABLE} of a Pyramid Vision Transformer", where="weights")
     tokens = table[-2] - (len(fields["depths"]) == 1)  # a class token is among those of the last stage
     sizes = [size for size in (known.get("image_size"), image_size) if size is not None]
     return {**fields, "image_size": square_of(tokens, fields["patch_sizes"][0], sizes)}

@@ -28,7 +28,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     root, head = shapes.get(ROOT, ()), shapes.get("head.linear.weight")
     if len(root) != 4:
-        raise ModelFileError("no root of a residual network", where="weights", hint="give the weights of a ResNet")
+        raise ModelFileError("no root of a residual network", where="weights")
     return {
         "image_size": image_size or (224, 224),
         **known,
@@ -47,7 +47,7 @@ def _depths(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
     depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
     if not all(depths):
         what = f"stage {depths.index(0)} has no blocks" if depths else "no stages of a residual network"
-        raise ModelFileError(what, where="weights", hint="give the weights of a ResNet")
+        raise ModelFileError(what, where="weights")
     return depths
 
 

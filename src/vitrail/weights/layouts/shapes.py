@@ -15,7 +15,8 @@ def require_shapes(shapes: Mapping[str, Shape], dimensions: Mapping[str, int], w
     """Refuse weights in which a parameter is missing that all else follows from; raises `ModelFileError`."""
     for name, count in dimensions.items():
         if len(shapes.get(name, ())) != count or not all(shapes[name]):
-            raise ModelFileError(f"no {name} of {what}", where="weights", hint=f"give the weights of {what}")
+            problem = f"{name} of the shape {shapes[name]} is none" if shapes.get(name) else f"no {name}"
+            raise ModelFileError(f"{problem} of {what}", where="weights")
 
 
 def depth_of(shapes: Mapping[str, Shape]) -> int:

@@ -18,5 +18,5 @@ def depths_of(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
     depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
     if not depths or not all(depths):
         what = f"stage {depths.index(0)} has no blocks" if depths else "no stages"
-        raise ModelFileError(what, where="weights", hint="give the weights of a model of stages")
+        raise ModelFileError(what, where="weights")
     return depths

@@ -1,9 +1,12 @@
 """The layouts of Swin Transformers: the authors', timm's and transformers'."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.swin import SwinConfig, preset_of
@@ -19,7 +22,11 @@ from vitrail.weights.layouts.timm_description import timm_data
 BLOCK = "stages.{s}.blocks.{j}"
 PATCHES = "stages.0.embedding.projection.weight"
 TABLE = "stages.{}.blocks.0.attention.layer.relative.table"
+TABLE_END = ".relative.table"
 EXPAND = "stages.{}.blocks.0.mlp.layer.expand.weight"
+
+TIMM_NAME, AUTHORS_NAME = "timm-swin", "swin-original"
+SMALLER = "smaller than a window"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
@@ -31,9 +38,12 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     side = math.isqrt(shapes[tables[0]][0])
     if side * side != shapes[tables[0]][0] or side % 2 == 0 or len({*patch}) > 1:
         what = "windows and patches that are no squares"
-        raise ModelFileError(what, where="weights", hint="give the weights of a Swin Transformer")
-    window, size = (side + 1) // 2, image_size or known.get("image_size")
-    if size and (unlike := _unlike(layout, size, patch[0], window, depths)):
+        raise ModelFileError(what, where="weights")
+    window, rows = (side + 1) // 2, [shapes[table][0] for table in tables]
+    size = image_size or known.get("image_size")
+    if size is None and len({*rows}) > 1:
+        size = image_size = _size_of(layout, patch[0], window, depths, rows)
+    if size and (unlike := _unlike(layout, size, patch[0], window, depths, rows)):
         what = f"{layout.about} computes something else than is known here of {unlike}"
         raise ModelFileError(what, where="weights", hint="give a size of images whose grids its windows divide")
     head = shapes.get("head.linear.weight")
@@ -52,33 +62,101 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-def _unlike(layout: Layout, size: Size, patch: int, window: int, depths: tuple[int, ...]) -> str:
-    """Of what their library computes something else than ours in images of this size; nothing where all is alike.
+def _unlike(layout: Layout, size: Size, patch: int, window: int, depths: tuple[int, ...], rows: Sequence[int]) -> str:
+    """Return what their library computes otherwise than ours of images of this size; nothing where all is alike.
 
     Where windows do not divide a grid, timm shifts it and then pads it; ours, as transformers', is padded first. That is the same
     only where half a window is left over. Where one side is as short as a window, timm and ours shift along the other;
-    transformers and the authors shift along neither.
+    transformers and the authors shift along neither. Where a grid is smaller than a window, timm and the authors make a smaller
+    window with a table of fewer ``rows``.
     """
-    by_timm = layout.name == "timm-swin"
+    by_timm = layout.name == TIMM_NAME
     if by_timm and any(side % patch for side in size):
         return f"images of {size[0]}×{size[1]}, which patches of {patch}×{patch} do not divide"
-    rows, columns = (math.ceil(side / patch) for side in size)
-    for depth in depths:
-        short, long = sorted((rows, columns))
-        if short < window:
-            return f"grids of {rows}×{columns}, smaller than a window"
-        if depth > 1 and by_timm and any(2 * (side % window) not in (0, window) for side in (rows, columns)):
-            return f"grids of {rows}×{columns}, which it shifts before they are padded"
+    for stage, (grid, depth) in enumerate(zip(_grids(size, patch, len(depths)), depths, strict=True)):
+        short, long = sorted(grid)
+        text = f"grids of {grid[0]}×{grid[1]}"
+        if rows[stage] != _offsets(grid, window) and rows[stage] < rows[0]:
+            own = (math.isqrt(rows[stage]) + 1) // 2
+            return f"{text} in stage {stage + 1}, whose windows are of {own}×{own}"
+        if short < window and rows[stage] != _offsets(grid, window):
+            return f"{text}, {SMALLER}"
+        if short < window and not (by_timm or (layout.name == AUTHORS_NAME and short == long)):
+            return f"{text}, {SMALLER}"
+        if depth > 1 and by_timm and any(side > window and 2 * (side % window) not in (0, window) for side in grid):
+            return f"{text}, which it shifts before they are padded"
         if depth > 1 and not by_timm and short == window < long:
-            return f"grids of {rows}×{columns}, of which it shifts neither side"
-        rows, columns = math.ceil(rows / 2), math.ceil(columns / 2)
+            return f"{text}, of which it shifts neither side"
     return ""
+
+
+def _grids(size: Size, patch: int, stages: int) -> list[Size]:
+    """Return rows and columns of the grids of all stages."""
+    return [(math.ceil(size[0] / (patch * 2**stage)), math.ceil(size[1] / (patch * 2**stage))) for stage in range(stages)]
+
+
+def _offsets(grid: Size, window: int) -> int:
+    """Return the rows of a table for a window that is no larger than the grid."""
+    return math.prod(2 * min(side, window) - 1 for side in grid)
+
+
+def _size_of(layout: Layout, patch: int, window: int, depths: tuple[int, ...], rows: Sequence[int]) -> Size:
+    """Return the size of square images for which smaller windows in the last stages were made."""
+    stage = next(stage for stage, count in enumerate(rows) if count != rows[0])
+    step, own = patch * 2**stage, (math.isqrt(rows[stage]) + 1) // 2
+    for side in range(step * own, step * (own - 1), -patch):
+        if side // patch % window == 0 and not _unlike(layout, (side, side), patch, window, depths, rows):
+            return side, side
+    what = f"stage {stage + 1} has windows of {own}×{own}, smaller than the {window}×{window} of the others"
+    raise ModelFileError(what, where="weights", hint="give the size of the images they were made for: image_size=(height, width)")
+
+
+def _small_tables(names: Iterable[str], config: Any) -> dict[str, Size]:
+    """Return the windows of the tables that are smaller than the others in images of this size."""
+    grids = _grids(config.image_size, config.patch_size, len(config.depths))
+    tables = {name: grids[int(name.split(".")[1])] for name in names if name.endswith(TABLE_END)}
+    windows = {name: (min(grid[0], config.window_size), min(grid[1], config.window_size)) for name, grid in tables.items()}
+    return {name: window for name, window in windows.items() if min(window) < config.window_size}
+
+
+def _middle(config: Any, window: Size) -> tuple[slice, slice]:
+    """Return which offsets of the whole table, (2 · window - 1)², a smaller window has."""
+    rows, columns = (slice(config.window_size - side, config.window_size + side - 1) for side in window)
+    return rows, columns
+
+
+def _holds(name: str, shape: Shape, config: Any) -> bool | None:
+    """Tables of smaller windows, which `_settle` puts into whole ones."""
+    small = _small_tables([name], config)
+    return True if name in small and shape[0] == math.prod(2 * side - 1 for side in small[name]) else None
+
+
+def _settle(ours: dict[str, Tensor], config: Any) -> None:
+    """Put tables of smaller windows into the middle of whole ones. Farther offsets, which no token has, get the nearest value."""
+    for name, window in _small_tables(ours, config).items():
+        table = ours[name].unflatten(0, [2 * side - 1 for side in window])
+        places = [
+            torch.arange(1 - config.window_size, config.window_size).clamp(1 - side, side - 1) + side - 1 for side in window
+        ]
+        ours[name] = table[places[0][:, None], places[1]].flatten(0, 1)
+
+
+def _share_out(ours: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
+    """Cut the tables of smaller windows out, where their library has such."""
+    side = 2 * config.window_size - 1
+    small = _small_tables(ours, config) if layout.name in (TIMM_NAME, AUTHORS_NAME) else {}
+    return dict(ours) | {
+        name: ours[name].unflatten(0, (side, side))[_middle(config, window)].flatten(0, 1) for name, window in small.items()
+    }
 
 
 READING = Reading(
     architecture="Swin",
     fields=_fields,
     any_size=True,
+    holds=_holds,
+    settle=_settle,
+    share_out=_share_out,
     guesses=lambda config, told: ["GELU", f"norms with an epsilon of {config.norm_eps:g}"],
 )
 LAYERS = {"attention.norm": "norm1", "mlp.norm": "norm2", "attention.layer.attention.qkv": "attn.qkv",
@@ -132,7 +210,7 @@ def _describe_timm(config: SwinConfig) -> dict[str, Any]:
 
 
 TIMM = Layout(
-    name="timm-swin",
+    name=TIMM_NAME,
     about="timm's Swin Transformer",
     family="timm",
     reading=READING,
@@ -145,7 +223,7 @@ TIMM = Layout(
     describe_data=timm_data,
 )
 ORIGINAL = Layout(
-    name="swin-original",
+    name=AUTHORS_NAME,
     about="the authors' Swin Transformer",
     reading=READING,
     keys=_authors("stages.{S}", "head"),

@@ -33,7 +33,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         shape = shapes.get(name, ())
         if ndim is not None and (len(shape) != ndim or not all(shape)):
             what = f"{name} has the shape {shape}" if name in shapes else f"no {name}"
-            raise ModelFileError(what, where="weights", hint="give the weights of a T2T-ViT")
+            raise ModelFileError(what, where="weights")
     dim, head = shapes["blocks.0.attention.norm.weight"][0], shapes.get("head.linear.weight")
     token_dim = shapes["embedding.layers.0.mlp.norm.weight"][0]
     features = next((shape for name, shape in shapes.items() if name.endswith("mixer.features")), None)

@@ -81,6 +81,10 @@ WRAPPED = {
 """Blocks whose norm is wrapped around a layer, and a head that begins with the last norm."""
 RESIDUAL = {name: replace(key, name=re.sub(r"\.([01])\.(norm|fn)", r".\1.fn.\2", key.name)) for name, key in WRAPPED.items()}
 """The same with the residual sum wrapped around, too."""
+NORM_IN_THE_HEAD = {
+    **{f"norm.{part}": Key(f"linear_head.0.{part}", tells={"final_norm": "pooled"}) for part in ("weight", "bias")},
+    **weight_and_bias({"head.linear": "linear_head.1"}),
+}
 FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
 
 
@@ -135,8 +139,17 @@ SIMPLE_VIT = ViTLayout(
             }
         ),
     },
+    older=NORM_IN_THE_HEAD,  # up to version 1.2
     needs=("embedding.token_norm.weight", "head.linear.weight"),
     fields={**FIELDS, "pool": "mean", "position": "sincos-2d-simple"},
+)
+SIMPLE_VIT_EARLY = replace(
+    SIMPLE_VIT,
+    name="simple-vit-early",
+    about="vit-pytorch's first SimpleViT",
+    keys={name: key for name, key in SIMPLE_VIT.keys.items() if not name.startswith("embedding.")} | PATCHES | NORM_IN_THE_HEAD,
+    older={},
+    needs=("head.linear.weight",),
 )
 VIT_PYTORCH_1_0 = ViTLayout(
     name="vit-pytorch-1.0",
@@ -157,7 +170,7 @@ VIT_PYTORCH_0_16 = ViTLayout(
 )
 VIT_PYTORCH_EARLY = ViTLayout(
     name="vit-pytorch-early",
-    about="vit-pytorch 0.6",
+    about="vit-pytorch 0.6 to 0.11",
     twin="vit-pytorch-0.5",
     keys={
         **TOKENS,
@@ -165,6 +178,7 @@ VIT_PYTORCH_EARLY = ViTLayout(
         "embedding.projection.bias": Key("patch_to_embedding.bias"),
         **RESIDUAL,
     },
+    older=PATCHES,  # versions 0.7 to 0.11
     fields=FIELDS,
     lacks=_lacks,
     pools=("class",),  # the mean of these times has the class token in it

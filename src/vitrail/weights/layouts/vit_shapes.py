@@ -41,11 +41,11 @@ def fields_of(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int
     """
     missing = [name for name in NEEDED if name not in shapes]
     if missing:
-        raise ModelFileError(f"no {missing[0]}", where="weights", hint="give the weights of a Vision Transformer")
+        raise ModelFileError(f"no {missing[0]}", where="weights")
     for name, (least, most) in DIMENSIONS.items():
         if name in shapes and not (least <= len(shapes[name]) <= most and all(shapes[name])):
             what = f"{name} has the shape {shapes[name]}"
-            raise ModelFileError(what, where="weights", hint="give the weights of a Vision Transformer")
+            raise ModelFileError(what, where="weights")
     dim = shapes["blocks.0.attention.norm.weight"][0]
     fields: dict[str, Any] = {
         "dim": dim,
@@ -132,6 +132,8 @@ def _mlp(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, Any]:
     token = "class_token" in shapes
+    if "distillation_token" in shapes and not token:
+        raise ModelFileError("no class_token beside distillation_token", where="weights")
     head = shapes.get("head.linear.weight")
     kind = "mlp" if "head.hidden.weight" in shapes else known.get("head", "linear")
     if "pool.query" in shapes:

@@ -27,6 +27,8 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     """The configuration that parameters of these shapes belong to."""
     if len(shapes.get(HEATMAPS, ())) != 4:
         raise ModelFileError(f"no {HEATMAPS}", where="weights", hint="give the weights of a ViTPose, with its decoder")
+    if TABLE not in shapes:
+        raise ModelFileError(f"no {TABLE}", where="weights")
     backbone = {name: shape for name, shape in shapes.items() if not EXPERT.fullmatch(name)}
     if len(backbone.get(TABLE, ())) > 1 and known.get("shared_position"):  # its first row is for all patches
         *before, rows, dim = backbone[TABLE]

@@ -1,0 +1,119 @@
+"""Names of tensors in a file: what wrapping modules put before and between them is dropped."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vitrail.runtime.terminal import note
+from vitrail.weights.keys import Shape, words
+from vitrail.weights.layout import Layout, Match
+from vitrail.weights.layouts.clip import OPEN_CLIP
+from vitrail.weights.plain_files import some
+
+WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+"""Segments that PyTorch puts into names where modules are trained in parallel, compiled, sharded or checkpointed."""
+COUNTERS = re.compile(r"n_averaged|initted|step|num_updates|decay|epoch|global_step")
+"""Single numbers that averaging and training keep beside the weights."""
+NOTHING = ("(?!)",)
+OF_DECODERS = (r"(decoder|encoder_to_decoder|decoder_\w+|predictor)\..*", r"mask_token|decoder_pos_embed")
+WRAPPING = {
+    **dict.fromkeys(
+        words(
+            """
+            backbone base_model ema ema_model model model_ema net network online_model opt params student target teacher
+            timm_model visual vit
+            """
+        ),
+        NOTHING,
+    ),
+    "encoder": OF_DECODERS,
+    "trunk": OPEN_CLIP.ignored,
+}
+"""Words that others put before the names of a model, with regular expressions of the names that may stand beside it."""
+MOST_DROPPED, MOST_NAMINGS = 4, 24
+"""Words that are dropped from one name, and combinations of words that are tried."""
+
+
+def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors without the `WRAPPERS` in their names and without `COUNTERS`; unchanged where two names would be one."""
+    names = {name: WRAPPERS.sub("", name) for name in tensors}
+    kept = {name: bare for name, bare in names.items() if not (tensors[name].numel() == 1 and COUNTERS.fullmatch(bare))}
+    if len({*kept.values()}) < len(kept):
+        return dict(tensors)
+    if dropped := sorted({word for name in kept for word in WRAPPERS.findall(name)}):
+        note(f"dropped from the names of the weights: {' '.join(dropped)}")
+    return {bare: tensors[name] for name, bare in kept.items()}
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Names of a file's tensors without the words before them.
+
+    Args:
+        names: the shorter name of each tensor to its name in the file.
+        dropped: the words that are left out, with their separators.
+        beside: names of the file that belong to no image model and are left out whole.
+    """
+
+    names: Mapping[str, str]
+    dropped: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    def without(self, word: str) -> "Naming | None":
+        """Return the naming without a word before all names that begin with it; None where two names would be one."""
+        passed_over = [re.compile(pattern) for pattern in WRAPPING.get(word[:-1], NOTHING)]
+        names: dict[str, str] = {}
+        beside = list(self.beside)
+        for name, own in self.names.items():
+            bare = name.removeprefix(word)
+            if bare == name and any(pattern.fullmatch(name) for pattern in passed_over):
+                beside.append(own)
+            elif bare in names:
+                return None
+            else:
+                names[bare] = own
+        return Naming(names, (*self.dropped, word), tuple(beside))
+
+    @property
+    def about(self) -> str:
+        """A line that reports what is left out; empty where nothing is."""
+        if not self.dropped:
+            return ""
+        beside = f"; passed over beside them: {some(sorted(self.beside), 4)}" if self.beside else ""
+        return f"read without {''.join(self.dropped)} before the names{beside}"
+
+
+def _namings(names: Iterable[str]) -> Iterator[Naming]:
+    """Yield the names as they are, then without words that stand before all of them or are known to wrap."""
+    queue = [Naming({name: name for name in names})]
+    for number, naming in enumerate(queue):
+        yield naming
+        if number >= MOST_NAMINGS or len(naming.dropped) >= MOST_DROPPED:
+            continue
+        before = Counter(match[0] for name in naming.names if (match := re.match(r"[^./]+[./]", name)))
+        wrapping = [word for word, count in before.items() if count == len(naming.names) or word[:-1] in WRAPPING]
+        queue += [shorter for word in wrapping if (shorter := naming.without(word)) is not None]
+
+
+def nearest_naming(shapes: Mapping[str, Shape], layouts: Sequence[Layout]) -> tuple[Naming, list[Match]]:
+    """Return the names that come nearest to a layout, and what every layout finds by them, the nearest first.
+
+    Names in which a layout knows every tensor stay as they are.
+    """
+    best: tuple[Naming, list[Match]] | None = None
+    for naming in _namings(shapes):
+        matches = sorted((layout.match(naming.names) for layout in layouts), key=distance)
+        if best is None or (matches and distance(matches[0]) < distance(best[1][0])):
+            best = naming, matches
+        if not matches or (matches[0].keys and not matches[0].unexpected):
+            break
+    assert best is not None
+    return best
+
+
+def distance(match: Match) -> int:
+    """Return how far a checkpoint is from a layout."""
+    return len(match.unexpected) - match.keys

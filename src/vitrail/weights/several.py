@@ -1,0 +1,108 @@
+"""Several models in one file: the average of training is read before the others, and a line names all of them."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+from vitrail.runtime.terminal import note
+from vitrail.weights.naming import WRAPPERS, unwrapped
+
+AVERAGED = re.compile(r"(.*_)?(ema|teacher|swa|average|averaged|avg|polyak|shadow|target)(_.*)?", re.IGNORECASE)
+"""Names of averaged weights, or of the teacher that is an average of its student."""
+STUDENT, TEACHER = "student", "teacher"
+SMALL_PART, MOST = 0.1, 0.9
+"""A model has more than this fraction of the numbers of the largest one; an average has more than that fraction in common."""
+Tensors = Mapping[str, Tensor]
+
+
+def one_model(models: Mapping[str, Tensors], file: Path, key: str | None = None) -> dict[str, Tensor]:
+    """Return the tensors of one model; a line on stderr lists all of them where there are several.
+
+    Args:
+        models: dictionaries of tensors by their path in the file; "" is the path of the outermost one.
+        file: where they are from, for messages.
+        key: path of the requested model: of a dictionary, or what stands before the names of its tensors. By default an average
+            of another model is taken, else a student, else the dictionary of the most tensors.
+
+    Raises:
+        ModelFileError: nothing in the file has the path ``key``.
+    """
+    if key is not None:
+        return _requested(models, file, key)
+    tensors = unwrapped(models[_chosen(models, file)])
+    groups = _groups(tensors)
+    related = {name: group for name, group in groups.items() if _is_related(name, groups)}
+    if len(related) < 2:
+        return tensors
+    taken = _chosen(related, file)
+    others = {f"{name}.{rest}" for name, group in related.items() if name != taken for rest in group}
+    return {name.removeprefix(f"{taken}."): tensor for name, tensor in tensors.items() if name not in others}
+
+
+def _requested(models: Mapping[str, Tensors], file: Path, key: str) -> dict[str, Tensor]:
+    known = {path or ".": tensors for path, tensors in models.items()}
+    known |= {name: group for tensors in models.values() for name, group in _groups(tensors).items() if name not in known}
+    fitting = [path for path in known if path == key or path.startswith(f"{key}.") or path.endswith(f".{key}")]
+    if not fitting:
+        hint = f"there are: {', '.join(sorted(known, key=lambda path: -_size(known[path]))[:12])}"
+        raise ModelFileError(f"no weights under {key!r}", where=file, hint=hint)
+    return unwrapped(max((known[path] for path in fitting), key=len))
+
+
+def _groups(tensors: Tensors) -> dict[str, dict[str, Tensor]]:
+    """Return tensors by the first word of their names, under the rest of these."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        word, dot, rest = WRAPPERS.sub("", name).partition(".")
+        if dot:
+            groups.setdefault(word, {})[rest] = tensor
+    return groups
+
+
+def _is_related(name: str, models: Mapping[str, Tensors]) -> bool:
+    """Return whether a model is an average of another, has one, or learns from another."""
+    averages = [path for path in models if _is_average(path, models)]
+    pair = {STUDENT, TEACHER} <= models.keys() and name in (STUDENT, TEACHER)
+    return pair or name in averages or any(_in_common(models[path], models[name]) > MOST for path in averages)
+
+
+def _chosen(models: Mapping[str, Tensors], file: Path) -> str:
+    """Return the path of the model to read; a line names all of them where there are several."""
+    largest = max(map(_size, models.values()))
+    large = {path: tensors for path, tensors in models.items() if _size(tensors) >= SMALL_PART * largest}
+    averages = {path: tensors for path, tensors in large.items() if _is_average(path, large)}
+    students = {path: tensors for path, tensors in large.items() if STUDENT in path and any(TEACHER in other for other in large)}
+    preferred = averages or students or large
+    path = max(preferred, key=lambda name: len(preferred[name]))
+    if len(large) > 1:
+        listed = ", ".join(f"{name or '.'} ({len(each)} tensors, {_size(each):,} numbers)" for name, each in large.items())
+        why = (
+            ", an average of training"
+            if averages
+            else ", which learned from the teacher"
+            if students
+            else ", of the most tensors"
+        )
+        other = next(name or "." for name in large if name != path)
+        note(f"{file.name} holds {len(large)} models: {listed}")
+        note(f"{path or '.'} is read{why}; another one by its name: vitrail convert … --key {other}, in Python key={other!r}")
+    return path
+
+
+def _is_average(path: str, models: Mapping[str, Tensors]) -> bool:
+    """Return whether a model is called an average and has the tensors of another one."""
+    named = any(AVERAGED.fullmatch(word) for word in path.split("."))
+    return named and any(_in_common(models[path], models[other]) > MOST for other in models if other != path)
+
+
+def _in_common(tensors: Tensors, others: Tensors) -> float:
+    """Return the fraction of tensors that are in another dictionary under the same name and in the same shape."""
+    shapes = {WRAPPERS.sub("", name): tensor.shape for name, tensor in others.items()}
+    return sum(shapes.get(WRAPPERS.sub("", name)) == tensor.shape for name, tensor in tensors.items()) / max(1, len(tensors))
+
+
+def _size(tensors: Tensors) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
