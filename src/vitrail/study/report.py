@@ -70,6 +70,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     sections = [
         *map(page.note, _about(settings, environment)),
         page.cards(cards),
+        *(page.paragraph(f"Warning: {doubt}.") for doubt in run.doubts),
         *([page.paragraph(caution)] if caution else []),
         page.section("Training", training),
         *part.sections,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from vitrail.data.batches import Batch
 from vitrail.models.base import ImageModel
 from vitrail.tasks.classification import Classification, LabelMetrics, surest
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.task import Answers, Metrics
 from vitrail.weights.folder import TrainedModel
 
@@ -24,6 +25,7 @@ class MultiLabel(Classification):
 
     counts: ClassVar[tuple[str, ...]] = ()
     multi_label = True
+    report_seconds: ClassVar[float] = 7.0
     report_needs_validation = True
     thresholds: Sequence[float] = ()
     """The probability from which on each class is said; one half for all until `settle` has chosen them."""
@@ -43,6 +45,19 @@ class MultiLabel(Classification):
 
     def metrics(self, *, keep: bool = False) -> "MultiLabelMetrics":
         return MultiLabelMetrics(self.thresholds)
+
+    def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
+        """Return the scores of the same probabilities for all of the ``items``, whose order is then chance."""
+        assert isinstance(metrics, MultiLabelMetrics)
+        labels = metrics.labels.double()
+        shares = labels.mean(dim=0)
+        count, shown = len(labels), labels.sum(dim=0)[shares > 0]
+        if not len(shown) or count < 2 or bool((shown == count).all()):
+            return None
+        harmonic = sum(1 / place for place in range(1, count + 1))
+        by_chance = (harmonic + (shown - 1) / (count - 1) * (count - harmonic)) / count  # the mean over all orders
+        entropy = -(torch.special.xlogy(shares, shares) + torch.special.xlogy(1 - shares, 1 - shares)).mean().item()
+        return Floor("the same probabilities for all", {"map": by_chance.mean().item(), "loss": entropy})
 
     def settle(self, validation: Metrics) -> None:
         assert isinstance(validation, MultiLabelMetrics)
