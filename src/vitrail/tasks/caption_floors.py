@@ -58,9 +58,11 @@ def typical_caption(known: Sequence[Captioned]) -> str:
     """Of some images' captions the one that is most like the captions of the other images, by CIDEr-D."""
     judges = _references(some_items(known, JUDGES, 1))
     rarity = Rarity.of(judges)
+    known_ones = [[rarity.weighed(caption) for caption in own] for own in judges]
 
     def likeness(caption: str) -> float:
-        return sum(rarity.cider_d(words(caption), own) for own in judges)
+        weighed = rarity.weighed(words(caption))
+        return sum(sum(map(weighed.likeness, own)) / len(own) for own in known_ones)
 
     return max((item.target[0] for item in some_items(known, TRIED, 2)), key=likeness)
 

@@ -77,11 +77,8 @@ class Reconstruction(ImageTask):
         """Return the loss of the mean colour, zero, for every patch, on some of the ``items``."""
         some = [items[place] for place in spread(len(items), SOME)]
         pixels = self.dataset(some).batch([(0, number) for number in range(len(some))])["images"]
-        true = self.patches_of(self.preparation.normalize(pixels))
-        if self.settings.normalize_patches:
-            mean, std = patch_statistics(true)
-            true = (true - mean) / std
-        return Floor("one colour for every patch", {"loss": true.square().mean().item()})
+        wanted = self._wanted(self.preparation.normalize(pixels))
+        return Floor("one colour for every patch", {"loss": wanted.square().mean().item()})
 
     def trained(self, model: ImageModel) -> TrainedModel:
         return TrainedModel(model, [], self.preparation)
@@ -93,12 +90,17 @@ class Reconstruction(ImageTask):
     def loss(self, images: Tensor, noise: Tensor) -> Tensor:
         """The mean squared error of the masked patches of normalized images (B, C, H, W), for each image: (B,)."""
         drawn, masked = self.reconstruct(images, noise)
+        true = self._wanted(images)
+        errors = (drawn.float() - true).square().mean(dim=2)  # (B, N)
+        return (errors * masked).sum(dim=1) / masked.sum(dim=1)
+
+    def _wanted(self, images: Tensor) -> Tensor:
+        """Return what the decoder is to draw of normalized images (B, C, H, W): (B, N, P² C)."""
         true = self.patches_of(images)
         if self.settings.normalize_patches:
             mean, std = patch_statistics(true)
             true = (true - mean) / std
-        errors = (drawn.float() - true).square().mean(dim=2)  # (B, N)
-        return (errors * masked).sum(dim=1) / masked.sum(dim=1)
+        return true
 
     def reconstruct(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """What the decoder draws of every patch, (B, N, P² C), and which of them the encoder has not seen, (B, N).

@@ -154,8 +154,12 @@ class Task(nn.Module):
         """
         return None
 
-    def settle(self, validation: Metrics) -> None:
-        """Choose by the validation split what the finished model keeps; called where `report_needs_validation`."""
+    def settle(self, validation: Metrics) -> str:
+        """Choose by the validation split what the finished model keeps, and return a sentence about it or none.
+
+        Called where `report_needs_validation`.
+        """
+        return ""
 
     def trained(self, model: Any) -> Any:
         """The model, or another of the same configuration, with all that its folder must hold to be used."""

@@ -296,7 +296,8 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     split = source.evaluation_split
     validation = evaluate_split("val", trainer.validation) if task.report_needs_validation else None
     if validation is not None:
-        task.settle(validation)
+        if remark := task.settle(validation):
+            trainer.folder.tell(remark, observer)
         trained.thresholds = task.trained(trained.model).thresholds
         if group.first:
             keep_thresholds(trainer.folder.path / "best", trained.thresholds)

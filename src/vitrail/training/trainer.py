@@ -347,13 +347,19 @@ class Trainer(RunState):
         with self.learner.holding(mean):
             scores = of_epoch(self._validation().scores())
         row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
-        better = math.isfinite(scores["loss"]) and (self._keeps_last or self.best is None or rank(row) > rank(self.best))
+        better = math.isfinite(scores["loss"]) and self._is_better_mean(row)
         if better:
             self.best, self.saved = row, None
             self.save_model("best", row, mean)
             self.save()
         found = "kept" if better else "no better"
         self.folder.tell(f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}", self.observer)
+
+    def _is_better_mean(self, row: Row) -> bool:
+        """Whether the mean is better than the model that is kept; by the loss alone where few items tell epochs apart badly."""
+        if self._keeps_last:
+            return bool(row["val_loss"] <= self.rows[-1]["val_loss"])
+        return self.best is None or rank(row) > rank(self.best)
 
     def _track(self, row: Row) -> None:
         """Tell whoever follows the run; it goes on without them where that fails."""
