@@ -61,7 +61,7 @@ class Captioning(TokenTask):
     """
 
     name = "caption"
-    report_seconds: ClassVar[float] = 10.0
+    report_seconds: ClassVar[float] = 6.0
 
     def __init__(
         self,

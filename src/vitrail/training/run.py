@@ -25,7 +25,7 @@ from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics, Task
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.adapters import target_layers
-from vitrail.training.best_model import BESIDE
+from vitrail.training.best_model import BESIDE, epoch_of
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.clock import Clock, round_limit, shown_seconds
 from vitrail.training.configuration import Values
@@ -301,6 +301,9 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
         trained.thresholds = task.trained(trained.model).thresholds
         if group.first:
             keep_thresholds(trainer.folder.path / "best", trained.thresholds)
+    if trainer.best is not None:
+        head = ", a head fitted to the model as it came" if trainer.best["epoch"] == 0 else ""
+        trainer.folder.tell(f"the model that is kept is of epoch {epoch_of(trainer.best, trainer.epochs)}{head}", observer)
     items = _scored_items(trainer, observer)
     metrics = evaluate_split(split, items)
     floor = task.floor(metrics, items, source.split("train"))
@@ -345,9 +348,8 @@ def _scored_items(trainer: Trainer, observer: Observer) -> list[Any]:
 def _enough(trainer: Trainer) -> str:
     """Return a time limit, as a person writes it, in which a run that was stopped early makes all its steps."""
     budget, left = trainer.budget, trainer.total - trainer.done
-    step = trainer.step_seconds or trainer.first_step_seconds
     passes = (trainer.epochs - trainer.epoch + budget.passes) * len(budget.validated) * budget.validating
-    seconds = trainer.clock.spent + left * step + passes + budget.scoring + budget.report
+    seconds = trainer.clock.spent + left * trainer.step_seconds + passes + budget.scoring + budget.report
     return round_limit(seconds)
 
 

@@ -90,8 +90,8 @@ class Trainer(RunState):
         super().__init__(settings, data, folder, learner, group)
         self.clock = clock or Clock(t.time_limit)
         self.share = float(probed is not None and probed.is_over)
-        self.first_step_seconds = self.step_seconds = 0.0
-        """Of this process's first step, which may wait for what is compiled, and of the quickest other one."""
+        self.step_seconds = 0.0
+        """Of this process's quickest step, apart from a first one that compiles the model."""
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -244,8 +244,7 @@ class Trainer(RunState):
             seconds = max(time.perf_counter() - start, 1e-9)
             start = time.perf_counter()
             self.sums.seconds += seconds
-            self.first_step_seconds = self.first_step_seconds or seconds
-            if self.done > self.first_step + 1:
+            if self.step_seconds or not self.settings.training.compile or self.done > self.first_step + 1:
                 self.step_seconds = min(seconds, self.step_seconds or seconds)
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
