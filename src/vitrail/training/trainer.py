@@ -42,6 +42,8 @@ from vitrail.training.tuning import start_training
 
 FAILED_STEPS = 3
 """Steps in a row with a loss or a gradient that is not finite before a run gives up."""
+HARDLY = 100
+"""Steps of a first epoch after which a model may have learned something."""
 SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
 
@@ -128,8 +130,8 @@ class Trainer(RunState):
 
     @property
     def stopped_early(self) -> bool:
-        """Whether the time limit ended the training within its first epoch; a probe's head counts as trained."""
-        return self.share >= 1 and not self.first_epoch and self.done < self.steps and self.rows[0]["epoch"] > 0
+        """Whether the time limit ended the training within its first steps; a probe's head counts as trained."""
+        return self.share >= 1 and not self.first_epoch and self.done < min(self.steps, HARDLY) and self.rows[0]["epoch"] > 0
 
     @property
     def made_of_all(self) -> str:
