@@ -16,6 +16,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.study.reports import PARTS
 from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.floor import is_no_better
 from vitrail.tasks.metrics import COUNTS, METRICS, main_metric
 from vitrail.tasks.registry import TASKS
 from vitrail.tasks.task import Task
@@ -183,3 +184,27 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_and_is_evaluated_and_report
         out=tmp_path / "next", start=str(whole.folder), **{**ask, "training.epochs": 1, "recipe": recipe or "finetune"}
     )
     assert any(started.scores.get(name) for name in COUNTS)
+
+
+def test_a_model_that_has_hardly_learned_is_warned_of_wherever_it_is_reported(ask, tmp_path, unreported):
+    recipe = TASKS[ask.get("task", "classification")].recipe
+    limit = {"training.epochs": 50, "training.time_limit": 1e-3, "optimizer.lr": 1e-9, "recipe": recipe or "scratch"}
+    run = api.train(out=tmp_path / "run", **{**ask, **limit})
+    status = json.loads((run.folder / "status.json").read_text())
+    assert status["step"] == 1 and status["warnings"] == list(run.warnings)
+    assert run.warnings[0].startswith("the model is hardly trained: the time was up after 1 of ")
+    assert run.longer.startswith("vitrail resume") and "--epochs 50 --training.time-limit " in run.longer
+    log = (run.folder / "train.log").read_text()
+    assert log.index("the time is up after 1 of") < log.index("warning: the model is hardly trained")
+
+
+def test_one_answer_for_all_items_is_scored_by_the_metric_that_decides(ask):
+    task, loader = made(ask)
+    metrics = task.metrics(keep=True)
+    metrics.take_items(task.test_items)
+    with answering(task, torch.device("cpu")) as answer:
+        evaluate(answer, loader, metrics)
+    floor = task.floor(metrics, task.test_items, task.test_items)
+    assert floor is not None and floor.name
+    assert main_metric(metrics.scores()) is main_metric(floor.scores)
+    assert is_no_better({**metrics.scores(), **floor.scores}, floor.scores)

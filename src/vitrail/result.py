@@ -27,6 +27,10 @@ class Run:
     trained: TrainedModel | TrainedTranslator | TrainedCaptioner
     split: str
     scores: dict[str, float | int]
+    warnings: tuple[str, ...] = ()
+    """Why the model has hardly learned anything; none of a model that has."""
+    longer: str = ""
+    """The command that trains such a model for longer, where that is possible."""
 
     def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
         """See `predict`; models that write are asked by `vitrail.translate` and `vitrail.caption`."""
@@ -41,7 +45,14 @@ class Run:
     @classmethod
     def of(cls, finished: Finished) -> Self:
         """A run as training leaves it."""
-        return cls(finished.trainer.folder.path, finished.trained, finished.split, finished.metrics.scores())
+        return cls(
+            finished.trainer.folder.path,
+            finished.trained,
+            finished.split,
+            finished.metrics.scores(),
+            tuple(finished.doubts),
+            finished.longer,
+        )
 
     def __repr__(self) -> str:
         metric = main_metric(self.scores)
@@ -65,7 +76,8 @@ def write_report(finished: Finished) -> None:
     (folder / "plots").mkdir(exist_ok=True)
     run = Reported(
         trainer.settings.model_dump(mode="json"), trainer.rows, finished.task, trainer.data, finished.split, finished.items,
-        finished.metrics, finished.validation, folder / "plots",
+        finished.metrics, finished.validation, folder / "plots", finished.doubts, finished.floor,
+        trainer.clock.left - trainer.budget.report,
     )  # fmt: skip
     kept = trainer.best or {"epoch": 0}
     report.write_report(folder, run, environment=environment(), kept=kept, cost=cost(trainer.settings.model.config))

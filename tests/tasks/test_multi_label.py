@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score
 
 from vitrail.tasks.classification import class_weights
-from vitrail.tasks.multi_label import MultiLabel, MultiLabelMetrics, best_thresholds
+from vitrail.tasks.multi_label import (
+    MultiLabel,
+    MultiLabelMetrics,
+    best_thresholds,
+    choose_thresholds,
+    scanty_thresholds,
+)
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 ANSWERS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])
@@ -148,6 +154,40 @@ def test_no_threshold_gives_a_better_f1(seed):
 
 def test_a_class_that_no_image_shows_is_said_from_one_half_on():
     assert best_thresholds(np.array([[0, 1], [0, 0]]), np.array([[0.2, 0.7], [0.4, 0.1]])).tolist() == pytest.approx([0.5, 0.4])
+
+
+def simulated(images: int, frequency: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of one class, and probabilities that mean what they say."""
+    true = random.random((images, 1)) < frequency
+    signal = random.normal(size=(images, 1)) + 2 * true
+    odds = 2 * signal - 2 + math.log(frequency / (1 - frequency))
+    return true, 1 / (1 + np.exp(-odds))
+
+
+@pytest.mark.parametrize(("images", "frequency"), [(34, 0.1), (100, 0.05), (400, 0.3)])
+def test_thresholds_of_few_images_say_no_rare_label_of_everything_and_cost_no_f1(images, frequency):
+    random = np.random.default_rng(0)
+    true, probabilities = simulated(20_000, frequency, random)
+    chosen = [simulated(images, frequency, random) for _ in range(60)]
+    best, drawn = (np.array([choose(*one)[0] for one in chosen]) for choose in (best_thresholds, choose_thresholds))
+    said = probabilities >= drawn
+    f1 = {
+        name: 2 * (true & (probabilities >= of)).sum(0) / (true.sum() + (probabilities >= of).sum(0))
+        for name, of in {"best": best, "drawn": drawn}.items()
+    }
+    assert (said.mean(axis=0) <= 3 * frequency).mean() >= 0.95
+    assert f1["drawn"].mean() > f1["best"].mean() - 0.02
+
+
+def test_a_threshold_of_few_images_is_drawn_to_one_half_and_named():
+    true = np.zeros((34, 2), bool)
+    true[:3, 0] = true[:15, 1] = True
+    probabilities = np.where(true, 0.04, 0.02)
+    probabilities[0, 1] = 0.5
+    (rare, frequent), (low, _) = choose_thresholds(true, probabilities), best_thresholds(true, probabilities)
+    assert low == pytest.approx(0.03) and rare == pytest.approx(1 / (1 + (0.97 / 0.03) ** (3 / 8))) and frequent < rare
+    assert scanty_thresholds(true, ["rare", "frequent"]).endswith("unsure: rare (3)")
+    assert scanty_thresholds(true[:, 1:], ["frequent"]) == ""
 
 
 def test_f1_is_of_what_reaches_its_threshold():

@@ -74,11 +74,14 @@ def test_it_is_not_kept_where_an_epoch_is_as_good(make_trainer, monkeypatch):
     assert trainer.best == trainer.rows[1] and "no better" in noting.said[-1]
 
 
-def test_a_run_that_keeps_its_last_epoch_keeps_the_mean_though_it_is_no_better(make_trainer, monkeypatch):
+@pytest.mark.parametrize(("loss", "kept"), [(0.9, True), (1.0, True), (1.1, False)])
+def test_a_run_that_keeps_its_last_epoch_keeps_the_mean_unless_its_loss_is_higher(loss, kept, make_trainer, monkeypatch):
+    """Its first epochs may have been nearly untrained, and the epochs before the last do not count."""
     trainer = make_trainer(**ASKED, **{"training.keep": "last"})
-    scored(monkeypatch, 1, 0.4, 1, 1, 1, 2)
+    scored(monkeypatch, 1, 0.4, 1, 1, 1, loss)
     trainer.run(noting := Noting(trainer))
-    assert trainer.best == trainer.rows[-1] | {"val_loss": 2, "averaged": 3} and "kept" in noting.said[-1]
+    assert trainer.best == (trainer.rows[-1] | {"val_loss": loss, "averaged": 3} if kept else trainer.rows[-1])
+    assert ("3 epochs: kept" if kept else "no better") in noting.said[-1]
 
 
 def test_a_run_stopped_over_its_mean_equals_the_unbroken_one_to_the_bit(make_trainer):

@@ -17,15 +17,16 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.tasks.translation import Translation, TranslationMetrics
+from vitrail.tasks.task import Task
+from vitrail.tasks.translation import Translation
 from vitrail.training import clock as clocks
-from vitrail.training import reserve
+from vitrail.training import time_budget
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.clock import Clock
-from vitrail.training.reserve import Reserve
 from vitrail.training.run import resume_run
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import TrainingSettings
+from vitrail.training.time_budget import SCORING, TimeBudget
 from words import TINY_TRANSLATOR, task_of, write_pairs
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -76,6 +77,12 @@ class Ticking:
         return self.now
 
 
+def ticking(monkeypatch):
+    """A clock that ticks, by which a report takes no time."""
+    monkeypatch.setattr(clocks, "time", Ticking())
+    monkeypatch.setattr(Task, "report_seconds", 0.0)
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h", 7200), (45, 45), ("1m5s", 65)])
 def test_times_are_written_as_people_write_them(text, seconds):
     assert TrainingSettings.read({"time_limit": text}).time_limit == seconds
@@ -88,7 +95,7 @@ def test_what_is_no_time_is_refused(text):
 
 
 def test_a_clock_counts_what_went_before_and_holds_a_reserve(monkeypatch):
-    monkeypatch.setattr(clocks, "time", Ticking())
+    ticking(monkeypatch)
     assert Clock(None).share(0) == 0
     assert Clock(10, spent=4.75).share(reserve=0) == 0.5
     assert Clock(10, spent=2.25).share(reserve=5) == 0.5
@@ -97,7 +104,7 @@ def test_a_clock_counts_what_went_before_and_holds_a_reserve(monkeypatch):
 
 def test_a_time_limit_ends_a_run_and_its_schedule_with_it(make_trainer, monkeypatch):
     """However many epochs there were to be."""
-    monkeypatch.setattr(clocks, "time", Ticking())
+    ticking(monkeypatch)
     limit = {"training.epochs": 1000, "training.time_limit": 20, "schedule.warmup_epochs": 0, "schedule.final": 0.0}
     trainer = make_trainer.finished("run", **limit)
     assert 2 <= trainer.epoch < 100
@@ -108,38 +115,52 @@ def test_a_time_limit_ends_a_run_and_its_schedule_with_it(make_trainer, monkeypa
     assert (trainer.folder.path / "last" / "model.safetensors").exists()
 
 
-def test_the_reserve_holds_slow_answers_as_long_as_a_part_of_them_took(translator, monkeypatch):
-    ticks, asked = iter([1.0, 1.1, 2.0, 2.5]), []
-    monkeypatch.setattr(reserve, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    for name in ("follow", "answer"):
-        told = getattr(Translation, name)
-        monkeypatch.setattr(Translation, name, lambda self, batch, name=name, told=told: asked.append(name) or told(self, batch))
-    task, items = task_of(translator), [Pair(f"pairs.tsv:{number}", "one cat", "eins Katze") for number in range(40)]
-    monkeypatch.setattr(task, "metrics", lambda keep=False: asked.append(keep) or TranslationMetrics(task, keep=keep))
-    held = Reserve(items, items[:20], times=2)
-    assert held.seconds(0.0) == 0
-    held.measure(task, 400, torch.device("cpu"), ALONE)
-    assert held.seconds(5.0) == pytest.approx(0.5 * 40 / 3 + 0.1 / 2 * 2 * 20 + 80 / 15)
-    assert asked == [False, "follow", "answer", True, "answer"] and not list(ticks)  # epochs are compared without writing
+def test_the_budget_counts_scoring_as_long_as_a_few_items_took_in_each_way(translator, monkeypatch):
+    asked = []
+    slow = {"follow": 1.0, "answer": 4.0}
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, perf_counter=lambda: clock.now, process_time=lambda: clock.now)
+    monkeypatch.setattr(time_budget, "time", clock)
+
+    def evaluated(answer, loader, metrics, **options):
+        asked.append((metrics.keep, len(loader.dataset)))
+        clock.now += slow["answer" if metrics.keep else "follow"] * len(loader.dataset)
+
+    monkeypatch.setattr(time_budget, "evaluate", evaluated)
+    items = [Pair(f"pairs.tsv:{number}", "one cat", "eins Katze") for number in range(40)]
+    budget = TimeBudget(items, items[:20], passes=2)
+    budget.measure(task_of(translator), 400, torch.device("cpu"), ALONE, seconds=40)
+    assert (budget.validating, budget.reporting) == (1.0, 4.0)
+    assert asked == [(False, 1), (False, 4), (False, 16), (True, 1), (True, 4)]  # until a few hundredths of the time are used
+    assert budget.seconds() == 2 * 20 * 1.0 + 40 * 4.0 + Translation.report_seconds
+
+
+@pytest.mark.parametrize(("left", "validated", "scored"), [(10_000, 80, 200), (1000, 30, 200), (100, 2, 25), (1, 2, 2)])
+def test_what_is_scored_is_scaled_to_the_time(left, validated, scored):
+    budget = TimeBudget(range(200), range(80), passes=4)
+    budget.validating, budget.reporting, budget.report = 2.0, 2.0, 10.0
+    budget.choose(left)
+    assert len(budget.validated) == validated
+    assert budget.seconds() <= max(SCORING * left, 10 + 4 * 2 * 2.0)
+    assert len(budget.scored(left * SCORING + 10)) == scored
 
 
 def test_a_time_limit_leaves_room_for_the_search_at_the_end_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(Reserve, "measure", lambda self, *_: setattr(self, "slow", 3500.0))
-    monkeypatch.setattr(clocks, "time", Ticking())
+    monkeypatch.setattr(TimeBudget, "seconds", lambda self: 3499.0)
+    ticking(monkeypatch)
     settings = {**TINY_TRANSLATOR, "training.epochs": 3, "training.time_limit": 3500}
     run = api.train(write_pairs(tmp_path / "pairs.tsv"), tmp_path / "run", **settings)
-    assert [row["step"] for row in rows_of(run.folder)] == [1]
+    assert rows_of(run.folder)[-1]["step"] < 10
 
 
 def test_an_epoch_may_be_cut_short_but_never_to_nothing(make_trainer, monkeypatch):
-    monkeypatch.setattr(clocks, "time", Ticking())
+    ticking(monkeypatch)
     trainer = make_trainer.finished("run", **{"training.epochs": 3, "training.time_limit": 0.1})
     assert (trainer.epoch, trainer.done) == (1, 1) and trainer.rows[0]["step"] == 1
 
 
 def test_a_resumed_run_has_the_rest_of_its_time(make_trainer, monkeypatch):
     limit = {"training.epochs": 1000, "training.time_limit": 20, "training.checkpoint_every_steps": 1}
-    monkeypatch.setattr(clocks, "time", Ticking())
+    ticking(monkeypatch)
     trainer = make_trainer("run", **limit)
 
     class Stop(Observer):
@@ -158,7 +179,7 @@ def test_a_resumed_run_has_the_rest_of_its_time(make_trainer, monkeypatch):
 
 
 def test_a_run_that_was_stopped_before_its_first_step_with_its_time_up_makes_one_when_it_is_resumed(make_trainer, monkeypatch):
-    monkeypatch.setattr(clocks, "time", Ticking())
+    ticking(monkeypatch)
     trainer = make_trainer("run", **{"training.epochs": 3, "training.time_limit": 0.1})
     trainer.signals.received = signal.SIGTERM
     with pytest.raises(InterruptedRunError):
@@ -195,7 +216,7 @@ def test_time_that_has_gone_before_the_first_step_takes_nothing_of_the_warm_up(m
 
 
 def test_a_run_whose_time_was_up_makes_no_other_step_when_it_is_resumed(make_trainer, monkeypatch):
-    monkeypatch.setattr(clocks, "time", Ticking())
+    ticking(monkeypatch)
     trainer = make_trainer.finished("run", **{"training.epochs": 1000, "training.time_limit": 5})
     again = make_trainer.reopen(trainer)
     again.restore()
@@ -284,26 +305,18 @@ def test_a_fast_run_for_developers_is_not_extended(pictures, tiny, tmp_path):
         api.resume(run.folder, epochs=5)
 
 
-def test_slow_steps_at_the_begin_of_an_epoch_tell_nothing_of_how_fast_a_run_is(make_trainer):
-    trainer = make_trainer("run", **{"training.epochs": 2, "training.batch_size": 4})
-    seen: list[float] = []
-
-    class Slow(Observer):
-        def step(self, epoch, sums):
-            seen.append(trainer.pace)
-
+def test_the_next_step_is_taken_to_last_as_long_as_the_quickest_one(make_trainer):
+    trainer = make_trainer("run", **{"training.epochs": 1, "training.batch_size": 4})
     step = trainer._step
 
     def slow(batch):
-        if trainer.made < 2:
-            time.sleep(0.3)  # something is compiled
+        if trainer.done == 0:
+            time.sleep(0.5)
         step(batch)
 
     trainer._step = slow
-    trainer.run(Slow())
-    steps = trainer.steps
-    assert steps > 4 and seen[:3] == [0] * 3 and seen[steps : steps + 3] == [seen[steps - 1]] * 3
-    assert min(seen[3:]) > 2 * trainer.rows[0]["images_per_second"]
+    trainer.run()
+    assert 0 < trainer.step_seconds < 0.5
 
 
 def test_time_that_goes_by_in_a_validation_begins_no_other_epoch(make_trainer):

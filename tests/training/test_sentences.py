@@ -15,6 +15,7 @@ from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training import preparing
 from vitrail.training import sentences as learning
 from vitrail.training.configuration import nested
+from vitrail.training.learner import Learner
 from vitrail.training.sentences import learn_sentences, read_sentences
 
 SENTENCES = [f"a {colour} circle on the {place}" for colour, place in itertools.product(COLOURS, PLACES)]
@@ -53,7 +54,7 @@ def test_the_decoder_learns_to_write_and_the_encoder_stays(data, name):
         learn_sentences(trained.model, trained.tokenizer, SENTENCES, settings(data), epochs=epochs, most=40, observer=Observer())
         for epochs in (1, 40)
     ]
-    assert losses[1] < 0.7 * losses[0]
+    assert losses[1][0] < 0.7 * losses[0][0]
     after = trained.model.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before if key.startswith("encoder."))
     assert not all(torch.equal(before[key], after[key]) for key in before)
@@ -129,6 +130,15 @@ def test_a_rate_at_which_it_does_not_learn_ends_the_run(data):
         learn_sentences(trained.model, trained.tokenizer, SENTENCES, fast, epochs=9, most=40, observer=Observer())
 
 
+def test_sentences_end_with_their_time_by_a_schedule_that_follows_the_clock(data, monkeypatch):
+    trained, places, shares = small_captioner(), [], iter([0.3, 0.6, 0.9, 1.2])
+    step = Learner.step
+    monkeypatch.setattr(Learner, "step", lambda self, batch, **o: places.append(o["done"]) or step(self, batch, **o))
+    options = {"epochs": 40, "most": 40, "observer": Observer(), "share": lambda: next(shares)}
+    loss, made, total = learn_sentences(trained.model, trained.tokenizer, SENTENCES, settings(data), **options)
+    assert made == len(places) == 4 and places == [0, *(int(part * total) for part in (0.3, 0.6, 0.9))] and loss > 0
+
+
 def test_layers_are_not_left_to_be_computed_again_by_what_comes_after(data):
     trained, layers = small_captioner(), {}
     for name, layer in trained.model.named_modules():
@@ -143,7 +153,7 @@ def test_a_fast_run_for_developers_learns_few_sentences_once(data, text, tmp_pat
 
     def learn(model, tokens, sentences, settings, *, epochs, most, **others):
         seen.append((len(sentences), epochs, most))
-        return 1.0
+        return 1.0, 1, 1
 
     monkeypatch.setattr(learning, "learn_sentences", learn)
     text.write_text("\n".join(f"sentence {number}" for number in range(100)))

@@ -1,6 +1,7 @@
 """``vitrail resume``."""
 
 import shlex
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ def resume(
     epochs
         Of the whole run, for one that is finished: those that are added have a learning rate schedule of their own.
     """
+    begun = time.monotonic()
     from vitrail.files import path_of
     from vitrail.training.configuration import nested
     from vitrail.training.request import require_data_of
@@ -47,6 +49,6 @@ def resume(
     from vitrail import api
     from vitrail.training.progress import TrainingProgress
 
-    with TrainingProgress() as progress:
+    with TrainingProgress(begun) as progress:
         finished = api.resume(run, observer=progress, **given)
     print_result(finished)

@@ -1,6 +1,7 @@
 """``vitrail train``."""
 
 import shlex
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,9 @@ from cyclopts import Parameter
 from vitrail.cli.console import Whole, note, number, program, result
 from vitrail.errors import ConfigError
 from vitrail.tasks.metrics import COUNTS, main_metric
+
+WORTH_MEASURING = 300
+"""Seconds of a run from which on the machine is measured first, which takes a few."""
 
 
 def train(
@@ -135,18 +139,22 @@ def train(
 
 def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path | None, out: Path | None) -> None:
     """Train with progress, then say how it went and what one would do next."""
+    begun = time.monotonic()
     from vitrail.files import path_of
     from vitrail.training.configuration import nested
     from vitrail.training.request import Request
 
     # before torch is imported, which takes longer than most mistakes do to make
-    Request.read(recipe, path_of(config) if config else None, nested(settings)).require_possible(out)
+    asked = Request.read(recipe, path_of(config) if config else None, nested(settings))
+    asked.require_possible(out)
     from vitrail import api
     from vitrail.cli.calibration import measure_once
     from vitrail.training.progress import TrainingProgress
 
-    measure_once()
-    with TrainingProgress() as progress:
+    limit = asked.certain.training.time_limit
+    if limit is None or limit >= WORTH_MEASURING:
+        measure_once()
+    with TrainingProgress(begun) as progress:
         run = api.train(out=out, recipe=recipe, config=config, observer=progress, **settings)
     print_result(run)
 
@@ -158,7 +166,9 @@ def print_result(run: Any) -> None:
     numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {count} {things}"
     result(f"{run.split} {numbers}" + ("" if metric.name == "loss" else f", loss {run.scores['loss']:.4f}"))
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
-    for words in (["evaluate", run.folder], *uses(run)):
+    if run.longer:
+        note(f"  {run.longer.replace('vitrail', program(), 1)}")
+    for words in [["evaluate", run.folder], *([] if run.warnings else uses(run))]:
         note(f"  {program()} {shlex.join(map(str, words))}")
 
 

@@ -49,6 +49,9 @@ class Sums:
 class Observer:
     """Told how a run goes; this one keeps silent."""
 
+    command_began: float | None = None
+    """When the command began, by ``time.monotonic``: its time limit counts from then on. None for the call itself."""
+
     def start(self, epochs: int, steps: int, done: int) -> None:
         """The run has so many epochs and steps; ``done`` of the steps were made before."""
 

@@ -61,6 +61,22 @@ class Signals:
             raise KeyboardInterrupt
 
 
+_EARLY: list[int] = []
+"""Signals that came before anybody was there to hear them."""
+
+
+def remember_early() -> None:
+    """Remember, for `remembered_signals`, what would end a process without a word before its work has begun.
+
+    SIGTERM and SIGHUP then end it with a word; see `vitrail.cli.app`.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGXCPU", "SIGUSR1"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, lambda number, frame: _EARLY.append(number))
+
+
 def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
     """The signals that the process was not told to ignore, as nohup does with SIGHUP; `ALWAYS` are among them."""
     return [number for number in numbers if number in ALWAYS or signal.getsignal(number) != signal.SIG_IGN]
@@ -78,6 +94,8 @@ def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[S
         return
     old = {number: signal.signal(number, signals) for number in not_ignored(HEARD)}
     try:
+        while _EARLY:
+            signals(_EARLY.pop(), None)
         yield signals
     finally:
         for number, handler in old.items():

@@ -30,6 +30,7 @@ RATE = "_per_second"
 MEAN = "The model that is kept is the mean of the weights at the ends of the last {} epochs{}."
 PROBE_ALONE = "A head is fitted to features of the model as it came. Nothing else was trained, so there are no curves."
 PROBE = "Epoch 0 is a head fitted to features of the model as it came."
+PROBE_KEPT = f"{PROBE[:-1]}, and the model that is kept: no later epoch was better."
 
 
 def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: Mapping[str, Any], cost: Cost) -> None:
@@ -62,7 +63,12 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     if epochs:
         mean = MEAN.format(kept["averaged"], ": it was better than each of them" * chosen) if "averaged" in kept else ""
         learned = "augmented images" if _unit(rows) == "images" else run.data.things
-        caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES.format(learned), part.caption, mean]))
+        caption = " ".join(
+            filter(
+                None,
+                ["" if rows[0]["epoch"] else PROBE if kept["epoch"] else PROBE_KEPT, CURVES.format(learned), part.caption, mean],
+            )
+        )
         figures.save(figures.curves(rows, kept["epoch"]), plots / "curves.png")
         training = page.picture(plots / "curves.png", "Curves of training", caption)
     else:
@@ -70,6 +76,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     sections = [
         *map(page.note, _about(settings, environment)),
         page.cards(cards),
+        *(page.paragraph(f"Warning: {doubt}.") for doubt in run.doubts),
         *([page.paragraph(caution)] if caution else []),
         page.section("Training", training),
         *part.sections,
@@ -103,7 +110,7 @@ def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator
     yield ", ".join(
         [environment["processor"], f"{environment['cores']} core{'s' if environment['cores'] != 1 else ''}", *environment["gpus"]]
     )
-    if settings["about"]:
+    if settings["about"] and settings["training"]["tune"] == "all":  # a recipe tells of all that it would train
         yield settings["about"].strip()
     if expected := [words for words in settings["expected"].values() if words]:
         yield f"Expected by the recipe: {'; '.join(expected)}."

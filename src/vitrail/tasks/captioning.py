@@ -22,8 +22,10 @@ from vitrail.models.sampling import sample
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.caption_floors import one_caption
 from vitrail.tasks.caption_scores import caption_scores, most_like_all, words
 from vitrail.tasks.caption_words import Caption, captions_of
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.tasks.token_task import TokenTask
@@ -59,7 +61,7 @@ class Captioning(TokenTask):
     """
 
     name = "caption"
-    answers_slowly: ClassVar[bool] = True
+    report_seconds: ClassVar[float] = 6.0
 
     def __init__(
         self,
@@ -125,6 +127,11 @@ class Captioning(TokenTask):
 
     def metrics(self, *, keep: bool = False) -> "CaptionMetrics":
         return CaptionMetrics(self)
+
+    def floor(self, metrics: Metrics, items: Sequence[Captioned], known: Sequence[Captioned]) -> Floor | None:
+        """Return the scores of one known caption for all of the ``items``."""
+        one = one_caption(known, items)
+        return Floor(f"“{one['caption']}” for all", one)
 
     def trained(self, model: TextModel) -> TrainedCaptioner:
         return TrainedCaptioner(model, self.tokenizer, self.preparation)

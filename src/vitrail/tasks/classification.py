@@ -15,6 +15,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.targets import Targets, class_targets
 from vitrail.models.base import ImageModel
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Answers, Means, Metrics, Options
@@ -107,6 +108,16 @@ class Classification(ImageTask):
         """Choose the probability below which an image is rejected, where that is asked for; see `rejection_threshold`."""
         assert isinstance(validation, LabelMetrics)
         self.thresholds = [rejection_threshold(validation.probabilities)] * len(self.classes)
+
+    def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
+        """Return the scores of the most frequent class of the ``items`` for all of them; None where there is one class alone."""
+        assert isinstance(metrics, LabelMetrics)
+        shares = torch.bincount(metrics.labels, minlength=len(self.classes)).double() / max(1, len(metrics.labels))
+        most = int(shares.argmax())
+        if shares[most] in (0, 1):
+            return None
+        entropy = -torch.special.xlogy(shares, shares).sum().item()
+        return Floor(f"“{self.classes[most]}” for all", {"top1": shares[most].item(), "loss": entropy})
 
     def trained(self, model: ImageModel) -> TrainedModel:
         return TrainedModel(model, self.classes, self.preparation, self.multi_label, thresholds=self.thresholds)

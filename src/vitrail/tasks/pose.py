@@ -21,9 +21,20 @@ from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ENLARGED
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.heatmaps import decode, encode, mirrored, pixels_per_place
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.pose_metrics import Found, average_precision, coco_results, correct_shares, oks, pck, usual_length
+from vitrail.tasks.pose_metrics import (
+    Found,
+    average_precision,
+    coco_results,
+    correct_shares,
+    in_boxes,
+    mean_pose,
+    oks,
+    pck,
+    usual_length,
+)
 from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.weights.poses import TrainedPose
@@ -50,7 +61,7 @@ class PoseEstimation(ImageTask):
     """
 
     name = "pose"
-    answers_slowly: ClassVar[bool] = True
+    scores_slower: ClassVar[bool] = True
 
     def __init__(self, model: ImageModel, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings):
         super().__init__(model, preparation)
@@ -95,6 +106,13 @@ class PoseEstimation(ImageTask):
 
     def metrics(self, *, keep: bool = False) -> "PoseMetrics":
         return PoseMetrics(self.boxes, self.skeleton, keep=keep)
+
+    def floor(self, metrics: Metrics, items: Sequence[Person], known: Sequence[Person]) -> Floor | None:
+        """Return the scores of the mean pose of the people that are ``known``, put into the box of everybody."""
+        assert isinstance(metrics, PoseMetrics)
+        people = metrics.people
+        found = Found(in_boxes(mean_pose(known), people), np.ones((len(people), len(self.skeleton.joints))))
+        return Floor("one pose for all", correct_shares(found, people, self.skeleton))
 
     def trained(self, model: ImageModel) -> TrainedPose:
         return TrainedPose(model, self.skeleton, self.boxes)

@@ -43,6 +43,24 @@ def marked_joints(people: Sequence[Person], skeleton: Skeleton) -> tuple[np.ndar
     return joints[..., :2], joints[..., 2] > 0
 
 
+def mean_pose(people: Sequence[Person]) -> np.ndarray:
+    """Return where each joint lies on average in a person's box, in shares of its sides: float64 (K, 2).
+
+    A joint that nobody has marked lies in the middle.
+    """
+    joints = np.array([person.target.joints for person in people], np.float64)  # (N, K, 3)
+    boxes = np.array([person.target.box for person in people], np.float64)[:, None]  # (N, 1, 4)
+    places, marked = (joints[..., :2] - boxes[..., :2]) / np.maximum(boxes[..., 2:], 1e-9), joints[..., 2:] > 0
+    count = marked.sum(axis=0)
+    return np.where(count, (places * marked).sum(axis=0) / np.maximum(count, 1), 0.5)
+
+
+def in_boxes(pose: np.ndarray, people: Sequence[Person]) -> np.ndarray:
+    """Return a pose in shares of a box, (K, 2), in the box of each person: pixels, float64 (N, K, 2)."""
+    boxes = np.array([person.target.box for person in people], np.float64)[:, None]
+    return boxes[..., :2] + pose * boxes[..., 2:]
+
+
 def distances(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarray:
     """Pixels from found to marked joints, float64 (N, K), NaN for a joint that is not marked."""
     places, marked = marked_joints(people, skeleton)

@@ -1,6 +1,7 @@
 """Masked autoencoding (He et al. 2021, https://arxiv.org/abs/2111.06377): drawing the patches that the encoder does not see."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,17 +13,21 @@ from vitrail import parts
 from vitrail.checks import refuse_given
 from vitrail.data.batches import Batch
 from vitrail.data.items import ImageData, Item
+from vitrail.data.order import spread
 from vitrail.data.plan import Plan
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.registry import USUAL
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.settings import ReconstructionSettings
-from vitrail.tasks.task import Answers, Means, Options
+from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.folder import TrainedModel
 
+SOME = 64
+"""Images that the floor is measured on."""
 EPSILON = 1e-6
 """Added to the variance of a patch before its root is taken."""
 
@@ -67,6 +72,14 @@ class Reconstruction(ImageTask):
     def metrics(self, *, keep: bool = False) -> Means:
         return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
 
+    @torch.no_grad()
+    def floor(self, metrics: Metrics, items: Sequence[Item], known: Sequence[Item]) -> Floor | None:
+        """Return the loss of the mean colour, zero, for every patch, on some of the ``items``."""
+        some = [items[place] for place in spread(len(items), SOME)]
+        pixels = self.dataset(some).batch([(0, number) for number in range(len(some))])["images"]
+        wanted = self._wanted(self.preparation.normalize(pixels))
+        return Floor("one colour for every patch", {"loss": wanted.square().mean().item()})
+
     def trained(self, model: ImageModel) -> TrainedModel:
         return TrainedModel(model, [], self.preparation)
 
@@ -77,12 +90,17 @@ class Reconstruction(ImageTask):
     def loss(self, images: Tensor, noise: Tensor) -> Tensor:
         """The mean squared error of the masked patches of normalized images (B, C, H, W), for each image: (B,)."""
         drawn, masked = self.reconstruct(images, noise)
+        true = self._wanted(images)
+        errors = (drawn.float() - true).square().mean(dim=2)  # (B, N)
+        return (errors * masked).sum(dim=1) / masked.sum(dim=1)
+
+    def _wanted(self, images: Tensor) -> Tensor:
+        """Return what the decoder is to draw of normalized images (B, C, H, W): (B, N, P² C)."""
         true = self.patches_of(images)
         if self.settings.normalize_patches:
             mean, std = patch_statistics(true)
             true = (true - mean) / std
-        errors = (drawn.float() - true).square().mean(dim=2)  # (B, N)
-        return (errors * masked).sum(dim=1) / masked.sum(dim=1)
+        return true
 
     def reconstruct(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """What the decoder draws of every patch, (B, N, P² C), and which of them the encoder has not seen, (B, N).

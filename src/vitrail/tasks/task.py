@@ -11,6 +11,7 @@ from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch, Samples
 from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
 from vitrail.tasks.teachers import AnyTeacher
 
@@ -97,11 +98,12 @@ class Task(nn.Module):
     unit: ClassVar[str] = "images"
     """What the loss is a mean over."""
 
-    answers_slowly: ClassVar[bool] = False
-    """Whether an answer that is evaluated takes longer than a step of training: it is searched for, or an image is looked at in
-    several ways."""
     settling_changes_scores: ClassVar[bool] = False
     """Whether other metrics come out after `settle`, so that the same items are evaluated anew."""
+    scores_slower: ClassVar[bool] = False
+    """Whether scoring an item for the report takes longer than where epochs are compared: a text is searched for, say."""
+    report_seconds: ClassVar[float] = 4.0
+    """Seconds of one idle core that a report takes: libraries that are imported, floors, pictures that are drawn."""
     report_needs_validation: ClassVar[bool] = False
     """Whether the finished model keeps something that is chosen by the validation split."""
 
@@ -144,8 +146,22 @@ class Task(nn.Module):
         """Metrics of those answers; with ``keep`` they also keep what a report shows of every item."""
         raise NotImplementedError
 
-    def settle(self, validation: Metrics) -> None:
-        """Choose by the validation split what the finished model keeps; called where `report_needs_validation`."""
+    def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
+        """Return the scores of one answer for all of the ``items``, which an untrained model is no better than.
+
+        Args:
+            metrics: of the model on these items, made with ``keep``.
+            items: what was scored.
+            known: what the model has learned from.
+        """
+        return None
+
+    def settle(self, validation: Metrics) -> str:
+        """Choose by the validation split what the finished model keeps, and return a sentence about it or none.
+
+        Called where `report_needs_validation`.
+        """
+        return ""
 
     def trained(self, model: Any) -> Any:
         """The model, or another of the same configuration, with all that its folder must hold to be used."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
+from vitrail.data.order import some_items
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.pairs import Pair, PairData
 from vitrail.data.text.tokens import Tokens
@@ -15,11 +16,14 @@ from vitrail.errors import ConfigError
 from vitrail.models.search import beam_search
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.tasks.token_task import TokenTask
 from vitrail.weights.translator import TrainedTranslator, longest
 
+TRIED, TRIED_ON = 10, 100
+"""Sentences that are tried as the one for all, and translations that they are compared with."""
 USUAL = 32
 """Tokens of a sentence, with what fills it up, where a number is needed before any is seen."""
 
@@ -35,7 +39,7 @@ class Translation(TokenTask):
     """
 
     name = "translate"
-    answers_slowly: ClassVar[bool] = True
+    scores_slower: ClassVar[bool] = True
 
     def __init__(self, model: TextModel, tokenizer: Tokens, settings: TranslationSettings, *, label_smoothing: float = 0.0):
         super().__init__(model, tokenizer.pad, label_smoothing=label_smoothing)
@@ -63,6 +67,17 @@ class Translation(TokenTask):
 
     def metrics(self, *, keep: bool = False) -> "TranslationMetrics":
         return TranslationMetrics(self, keep=keep)
+
+    def floor(self, metrics: Metrics, items: Sequence[Pair], known: Sequence[Pair]) -> Floor | None:
+        """Return the scores of one known sentence for all of the ``items``: of a few, the best one."""
+        wanted = [item.target for item in some_items(items, TRIED_ON, seed=0)]
+
+        def scores(sentence: str, wanted: Sequence[str]) -> dict[str, Any]:
+            return translation_scores([sentence] * len(wanted), wanted)
+
+        tried = {pair.target for pair in some_items(known, TRIED, seed=0)}
+        best = max(sorted(tried), key=lambda sentence: scores(sentence, wanted)["bleu"])
+        return Floor("one sentence for all", scores(best, [item.target for item in items]))
 
     def write(self, source: Tensor) -> list[str]:
         """The translation of each of (B, S) tokens, by beam search."""

@@ -1,26 +1,48 @@
 """The time that a run may take."""
 
+import math
 import time
 
 
 class Clock:
-    """How much of a run's time has gone, the time before interruptions included.
+    """Measures how much of a run's time is used, the time before interruptions included.
 
     Args:
         limit: seconds; None for no end.
-        spent: seconds that have gone before.
+        spent: seconds that were used before.
+        begun: when the command began, by ``time.monotonic``; now by default.
     """
 
-    def __init__(self, limit: float | None, spent: float = 0.0):
-        self.limit, self.before, self.begun = limit, spent, time.monotonic()
+    def __init__(self, limit: float | None, spent: float = 0.0, *, begun: float | None = None):
+        self.limit, self.before = limit, spent
+        self.begun = time.monotonic() if begun is None else begun
 
     @property
     def spent(self) -> float:
         """Seconds so far."""
         return self.before + time.monotonic() - self.begun
 
+    @property
+    def left(self) -> float:
+        """Seconds until the limit, 0 behind it."""
+        return math.inf if self.limit is None else max(0.0, self.limit - self.spent)
+
     def share(self, reserve: float) -> float:
-        """What share of the time has gone, apart from the ``reserve`` of seconds that the end of the run will need: 0 to 1."""
+        """Return the used share of the time, 0 to 1, apart from the ``reserve`` of seconds that the end of the run needs."""
         if self.limit is None:
             return 0.0
         return min(1.0, self.spent / max(self.limit - reserve, 1e-3))
+
+
+def shown_seconds(seconds: float) -> str:
+    """Return ``4:05`` minutes, or ``1h23m``."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
+
+
+def round_limit(seconds: float) -> str:
+    """Return a time limit of at least so many seconds in round numbers: ``45s``, ``20m``, ``3h``."""
+    for most, step, unit, letter in ((60, 15, 1, "s"), (600, 1, 60, "m"), (3600, 5, 60, "m")):
+        if seconds <= most:
+            return f"{step * max(1, math.ceil(seconds / unit / step))}{letter}"
+    return f"{math.ceil(seconds / 3600)}h"

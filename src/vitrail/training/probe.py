@@ -32,11 +32,16 @@ from vitrail.training.features import FeatureFile, mark_of, read_features
 from vitrail.training.run_files import FEATURES
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
+from vitrail.training.time_budget import SCORING
 
 MOST = 200_000
 """Images that heads are fitted to, each view of them; of more, so many at random."""
 LONG = 2 * 10**9
 """Images × features × classes beyond which the linear head would take many minutes."""
+TRIED = 8
+"""Images that the time of reading one is measured on."""
+READING = 0.3
+"""Share of the time left that reading each image once may take."""
 FIRST = 0.5
 """Share of a time limit beyond which a probe begins nothing more where fine-tuning follows."""
 TITLES = {"head": "the head it came with", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
@@ -52,8 +57,6 @@ class Probed:
     """On the validation images, by the kind of the head."""
     kept: str
     """The kind of the head that the model has now."""
-    seconds: float
-    """That all of it took."""
     is_over: bool = False
     """Whether the run has no time for anything more but its end."""
 
@@ -112,7 +115,9 @@ class Probe:
         group: Processes,
         signals: Signals,
         transform: Transform | None = None,
+        clock: Clock | None = None,
     ):
+        self.clock = clock or Clock(settings.training.time_limit)
         self.settings, self.model, self.preparation, self.data, self.task = settings, model, preparation, data, task
         self.folder, self.group, self.signals, self.transform = folder, group, signals, transform
         layer = linear_layer(model)
@@ -133,10 +138,11 @@ class Probe:
             DataError: an image cannot be read.
         """
         t = self.settings.training
-        self.observer, self.images, self.reading, self.clock = observer, 0, 0.0, Clock(t.time_limit)
+        self.observer, self.images, self.reading, self.image_seconds = observer, 0, 0.0, 0.0
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
         self.model.to(pick_device(t.device)).eval()
         read = for_inference(self.model, "bf16" if t.precision == "bf16" else "fp32")
+        train, val = self._affordable(read, train), self._affordable(read, val)
         with kept_memory():
             views = [self._features(read, "train", train, 0)]
             one = self.reading
@@ -155,7 +161,7 @@ class Probe:
         self._take(heads[kept])
         row = self._row(self._scores(heads[kept](views[0]), labels), scores[kept])
         (is_over,) = self.group.all_reduce_max(self._share() >= 1)
-        return Probed(row, scores, kept, self.clock.spent, bool(is_over))
+        return Probed(row, scores, kept, bool(is_over))
 
     @property
     def classes(self) -> int:
@@ -165,6 +171,28 @@ class Probe:
         """All, or few in a fast run for developers."""
         t = self.settings.training
         return some_items(items, 2 * t.batch, t.seed) if t.fast_dev_run else items
+
+    def _affordable(self, read: Answering, items: list[Item]) -> list[Item]:
+        """Return the images that a time limit leaves time to read: all of them, or some at random, which is reported."""
+        if self.clock.limit is None or not items:
+            return items
+        if not self.image_seconds:
+            some = some_items(items, TRIED, seed=0)
+            dataset = ImageDataset(some, self.preparation, targets=self.task.targets())
+            begun = time.perf_counter()
+            pixels = dataset.batch([(0, number) for number in range(len(some))])["images"]
+            with torch.no_grad():
+                read.vectors(self.preparation.normalize(pixels.to(next(read.parameters()).device)))
+            self.image_seconds = (time.perf_counter() - begun) / len(some)
+            self.room = READING * self.clock.left / (len(self.data.split("train")) + len(self.data.splits["val"]))
+        (micro,) = self.group.all_reduce_max(int(1e6 * self.image_seconds))
+        (room,) = self.group.all_reduce_max(int(1e6 * self.room))
+        if micro <= room:
+            return items
+        count = max(2 * self.classes, len(items) * room // micro)
+        if count < len(items):
+            self.observer.note(f"{count:,} of {len(items):,} images are read for the probe: there is no time for more")
+        return some_items(items, count, seed=0)
 
     def _order(self, items: list[Item]) -> list[int]:
         """The images that are learned from: all of them, or rare classes more often; of very many, some at random."""
@@ -205,7 +233,8 @@ class Probe:
     def _share(self, more: float = 0.0) -> float:
         """Of the time limit, apart from ``more`` seconds and the evaluation at the end, at the pace of reading so far."""
         images = len(self.data.splits["val"]) + len(self.data.split(self.data.evaluation_split))
-        return self.clock.share(more + (images * self.reading / self.images if self.images else 0.0))
+        end = images * self.reading / self.images if self.images else 0.0
+        return self.clock.share(more + min(end, SCORING * (self.clock.limit or 0.0)))
 
     def _is_late(self, more: float = 0.0) -> bool:
         """Whether nothing that takes ``more`` seconds is to begin."""

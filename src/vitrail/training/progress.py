@@ -15,6 +15,7 @@ from vitrail.runtime.notebook import in_notebook, table
 from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.terminal import escaped, interactive, note
 from vitrail.tasks.metrics import described
+from vitrail.training.clock import shown_seconds
 
 SHORT = {"images": "img", "tokens": "tok"}
 
@@ -40,8 +41,8 @@ class TrainingProgress(Observer):
     Both fit into 80 columns.
     """
 
-    def __init__(self) -> None:
-        self.epochs, self.best, self.began = 0, 0, time.monotonic()
+    def __init__(self, begun: float | None = None) -> None:
+        self.epochs, self.best, self.began, self.command_began = 0, 0, time.monotonic(), begun
         self.bar = Progress(
             TextColumn("epoch {task.fields[place]}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=6),
@@ -87,13 +88,9 @@ class TrainingProgress(Observer):
     def epoch(self, row: Row) -> None:
         place = f"{row['epoch']:>{len(str(self.epochs))}}/{self.epochs}"
         numbers = f"{described(row, 'train_')}  val {described(row, 'val_')}"
-        self.note(f"epoch {place}  {numbers}  {_spent(time.monotonic() - self.began)}" + "  kept" * (self.best == row["epoch"]))
-
-
-def _spent(seconds: float) -> str:
-    """``4:05`` minutes, or ``1h23m``."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
+        self.note(
+            f"epoch {place}  {numbers}  {shown_seconds(time.monotonic() - self.began)}" + "  kept" * (self.best == row["epoch"])
+        )
 
 
 class NotebookProgress(Observer):
@@ -133,7 +130,7 @@ class NotebookProgress(Observer):
         self.best = epoch
 
     def epoch(self, row: Row) -> None:
-        number, spent = f"{row['epoch']}/{self.epochs}", _spent(time.monotonic() - self.began)
+        number, spent = f"{row['epoch']}/{self.epochs}", shown_seconds(time.monotonic() - self.began)
         kept = "kept" if self.best == row["epoch"] else ""
         self.rows.append((number, described(row, "train_"), described(row, "val_"), spent, kept))
         self._tell("")

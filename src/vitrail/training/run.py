@@ -1,7 +1,7 @@
 """A run from its settings to its report: begun or resumed. What evaluates and what reports are arguments."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ from vitrail.runtime.processes import Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.floor import Floor, is_no_better
+from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics, Task
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.adapters import target_layers
-from vitrail.training.best_model import BESIDE
+from vitrail.training.best_model import BESIDE, epoch_of
 from vitrail.training.checkpoint import checkpoints
+from vitrail.training.clock import Clock, round_limit, shown_seconds
 from vitrail.training.configuration import Values
 from vitrail.training.fitting import require_memory
 from vitrail.training.inputs import inputs_of
@@ -44,6 +47,7 @@ from vitrail.training.run_folder import RunFolder
 from vitrail.training.sentences import begin_with_sentences
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
+from vitrail.training.time_budget import TRIAL
 from vitrail.training.tracking import require_tracker
 from vitrail.training.trainer import Trainer
 from vitrail.training.tuning import require_nothing_fresh
@@ -73,6 +77,20 @@ class Finished:
     """Of the best model on those images."""
     validation: Metrics | None
     """And on the validation images, where the report of the task chooses something by them."""
+    floor: Floor | None = None
+    """The scores of one answer for all items."""
+    doubts: list[str] = field(default_factory=list)
+    """Sentences that say why the model has hardly learned anything; none of a model that has."""
+
+    @property
+    def longer(self) -> str:
+        """The command that trains such a model for longer; empty without doubts, and of a head that was fitted alone."""
+        trainer = self.trainer
+        if not self.doubts or not trainer.epochs:
+            return ""
+        epochs = trainer.epochs if trainer.epoch < trainer.epochs else 2 * trainer.epochs
+        limit = "" if trainer.clock.limit is None else f" --training.time-limit {_enough(trainer)}"
+        return f"{trainer.folder.resume_command} --epochs {epochs}{limit}"
 
 
 Report = Callable[[Finished], None]
@@ -92,6 +110,7 @@ def begin_run(
 ) -> Finished:
     """Train a model and write its run folder; see `vitrail.train`."""
     observer = observer or Observer()
+    clock = Clock(None, begun=observer.command_began)
     resolved, start = resolve_run(recipe, path_of(config) if config else None, settings)
     require_teacher(resolved, teacher)
     inputs = inputs_of(resolved)
@@ -122,9 +141,10 @@ def begin_run(
                 source.tell(run.log)
                 for warning in inputs.warnings(resolved, source) if group.first else ():
                     run.tell(warning, observer)
+                clock.limit = resolved.training.time_limit
                 trainer = _trainer(
                     resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
-                    signals=signals,
+                    signals=signals, clock=clock,
                 )  # fmt: skip
                 if trainer.epochs > resolved.training.epochs:
                     run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
@@ -143,6 +163,7 @@ def resume_run(
     """Continue an interrupted run; see `vitrail.resume`."""
     run = RunFolder.open(path_of(folder))
     begun, observer = run.settings, observer or Observer()
+    clock = Clock(None, begun=observer.command_began)
     resolved = settings_to_resume(run, settings)
     extends = resolved.schedule.extended_at != begun.schedule.extended_at
     require_transform(resolved, transform)
@@ -164,9 +185,10 @@ def resume_run(
                 teacher, start = open_teacher(resolved, teacher), None
                 if resolved.start is not None and not checkpoints(run.path):
                     start = inputs.open_start(resolved.start)
+            clock.limit = resolved.training.time_limit
             trainer = _trainer(
                 resolved, start, used, run, observer=observer, teacher=teacher, transform=transform, group=group,
-                signals=signals,
+                signals=signals, clock=clock,
             )  # fmt: skip
             trainer.restore(observer)
             if extends:
@@ -195,6 +217,7 @@ def _trainer(
     transform: Transform | None,
     group: Processes,
     signals: Signals,
+    clock: Clock,
 ) -> Trainer:
     """What trains the model, which a probe may have given its first head."""
     torch.manual_seed(settings.training.seed)
@@ -211,12 +234,13 @@ def _trainer(
             require_possible(settings, model, task.beside(), group)
             assert isinstance(task, Classification)
             assert isinstance(source, ImageData)
-            probe = Probe(settings, model, preparation, source, task, run, transform=transform, group=group, signals=signals)
+            options: dict[str, Any] = {"transform": transform, "group": group, "signals": signals, "clock": clock}
+            probe = Probe(settings, model, preparation, source, task, run, **options)
             probed = probe.run(observer)
             ends = PROBE_ENDS if settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
             for line in (probed.line, *([ends] if ends else [])):
                 run.tell(line, observer)
-    begin_with_sentences(model, settings, source, run, observer=observer, group=group, signals=signals)
+    begin_with_sentences(model, settings, source, run, observer=observer, group=group, signals=signals, clock=clock)
     return Trainer(
         settings,
         model,
@@ -228,6 +252,7 @@ def _trainer(
         transform=transform,
         group=group,
         signals=signals,
+        clock=clock,
     )
 
 
@@ -269,19 +294,27 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
             return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)
 
     split = source.evaluation_split
-    items = trainer.subset(source.split(split))
     validation = evaluate_split("val", trainer.validation) if task.report_needs_validation else None
     if validation is not None:
-        task.settle(validation)
+        if remark := task.settle(validation):
+            trainer.folder.tell(remark, observer)
         trained.thresholds = task.trained(trained.model).thresholds
         if group.first:
             keep_thresholds(trainer.folder.path / "best", trained.thresholds)
+    if trainer.best is not None:
+        head = ", a head fitted to the model as it came" if trainer.best["epoch"] == 0 else ""
+        trainer.folder.tell(f"the model that is kept is of epoch {epoch_of(trainer.best, trainer.epochs)}{head}", observer)
+    items = _scored_items(trainer, observer)
     reused = split == "val" and len(items) == len(trainer.validation) and not task.settling_changes_scores
     metrics = validation if validation is not None and reused else evaluate_split(split, items)
-    finished = Finished(trainer, trained, task, split, items, metrics, validation)
+    floor = task.floor(metrics, items, source.split("train"))
+    finished = Finished(trainer, trained, task, split, items, metrics, validation, floor, _doubts(trainer, metrics, floor))
+    for doubt in finished.doubts:
+        trainer.folder.tell(f"warning: {doubt}", observer)
     if group.first:
         report(finished)
-    trainer.finish(split=split, scores=metrics.scores())
+    doubts = {"warnings": finished.doubts} if finished.doubts else {}
+    trainer.finish(split=split, scores=metrics.scores(), **doubts)
     trainer.folder.keep_newest_checkpoint()
     task.to("cpu")  # where its user's images are
     (number,) = group.all_reduce_max(trainer.signals.received)
@@ -289,6 +322,50 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
         what = "finished before it could be stopped"
         raise InterruptedRunError(number, trainer.folder.path, f"vitrail evaluate {trainer.folder.path}", what=what)
     return finished
+
+
+def _scored_items(trainer: Trainer, observer: Observer) -> list[Any]:
+    """Return the items that the best model is scored on; with a time limit not more than there is time for."""
+    budget, every = trainer.budget, trainer.budget.reported
+    if trainer.clock.limit is None:
+        return every
+    if len(budget.scored(trainer.group.broadcast(trainer.clock.left))) < len(every):
+        trainer.measure(TRIAL * trainer.clock.limit, reported=True)  # once more, before anything is left out
+    items: list[Any] = budget.scored(trainer.group.broadcast(trainer.clock.left))
+    time_of_all = shown_seconds(budget.scoring)
+    lines = []
+    if trainer.stopped_early:
+        lines.append(
+            f"the time is up after {trainer.made_of_all}; scoring takes {time_of_all}: give --time-limit {_enough(trainer)}"
+        )
+    if len(items) < len(every):
+        what = f"{len(items):,} of {len(every):,} {trainer.data.evaluation_split} items, chosen at random, are scored"
+        lines.append(f"{what}: all of them would take {time_of_all}")
+    for line in lines:
+        trainer.folder.tell(line, observer)
+    return items
+
+
+def _enough(trainer: Trainer) -> str:
+    """Return a time limit, as a person writes it, in which a run that was stopped early makes all its steps."""
+    budget, left = trainer.budget, trainer.total - trainer.done
+    passes = (trainer.epochs - trainer.epoch + budget.passes) * len(budget.validated) * budget.validating
+    seconds = trainer.clock.spent + left * trainer.step_seconds + passes + budget.scoring + budget.report
+    return round_limit(seconds)
+
+
+def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str]:
+    """Return why the best model has hardly learned anything: it has seen few batches, or one answer for all is as good."""
+    if trainer.settings.training.fast_dev_run:
+        return []
+    doubts = []
+    if trainer.stopped_early:
+        doubts.append(f"the model is hardly trained: the time was up after {trainer.made_of_all}")
+    if floor is not None and is_no_better(metrics.scores(), floor.scores):
+        metric = main_metric(floor.scores)
+        own, theirs = (metric.shown(scores[metric.name]) for scores in (metrics.scores(), floor.scores))
+        doubts.append(f"the model is no better than {floor.name}: {metric.title} {own} against {theirs}")
+    return doubts
 
 
 def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:

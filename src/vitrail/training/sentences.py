@@ -21,6 +21,7 @@ from vitrail.runtime.signals import Signals
 from vitrail.tasks.sentences import Sentences
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.training.checkpoint import checkpoints
+from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner, require_possible
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
@@ -30,6 +31,8 @@ BATCH = 2048
 """Tokens of a batch, with what fills it up."""
 FEW = 32
 """Sentences of a fast run for developers."""
+SENTENCES = 1 / 3
+"""Share of a time limit that the sentences may take."""
 BEGUN_AGAIN = "interrupted before the first image; the sentences are learned from the beginning when the run goes on"
 
 
@@ -49,9 +52,17 @@ def read_sentences(file: str | Path) -> list[str]:
 
 
 def begin_with_sentences(
-    model: Any, settings: RunSettings, source: Any, run: RunFolder, *, observer: Observer, signals: Signals, group: Processes
+    model: Any,
+    settings: RunSettings,
+    source: Any,
+    run: RunFolder,
+    *,
+    observer: Observer,
+    signals: Signals,
+    group: Processes,
+    clock: Clock | None = None,
 ) -> None:
-    """Where a run of captioning has a text, and no checkpoint yet: learn to write from it. Every process learns the same."""
+    """Learn to write from the text of a run of captioning, if it has one and no checkpoint yet. Every process learns the same."""
     task = settings.task
     if not isinstance(task, CaptionSettings) or task.text is None or checkpoints(run.path):
         return
@@ -59,12 +70,22 @@ def begin_with_sentences(
     sentences, epochs = read_sentences(task.text), task.text_epochs
     if settings.training.fast_dev_run:
         sentences, epochs = some_items(sentences, FEW, settings.training.seed), 1
-    loss = learn_sentences(
+    clock = clock or Clock(None)
+    begun, room = clock.spent, SENTENCES * clock.left
+
+    def share() -> float:
+        """Return the used share of the time for sentences, the same in every process."""
+        (micro,) = group.all_reduce_max(int(1e6 * (clock.spent - begun) / room))
+        return micro / 1e6
+
+    loss, made, total = learn_sentences(
         model, source.tokenizer, sentences, settings, epochs=epochs, most=min(task.max_length, model.config.max_tokens),
         observer=observer,
         on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received), what=BEGUN_AGAIN),
+        share=share,
     )  # fmt: skip
-    run.tell(f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token", observer)
+    part = "" if made == total else f", in {made:,} of {total:,} steps: they may take a third of --time-limit"
+    run.tell(f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token{part}", observer)
 
 
 def learn_sentences(
@@ -77,8 +98,11 @@ def learn_sentences(
     most: int,
     observer: Observer,
     on_step: Callable[[], None] = lambda: None,
-) -> float:
-    """Train the decoder of a captioner on sentences, with the optimizer and the schedule of a run; gives the last epoch's loss.
+    share: Callable[[], float] = lambda: 0.0,
+) -> tuple[float, int, int]:
+    """Train the decoder of a captioner on sentences, with the optimizer and the schedule of a run.
+
+    Returns the loss of the last epoch, the steps that were made, and the steps of all epochs.
 
     Args:
         model: a captioner; its encoder stays as it is.
@@ -89,6 +113,7 @@ def learn_sentences(
         most: tokens of a sentence; of a longer one the rest is left out.
         observer: hears of the progress.
         on_step: called before every step; what it raises ends it.
+        share: the used share of the time, which moves the schedule on; 1 ends it after the step.
 
     Raises:
         DivergedError: a loss or a gradient that is not finite.
@@ -106,7 +131,7 @@ def learn_sentences(
     learner = Learner(own, task, total=total, warmup=warmup_steps(settings.schedule, epoch=len(loader), total=total))
     torch.manual_seed(settings.training.seed)
     observer.begin("learning sentences", epochs * len(rows))
-    done, mean = 0, 0.0
+    done, mean, used = 0, 0.0, 0.0
     task.train()
     for epoch in range(epochs):
         losses = units = 0.0
@@ -114,10 +139,13 @@ def learn_sentences(
             on_step()
             batch = on_device(batch, learner.device)
             size, count = loader.size(number), loader.units(number)
-            step = learner.step(batch, done=done, size=size, own=size, units=count)
+            place = min(max(done, int(used * total)), total - 1)
+            step = learner.step(batch, done=place, size=size, own=size, units=count)
             if step.failure:
                 raise DivergedError(f"sentences could not be learned: {step.failure}", where="task.text", hint="lower --lr")
-            losses, units, done = losses + step.loss, units + step.units, done + 1
+            losses, units, done, used = losses + step.loss, units + step.units, done + 1, share()
             observer.advance(size)
+            if used >= 1:
+                return losses / units, done, total
         mean = losses / units
-    return mean
+    return mean, done, total

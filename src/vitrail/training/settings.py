@@ -226,8 +226,8 @@ class TrainingSettings(Settings):
     """Decay of the averaged weights that are evaluated and kept; 0 for none."""
     average: Annotated[int, Field(ge=0, le=100)] = 0
     """Epochs at the end of a run of whose weights the mean is one more model to choose from, kept where it is better than every
-    epoch on the validation split, or with ``keep: last`` in any case; 0 for none. BatchNorm's means and variances are averaged
-    like weights."""
+    epoch on the validation split, or with ``keep: last`` where its loss there is no higher than the last epoch's; 0 for none.
+    BatchNorm's means and variances are averaged like weights."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """Type of the matrix products; auto takes bf16 where the machine is quicker in it, else fp32."""
     compile: bool = False

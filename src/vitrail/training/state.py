@@ -53,6 +53,8 @@ class RunState:
         self.last_epochs = LastEpochs(settings.training.average)
         self.not_finite = 0
         self.clock, self.share = Clock(settings.training.time_limit), 0.0
+        self.compared: int | None = None
+        """How many validation items epochs are compared on; None before a time limit has decided it."""
         self.share_before = 0.0
         """What share of the time had gone when the first step began."""
         self.saved: tuple[int, int] | None = None
@@ -111,6 +113,7 @@ class RunState:
             "spent": self.clock.spent,
             "share": self.share,
             "share_before": self.share_before,
+            "compared": self.compared,
             "scaler": self.learner.scaler.state_dict(),
             "kernels": asdict(kernels()),
             "data": self.fingerprint,
@@ -233,7 +236,8 @@ class RunState:
         if self.best is not None:
             require_best(self.folder.path)
         spent, self.share, self.share_before = (0.0 if extends else state.get(name, 0.0) for name in TIMES)
-        self.clock = Clock(self.settings.training.time_limit, spent)
+        self.clock.before = spent
+        self.compared = None if extends else state.get("compared")
         self.saved = None if extends else (self.done, len(self.rows))
         self.folder.write_rows(self.rows)
         return changed
@@ -265,6 +269,7 @@ def _require_types(state: dict[str, Any]) -> None:
     """Refuse a state of other types, which would be found out much later; raises `ValueError` or `KeyError`."""
     wrong = [name for name, kind in TYPES.items() if type(state[name]) is not kind]
     wrong += [name for name in TIMES if not 0 <= state.get(name, 0.0) < math.inf]
+    wrong += [] if type(state.get("compared")) in (int, type(None)) else ["compared"]
     if wrong or state["done"] < 0:
         raise ValueError(f"{', '.join(wrong) or 'done'} cannot be")
     for row in (*state["rows"], *([] if state["best"] is None else [state["best"]])):

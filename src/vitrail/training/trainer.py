@@ -4,7 +4,6 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,24 +26,24 @@ from vitrail.tasks.metrics import described, of_epoch, rank
 from vitrail.tasks.task import Metrics
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training import parallel
-from vitrail.training.clock import Clock
+from vitrail.training.clock import Clock, shown_seconds
 from vitrail.training.features import remove_features
 from vitrail.training.learner import Learner
-from vitrail.training.probe import Probed, is_probed
-from vitrail.training.reserve import Reserve
+from vitrail.training.probe import OutOfTimeError, Probed, is_probed
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings
 from vitrail.training.state import RunState, seed_of
 from vitrail.training.tasks import create_task
 from vitrail.training.teaching import ask_once
+from vitrail.training.time_budget import TRIAL, TimeBudget
 from vitrail.training.tracking import Tracker, open_tracker
 from vitrail.training.tuning import start_training
 
 FAILED_STEPS = 3
 """Steps in a row with a loss or a gradient that is not finite before a run gives up."""
-UNSTEADY = 3
-"""Steps of an epoch that may wait for what is compiled, read ahead or allocated."""
+HARDLY = 100
+"""Steps of a first epoch after which a model may have learned something."""
 SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
 
@@ -65,6 +64,7 @@ class Trainer(RunState):
         probed: Probed | None = None,
         group: Processes = ALONE,
         signals: Signals | None = None,
+        clock: Clock | None = None,
     ):
         self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
         self.group, self.signals = group, signals or Signals()
@@ -74,6 +74,11 @@ class Trainer(RunState):
         learned_from = self.subset(data.split("train"))
         training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
+        self.budget = TimeBudget(
+            self.subset(data.split(data.evaluation_split)),
+            self.subset(data.splits["val"] or data.split("train")),
+            1 + bool(t.average) + task.report_needs_validation,
+        )
         self.val_loader = self.loader(task.dataset(self.validation))
         self.probed = probed
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
@@ -85,21 +90,13 @@ class Trainer(RunState):
         warmup = warmup_steps(settings.schedule, epoch=self.steps, total=total)
         learner = Learner(settings, task, total=total, warmup=warmup, group=group)
         super().__init__(settings, data, folder, learner, group)
-        self.clock = Clock(t.time_limit, probed.seconds if probed else 0.0)
+        self.clock = clock or Clock(t.time_limit)
         self.share = float(probed is not None and probed.is_over)
-        times = 1 + bool(t.average) + task.report_needs_validation
-        self.reserve = Reserve(self.subset(data.split(data.evaluation_split)), self.validation, times)
-        self.pace = 0.0
-        """Images, or tokens, learned from in a second by the fastest step of this epoch; at its beginning, of the last one."""
+        self.step_seconds = 0.0
+        """Of this process's quickest step, apart from a first one that compiles the model."""
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
-
-    @cached_property
-    def units_per_item(self) -> float:
-        """Images, or tokens, that an item of the training split has on average."""
-        samples = self.train_loader.dataset
-        return samples.units([(0, number) for number in range(len(samples))]) / len(samples)
 
     @property
     def steps(self) -> int:
@@ -128,8 +125,18 @@ class Trainer(RunState):
 
     @property
     def validation(self) -> list[Any]:
-        """The images that decide which epoch is kept: the training images, where there is no validation split."""
-        return self.subset(self.data.splits["val"] or self.data.split("train"))
+        """The items that decide which epoch is kept: training items where there are no others, and not all with a time limit."""
+        return self.budget.validated
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the time limit ended the training within its first steps; a probe's head counts as trained."""
+        return self.share >= 1 and not self.first_epoch and self.done < min(self.steps, HARDLY) and self.rows[0]["epoch"] > 0
+
+    @property
+    def made_of_all(self) -> str:
+        """The steps that were made, in words."""
+        return f"{self.done:,} of {self.total:,} step{'s' if self.total > 1 else ''}"
 
     def run(self, observer: Observer | None = None) -> None:
         """Train to the end, from wherever the state stands.
@@ -147,10 +154,12 @@ class Trainer(RunState):
             self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=told)
         try:
             with kept_memory():
+                fewer = self._plan()
                 if self.probed and not self.rows:
-                    self._keep_probe(self.probed.row)
+                    own = of_epoch(self._validation().scores()) if fewer else {}
+                    self._keep_probe(self.probed.row | {f"val_{name}": value for name, value in own.items()})
                 if self.made or not self.is_over:
-                    ask_once(self.learner, self.train_loader.dataset, self.loader, self.observer, self._looked_at, self.group)
+                    self._ask_teacher()
                 while self.made or not self.is_over:
                     self._epoch(self.epoch)
                 self._try_mean()
@@ -170,8 +179,53 @@ class Trainer(RunState):
         return self.settings.training.keep == "last"
 
     def _share(self) -> float:
-        """Of the time limit."""
-        return self.clock.share(self.reserve.seconds(self.pace / self.units_per_item))
+        """The used share of the time limit, apart from the end of the run, the next step and saving."""
+        return self.clock.share(self.budget.seconds() + self.step_seconds + 2 * self.saving)
+
+    @property
+    def _writes_sharded(self) -> bool:
+        """Whether processes that write different numbers of tokens would wait for each other's layers."""
+        return self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens"
+
+    def measure(self, seconds: float, *, reported: bool = False) -> None:
+        """Measure in about so many seconds what the end of the run takes."""
+        if not self._writes_sharded:
+            options: dict[str, Any] = {"seconds": self.group.broadcast(seconds), "reported": reported}
+            self.budget.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group, **options)
+
+    def _plan(self) -> bool:
+        """Choose how many validation items there is time for, and return whether some are left out."""
+        every = len(self.validation)
+        if self.clock.limit is None:
+            return False
+        self.observer.begin("measuring how long scoring takes", len(self.budget.reported))
+        self.measure(TRIAL * self.clock.left)
+        if self.compared is None:
+            self.budget.choose(self.group.broadcast(self.clock.left))
+            self.compared = len(self.validation)
+        else:
+            self.budget.take(self.compared)
+        if self.compared < every:
+            self.val_loader = self.loader(self.learner.task.dataset(self.validation))
+            took = shown_seconds(every * self.budget.validating)
+            what = f"epochs are compared on {self.compared:,} of {every:,} validation items: all of them take about {took}"
+            self.folder.tell(what, self.observer)
+        return self.compared < every
+
+    def _ask_teacher(self) -> None:
+        """Ask a teacher once for every image, unless that takes half of the time that is left: then it is asked in every step."""
+        end = self.clock.spent + self.clock.left / 2
+
+        def on_batch(images: int) -> None:
+            self._looked_at(images)
+            (late,) = self.group.all_reduce_max(self.clock.limit is not None and self.clock.spent > end)
+            if late:
+                raise OutOfTimeError
+
+        try:
+            ask_once(self.learner, self.train_loader.dataset, self.loader, self.observer, on_batch, self.group)
+        except OutOfTimeError:
+            self.folder.tell("there is no time to ask the teacher for every image once: it is asked in every step", self.observer)
 
     def _keep_probe(self, row: Row) -> None:
         """The head that the probe has fitted is the first model of the run."""
@@ -184,27 +238,24 @@ class Trainer(RunState):
         self.observer.epoch(row)
 
     def _epoch(self, epoch: int) -> None:
-        writes_sharded = self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens"
-        if self.clock.limit is not None and not writes_sharded:
-            # else processes that write different numbers of tokens would wait for each other's layers
-            self.reserve.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group)
         start_training(self.learner.model, self.settings)
         start = time.perf_counter()
-        rates: list[float] = []
-        units = self.sums.units
         for batch in self._batches(epoch):
             self._step(on_device(batch, self.device))
             self.done += 1
             seconds = max(time.perf_counter() - start, 1e-9)
             start = time.perf_counter()
-            rates.append((self.sums.units - units) / seconds)
-            units = self.sums.units
             self.sums.seconds += seconds
-            if len(rates) > UNSTEADY:
-                self.pace = max(rates)
+            if self.step_seconds or not self.settings.training.compile or self.done > self.first_step + 1:
+                self.step_seconds = min(seconds, self.step_seconds or seconds)
             self.observer.step(epoch, self.sums)
-        self.pace = max(rates, default=self.pace)
         self._end_epoch(epoch)
+        if (
+            self.clock.limit is not None
+            and self.learner.task.scores_slower
+            and self.group.broadcast(self.budget.is_worth_a_trial)
+        ):
+            self.measure(self.budget.tried, reported=True)  # a model that has learned more writes shorter texts
         (share,) = self.group.all_reduce_max(int(1e6 * self._share()))
         self.share = max(self.share, share / 1e6)  # another epoch of one step would only be evaluated once more
         cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
@@ -261,7 +312,10 @@ class Trainer(RunState):
     def _end_epoch(self, epoch: int) -> None:
         self.observer.begin("evaluating val", len(self.val_loader.dataset))
         self._looked_at(0)
+        begun = time.perf_counter()
         scores = self._validation().scores()
+        (micro,) = self.group.all_reduce_max(int(1e6 * (time.perf_counter() - begun)))
+        self.budget.validated_in(micro / 1e6, scores_slower=self.learner.task.scores_slower)
         if not math.isfinite(scores["loss"]):
             self._diverged(f"the validation loss is {scores['loss']}")
         weights = parallel.whole(self.learner.evaluated.state_dict())
@@ -294,13 +348,19 @@ class Trainer(RunState):
         with self.learner.holding(mean):
             scores = of_epoch(self._validation().scores())
         row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
-        better = math.isfinite(scores["loss"]) and (self._keeps_last or self.best is None or rank(row) > rank(self.best))
+        better = math.isfinite(scores["loss"]) and self._is_better_mean(row)
         if better:
             self.best, self.saved = row, None
             self.save_model("best", row, mean)
             self.save()
         found = "kept" if better else "no better"
         self.folder.tell(f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}", self.observer)
+
+    def _is_better_mean(self, row: Row) -> bool:
+        """Whether the mean is better than the model that is kept; by the loss alone where few items tell epochs apart badly."""
+        if self._keeps_last:
+            return bool(row["val_loss"] <= self.rows[-1]["val_loss"])
+        return self.best is None or rank(row) > rank(self.best)
 
     def _track(self, row: Row) -> None:
         """Tell whoever follows the run; it goes on without them where that fails."""

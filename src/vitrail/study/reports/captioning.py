@@ -11,7 +11,7 @@ from vitrail.study.looks import LOOKS, looks_sheet
 from vitrail.study.page import Markup, Number
 from vitrail.study.places import patch_places
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
-from vitrail.tasks.caption_floors import floors
+from vitrail.tasks.caption_floors import nearest_image
 from vitrail.tasks.captioning import Captioning, CaptionMetrics, caption_rows
 from vitrail.tasks.metrics import metrics_in
 
@@ -32,9 +32,9 @@ def caption(run: Reported) -> Part:
     scores, kind = metrics.scores(), SPLIT_WORDS[run.split]
     head, *written = caption_rows(run.items, metrics)
     shown = [(run.items[place], written[place][1]) for place in spread(len(written), SHOWN)]
-    known = run.data.splits["train"] if run.split not in ("train", "all") else []
     gallery = page.gallery((page.thumbnail(item.image, item.name), caption, item.target[0]) for item, caption in shown)
-    compared = {"the model": scores, **({} if not known else _floors(run.task, known, run.items))}
+    floors = _floors(run)
+    compared = {"the model": scores, **floors}
     told = [metric for metric in metrics_in(scores) if metric.name not in ("loss", "token_accuracy")]
     rows = [(who, *(Number(metric.shown(found[metric.name])) for metric in told)) for who, found in compared.items()]
     table = page.table(("", *(metric.short for metric in told)), rows)
@@ -47,8 +47,8 @@ def caption(run: Reported) -> Part:
             (f"{scores['different_captions']:,}", f"different captions of {len(written):,}"),
         ],
         sections=[
-            page.section("Scores", table, page.note(FLOORS) if known else Markup(""), *warning),
-            *_looks(run.task, shown, run),
+            page.section("Scores", table, page.note(FLOORS) if len(floors) > 1 else Markup(""), *warning),
+            *([] if run.doubts else _looks(run.task, shown, run)),
             page.section("Captions", gallery, page.note(f"What the model wrote, and what somebody did. All are in {CAPTIONS}.")),
         ],
         data=page.table(
@@ -78,8 +78,10 @@ def _looks(task: Captioning, shown: Sequence[tuple[Captioned, str]], run: Report
     return [page.section("Where it looked", *drawn, about)] if drawn else []
 
 
-def _floors(task: Captioning, known: Sequence[Captioned], items: Sequence[Captioned]) -> dict[str, dict[str, Any]]:
-    """`floors` by what a row is called."""
-    found = floors(task, known, items)
-    one = found["one_caption"]
-    return {f"“{one['caption']}” for all": one, "the nearest training image's": found["nearest_image"]}
+def _floors(run: Reported) -> dict[str, dict[str, Any]]:
+    """Return what can be had without a captioner, by what a row is called; nothing where the images were learned from."""
+    if run.split in ("train", "all") or run.floor is None:
+        return {}
+    nearest = nearest_image(run.task, run.data.splits["train"], run.items, seconds=run.seconds)
+    others = {"the nearest training image's": nearest} if nearest else {}
+    return {run.floor.name: dict(run.floor.scores), **others}

@@ -10,6 +10,7 @@ from vitrail.study.subjects import Subjects
 from vitrail.study.tables import count_table
 from vitrail.tasks.answer_table import evaluated_rows
 from vitrail.tasks.classification import LabelMetrics
+from vitrail.tasks.multi_label import scanty_thresholds
 
 
 def classification(run: Reported) -> Part:
@@ -33,9 +34,13 @@ def classification(run: Reported) -> Part:
 def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
     """Thresholds come from the validation images, or from the images that stood in for them, unless these are shown."""
     if run.validation is None or predictions.split == "val":
-        return MultiLabel(predictions)
+        shown = MultiLabel(predictions)
+        shown.warning = scanty_thresholds(shown.true, predictions.classes)
+        return shown
     chosen_on = "the validation images" if run.data.splits.get("val") else "the training images"
-    return MultiLabel(predictions, predictions.thresholds, chosen_on)
+    assert isinstance(run.validation, LabelMetrics)
+    warning = scanty_thresholds(run.validation.labels.numpy() > 0, predictions.classes)
+    return MultiLabel(predictions, predictions.thresholds, chosen_on, warning)
 
 
 def curves_caption(run: Reported) -> str:

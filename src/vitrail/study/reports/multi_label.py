@@ -15,7 +15,7 @@ from vitrail.study.calibration import BINS, calibration
 from vitrail.study.page import Markup
 from vitrail.study.predictions import SHEET, Predictions
 from vitrail.study.tables import Score, class_table
-from vitrail.tasks.multi_label import best_thresholds
+from vitrail.tasks.multi_label import choose_thresholds
 
 
 class MultiLabel:
@@ -25,14 +25,15 @@ class MultiLabel:
         predictions: the model's answers for the images shown.
         thresholds: of every class, chosen on other images; without them they are chosen on those shown.
         chosen_on: what to call the images that thresholds are chosen on.
+        warning: of thresholds that rest on few images.
     """
 
-    def __init__(self, predictions: Predictions, thresholds: Sequence[float] = (), chosen_on: str = ""):
-        self.predictions, self.chosen_on = predictions, chosen_on if thresholds else THESE
+    def __init__(self, predictions: Predictions, thresholds: Sequence[float] = (), chosen_on: str = "", warning: str = ""):
+        self.predictions, self.chosen_on, self.warning = predictions, chosen_on if thresholds else THESE, warning
         self.true = np.zeros(predictions.probabilities.shape, dtype=bool)
         for image, item in enumerate(predictions.items):
             self.true[image, list(item.labels)] = True
-        self.thresholds = np.array(thresholds or best_thresholds(self.true, predictions.probabilities))
+        self.thresholds = np.array(thresholds or choose_thresholds(self.true, predictions.probabilities))
         self.predicted = predictions.probabilities >= self.thresholds
         self.columns = [1] if len(predictions.classes) == 1 else list(range(len(predictions.classes)))
         """What scikit-learn is to tell of: of a single class it tells of the images that do not show it (0) and that do (1)."""
@@ -73,12 +74,16 @@ class MultiLabel:
             Score("F1", where_shown(self.f1)),
             Score("average precision", average_precisions(self.true, self.predictions.probabilities)),
         ]
-        how = f"A class is predicted from its threshold on: the probability of the best F1 on {self.chosen_on}."
+        how = (
+            f"A class is predicted from its threshold on: the probability of the best F1 on {self.chosen_on}, nearer to one half "
+        )
+        how += "where it rests on few of them."
         if self.chosen_on == THESE:
             how += " That flatters precision, recall and F1."
         return page.section(
             "Classes",
             page.paragraph(how),
+            *([page.paragraph(f"Warning: {self.warning}.")] if self.warning else []),
             class_table(self.predictions.classes, self.images, scores),
         )
 

@@ -1,11 +1,13 @@
 """What a report is made from, and its parts that depend on the task."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vitrail.study.page import Markup
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.task import Metrics, Task
 
 SPLIT_WORDS = {"train": "training ", "val": "validation ", "test": "test ", "all": ""}
@@ -33,6 +35,12 @@ class Reported:
     """On the validation images, where the task's report chooses something by them."""
     plots: Path
     """The folder for pictures, which exists."""
+    doubts: Sequence[str] = ()
+    """Why the model has hardly learned anything: then no maps of it are drawn."""
+    floor: Floor | None = None
+    """The scores of one answer for all items."""
+    seconds: float = math.inf
+    """Seconds that the report may take beside drawing its pictures."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def translate(run: Reported) -> Part:
     figures.save(length_chart(groups), run.plots / "bleu-by-length.png")
     caption = f"BLEU of the {kind}sentences in {len(groups)} groups of about the same size, by the words of the source."
     sections = [page.section("Length", page.picture(run.plots / "bleu-by-length.png", "BLEU by length", caption))]
-    if drawn := _alignments(task, run.items):
+    if drawn := [] if run.doubts else _alignments(task, run.items):
         figures.save(alignment_maps(drawn), run.plots / "alignment.png")
         caption = alignment_caption([task.model])
         picture = page.picture(run.plots / "alignment.png", "Attention between two sentences", caption)

@@ -1,0 +1,29 @@
+"""A floor: the scores of one answer for every item, which a model that has learned something is better than."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from vitrail.tasks.metrics import main_metric
+
+MARGIN = 0.05
+"""Share of what lies above a floor that a model must reach if its loss is no lower than the floor's."""
+
+
+class Floor(NamedTuple):
+    """The scores of one answer for every item."""
+
+    name: str
+    """The answer, in words: one caption for all."""
+    scores: Mapping[str, float]
+    """The main metric, and perhaps the loss."""
+
+
+def is_no_better(scores: Mapping[str, float], floor: Mapping[str, float]) -> bool:
+    """Return whether scores are no better than a floor: by the main metric, or nearly so with a loss that is no lower."""
+    metric = main_metric(floor)
+    own, least = scores[metric.name], floor[metric.name]
+    if not metric.higher_is_better:
+        return own >= least
+    most = 1.0 if metric.is_share else least
+    is_lost = "loss" in floor and scores["loss"] >= floor["loss"]
+    return own <= least or (is_lost and own <= least + MARGIN * (most - least))
