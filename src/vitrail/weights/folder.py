@@ -157,7 +157,7 @@ def require_as_built(model: Model, config: ModelConfig) -> None:
 def _require_fitting(trained: TrainedModel) -> None:
     """Refuse labels or a preparation that are not the model's; raises `ConfigError`."""
     config, preparation = trained.config, trained.preparation
-    if len(trained.labels) != config.num_classes:
+    if trained.labels and len(trained.labels) != config.num_classes:
         what = f"{len(trained.labels)} labels, and the model has {config.num_classes} classes"
         raise ConfigError(what, where="labels", hint="give a name for each class")
     if isinstance(preparation, Preparation):
