@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol, cast
 
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
@@ -306,7 +306,8 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
 
 def _check_used(image: Image.Image) -> None:
     """Refuse colours of 16 bits that use 12 or fewer: of 16 bits Pillow keeps the upper eight."""
-    brightest = max(high for _, high in (image.getchannel(band).getextrema() for band in image.getbands() if band != "A"))
+    colours = (image.getchannel(band) for band in image.getbands() if band != "A")
+    brightest = max(cast(tuple[int, int], colour.getextrema())[1] for colour in colours)
     if 0 < brightest < 16:
         what = f"none of the colours of 16 bits reaches {256 * (brightest + 1):,} of 65,535: the image would be nearly black"
         raise DataError(what, hint="multiply its values, or save it with 8 bits a channel")
