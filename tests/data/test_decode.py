@@ -8,7 +8,7 @@ import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +158,16 @@ def test_sixteen_bit_white_is_white():
 def test_sixteen_bit_black_and_dark_grey_stay_dark():
     assert_solid(decode(png(1, 1, 16, 0, b"\0\0\0")), "RGB", 0)
     assert_solid(decode(png(1, 1, 16, 0, b"\0\0\xff")), "RGB", 1)  # 255 of 65535
+
+
+@pytest.mark.parametrize(("kind", "channels"), [(2, 3), (4, 2), (6, 4)])
+def test_colours_of_sixteen_bits_that_use_twelve_are_refused_by_name(kind, channels, tmp_path):
+    for value, refused in ((0x0FFF, True), (0x10FF, False), (0, False)):
+        opaque = [value] * (channels - (kind > 2)) + [0xFFFF] * (kind > 2)
+        (tmp_path / "a.png").write_bytes(png(1, 1, 16, kind, b"\0" + b"".join(word.to_bytes(2, "big") for word in opaque)))
+        with pytest.raises(DataError, match=r"reaches 4,096 of 65,535") if refused else nullcontext() as error:
+            decode(tmp_path / "a.png")
+        assert not refused or str(tmp_path / "a.png") == str(error.value.where)
 
 
 def test_wide_values_beyond_their_range_are_clipped():

@@ -71,8 +71,31 @@ def test_decoding_takes_few_bytes_a_pixel(tmp_path):
     assert sum(more) > SIDE**2
 
 
+RAMPS = [
+    *((low, high, np.float32) for low, high in [(0, 1), (0, 1.001), (-0.1, 1.1), (-1, 1), (-0.5, 0.5), (0, 0.05), (0, 1.5)]),
+    *((low, high, np.float32) for low, high in [(0, 255), (0, 4095), (0, 65_535), (280, 310), (-3, 258), (-1000, 3000)]),
+    *((low, high, np.int32) for low, high in [(0, 255), (0, 300), (0, 65_535), (0, 10**6), (-1000, 3000), (-(2**31), 2**31 - 1)]),
+    *((low, high, np.uint16) for low, high in [(0, 65_535), (0, 255), (0, 4095), (0, 10_000), (31_768, 35_768)]),
+]
+
+
+@pytest.mark.parametrize(("low", "high", "kind"), RAMPS)
+def test_a_ramp_of_wide_greys_stays_a_ramp_from_black_to_white(low, high, kind):
+    found = np.asarray(to_mode(Image.fromarray(np.linspace(low, high, 64 * 64).reshape(64, 64).astype(kind)), "L")).ravel()
+    assert np.all(np.diff(found.astype(int)) >= 0) and len(np.unique(found)) == 256 and abs(found.mean() - 127.5) < 1
+
+
 @pytest.mark.parametrize(
-    ("values", "expected"), [([0, 0.5, 1, -1, np.nan], [0, 128, 255, 0, 0]), ([0, 100.5, 1, -1, 300], [0, 100, 1, 0, 255])]
+    ("values", "kind", "expected"),
+    [
+        ([0.1, 0.5, 0.2], np.float32, [26, 128, 51]),  # of 0…1
+        ([-0.01, 0.5], np.float32, [0, 129]),  # which a filter has overshot
+        ([10, 100.4], np.float32, [10, 100]),  # of 0…255
+        ([10, 200], np.int32, [10, 200]),
+        ([1000, 30_000], np.int32, [4, 117]),  # of 0…65,535
+        ([1000, 30_000], np.uint16, [4, 117]),
+        ([np.nan, -1, 0, 1, np.inf, -np.inf, -3.4e38], np.float32, [0, 0, 128, 255, 255, 0, 0]),
+    ],
 )
-def test_floats_up_to_one_are_shares_of_white_and_others_are_values_of_eight_bits(values, expected):
-    assert np.asarray(to_mode(Image.fromarray(np.array([values], dtype=np.float32)), "L")).tolist() == [expected]
+def test_greys_that_keep_to_a_convention_stand_as_they_are(values, kind, expected):
+    assert np.asarray(to_mode(Image.fromarray(np.array([values], dtype=kind)), "L")).tolist() == [expected]

@@ -5,11 +5,14 @@ from PIL import Image
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import Description
+from vitrail.deploy.int8_check import Judged
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.weights.folder import TrainedModel
 
+GOOD = Judged(points=0.2, error=0.1, least=0.0, images=33, views=330, answers=30, labels=1000, elsewhere=None)
+"""What is judged of a graph that holds the accuracy."""
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
 
 

@@ -1,8 +1,11 @@
 """Every engine and precision, side by side."""
 
+from dataclasses import asdict, replace
+
 import pytest
 
-from deploy.small import shade_folder, shades
+import vitrail
+from deploy.small import GOOD, Noting, shade_folder, shades
 from vitrail import api
 from vitrail.deploy import bench
 from vitrail.deploy.samples import Samples
@@ -43,11 +46,16 @@ def test_an_exported_model_is_measured_as_it_is(exported, unweighed):
 
 
 def test_what_loses_too_much_is_not_recommended():
-    judged = {"top1": 0.9, "certainty": 0.8, "images": 500}
-    first = {"name": "torch fp32", "images_per_second": 10.0, "top1": 0.9, "judged": judged}
-    quick = {"name": "openvino int8", "images_per_second": 40.0, "top1": 0.9, "judged": judged | {"top1": 0.894}}
-    assert bench._recommended([first, quick], 0.5)["name"] == "torch fp32"
-    assert bench._recommended([first, quick], 0.7)["times"] == 4
+    first = {"name": "torch fp32", "precision": "fp32", "images_per_second": 10.0, "judged": asdict(replace(GOOD, points=0.0))}
+    lossy = asdict(replace(GOOD, points=0.9, least=0.6))
+    quick = {"name": "openvino int8", "precision": "int8", "images_per_second": 40.0, "judged": lossy}
+    told = Noting()
+    assert bench._recommended([first, quick], 0.5, told)["name"] == "torch fp32"
+    assert bench._recommended([first, quick | {"precision": "bf16"}], 0.5, told)["name"] == "torch fp32"
+    assert len(told.notes) == 1 and told.notes[0].startswith("openvino int8 is not recommended: int8 loses 0.9 points")
+    assert bench._recommended([first, quick], 0.7, told)["times"] == 4
+    blind = quick | {"judged": asdict(replace(GOOD, answers=1))}
+    assert bench._recommended([first, blind], 0.7, told)["name"] == "torch fp32" and "cannot be judged" in told.notes[-1]
 
 
 def test_a_precision_that_needs_images_names_what_is_missing(saved):
@@ -64,7 +72,29 @@ def test_nothing_to_measure_is_refused(saved):
 def test_a_bench_is_judged_by_validation_images_and_tells_of_test_images(saved, tmp_path, unweighed, monkeypatch):
     data, evaluated = shade_folder(tmp_path / "data", ("train", "val", "test")), []
     monkeypatch.setattr(Samples, "evaluate", lambda self, *args: evaluated.append(shades(self)))
+
+    def judge(self, predictor):
+        evaluated.append(shades(self.samples))
+        return GOOD
+
+    monkeypatch.setattr(bench.Judge, "__call__", judge)
     monkeypatch.setattr(bench, "_accuracy", lambda answers: {"top1": len(evaluated), "certainty": 0.0, "images": 300})
     rows = api.bench(saved, data, engines=["torch"], batch_sizes=[1], seconds=0.01)["rows"]
     assert evaluated == [set(range(80, 120)), set(range(40, 80))] * len(rows)
-    assert [(row["top1"], row["judged"]["top1"]) for row in rows] == [(1, 2), (3, 4)][: len(rows)]
+    assert [row["top1"] for row in rows] == [1, 3][: len(rows)]
+
+
+def test_a_bench_of_a_run_takes_its_own_images_and_others_say_what_is_missing(saved, tmp_path, unweighed, monkeypatch):
+    data, told = shade_folder(tmp_path / "data"), Noting()
+    monkeypatch.setattr(bench.Judge, "__call__", lambda self, predictor: GOOD)
+    small = {"model": "ViT-Ti/16", "model.depth": 1, "image_size": 32, "epochs": 1}
+    run = vitrail.train(data, tmp_path / "run", **small).folder
+    options = {"engines": ["torch"], "precisions": ["fp32"], "batch_sizes": [1], "seconds": 0.01, "observer": told}
+    rows = api.bench(run, **options)["rows"]
+    assert "top1" in rows[0] and any(note.startswith("calibrated on 28 images (train)") for note in told.notes)
+    assert any("images of the run" in note for note in told.notes)
+    data.rename(tmp_path / "moved")
+    for model in (saved, run):
+        told.notes.clear()
+        assert "top1" not in api.bench(model, **options)["rows"][0]
+        assert [note.startswith("no accuracy is measured, and no int8:") for note in told.notes] == [True]

@@ -2,23 +2,27 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
-from deploy.small import Noting
+from deploy.small import GOOD, Noting
 from tiny_pose import tiny_pose
 from vitrail import api
 from vitrail.deploy import export_model
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
 
-LOST = {"points_lost": 3.0, "certainty_lost": 0.0, "images": 500, "labelled": True, "top1": {"before": 0.9, "after": 0.87}}
-
 
 @pytest.fixture
 def processor(monkeypatch):
     """A processor with bf16, whatever the machine has."""
     monkeypatch.setattr(export_model, "quickest_precision", lambda device: "bf16")
+
+
+def losing(points: float):
+    """What a graph is judged to lose, whatever it is."""
+    return lambda self, predictor: replace(GOOD, points=points, least=points)
 
 
 def rates(int8: float):
@@ -37,7 +41,7 @@ def rates(int8: float):
 def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
     lost, int8, taken, because, saved, labelled, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(export_model, "loss_of", lambda *args: LOST | {"points_lost": lost})
+    monkeypatch.setattr(export_model.Judge, "__call__", losing(lost))
     monkeypatch.setattr(export_model, "speeds_of", rates(int8))
     told = Noting()
     folder, figures = api.export(saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, observer=told)
@@ -49,7 +53,7 @@ def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
 
 @pytest.mark.usefixtures("processor", "in_python")
 def test_what_is_kept_by_force_is_not_called_worth_it(saved, labelled, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_model, "loss_of", lambda *args: LOST)
+    monkeypatch.setattr(export_model.Judge, "__call__", losing(3.0))
     monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
     _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, force=True)
     assert (figures["precision"], figures["because"]) == ("int8", "--force keeps it")
@@ -59,7 +63,7 @@ def test_what_is_kept_by_force_is_not_called_worth_it(saved, labelled, tmp_path,
 @pytest.mark.parametrize(("to", "floats"), [("openvino", "bf16"), ("onnx", "fp32"), ("torch", "bf16")])
 def test_floats_are_the_quickest_that_the_target_computes_in(to, floats, saved, labelled, tmp_path, monkeypatch):
     assert export_model.quickest_floats(to) == floats
-    monkeypatch.setattr(export_model, "loss_of", lambda *args: LOST)
+    monkeypatch.setattr(export_model.Judge, "__call__", losing(3.0))
     _, figures = api.export(saved, tmp_path / "out", to=to, precision="auto", calibrate=labelled)
     assert figures["precision"] == floats
 
@@ -110,3 +114,12 @@ def test_floats_that_fail_after_int8_was_refused_are_an_error(saved, labelled, t
 def test_a_model_that_finds_joints_takes_floats(tmp_path):
     _, figures = api.export(tiny_pose(), tmp_path / "out", to="openvino", precision="auto")
     assert figures["precision"] == "bf16" and "joints" in figures["because"]
+
+
+@pytest.mark.usefixtures("in_python")
+def test_int8_that_was_asked_for_is_kept_where_it_is_slower_here(saved, labelled, tmp_path, monkeypatch):
+    monkeypatch.setattr(export_model.Judge, "__call__", losing(0.0))
+    monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
+    told = Noting()
+    _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="int8", calibrate=labelled, observer=told)
+    assert figures["judged"]["least"] == 0 and "int8 is slower than openvino floats: 90 images per second, not 100" in told.notes

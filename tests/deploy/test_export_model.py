@@ -1,11 +1,12 @@
 """Exported, quantised: from a trained model to a folder that answers like it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import vitrail
-from deploy.small import Noting, shade_folder, shades, small_model
+from deploy.small import GOOD, Noting, shade_folder, shades, small_model
 from vitrail import api
 from vitrail.data.preparation import Preparation
 from vitrail.deploy import export_model, merging
@@ -83,7 +84,7 @@ def test_merging_that_is_searched_stays_within_the_drop(saved, labelled, tmp_pat
 @pytest.mark.parametrize(("lost", "kept"), [((0.4, 0.4), True), ((0.4, 0.6), False), ((0.6, 0.4), False)])
 def test_merging_may_lose_neither_accuracy_nor_certainty_beyond_the_drop(lost, kept, saved, labelled, tmp_path, monkeypatch):
     monkeypatch.setattr(merging, "points_lost", lambda before, after: lost)
-    monkeypatch.setattr(merging, "surely_lost", lambda *found: 0.0)
+    monkeypatch.setattr(merging.Judge, "__call__", lambda self, predictor: GOOD)
     _, figures = api.export(saved, tmp_path / "out", to="openvino", calibrate=labelled, merge=None, max_drop=0.5)
     assert any(figures["token_merging"]) == kept
 
@@ -92,14 +93,17 @@ def test_merging_may_lose_neither_accuracy_nor_certainty_beyond_the_drop(lost, k
 def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(saved, labelled, tmp_path, monkeypatch):
     lost = iter([3.0, 0.6, 0.4])
     monkeypatch.setattr(merging, "strongest", lambda config, allowed: merging.weaker(config, (4, 4))[0])
-    monkeypatch.setattr(merging, "surely_lost", lambda *found: next(lost))
+    monkeypatch.setattr(merging.Judge, "__call__", lambda self, predictor: replace(GOOD, points=(one := next(lost)), least=one))
     observer = Noting()
     folder, figures = api.export(
         saved, tmp_path / "out", to="openvino", calibrate=labelled, merge=None, max_drop=0.5, observer=observer
     )
     tried = merging.weaker(vitrail.open_model(saved).config, (4, 4))
     assert figures["token_merging"] == tried[2] and any(tried[2])
-    assert [f"{points:.2f}" in note for points, note in zip((3.0, 0.6), observer.notes[1:], strict=True)] == [True, True]
+    assert [f"{points:.1f} ± 0.1 points" in note for points, note in zip((3.0, 0.6), observer.notes[1:], strict=True)] == [
+        True,
+        True,
+    ]
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
@@ -118,14 +122,18 @@ def test_validation_images_choose_and_test_images_are_reported_on(saved, tmp_pat
         ranges.extend(int(image[0, 0, 0]) for image in args[-1])
         return export_graph(*args)
 
-    def worth(loss, speed):
+    def noting_judge(self, predictor):
+        seen.append(shades(self.samples))
+        return GOOD
+
+    def worth(judged, limit):
         nonlocal seen
-        assert loss["images"] == 40
         seen = reported
 
     monkeypatch.setattr(Samples, "evaluate", noting_evaluate)
     monkeypatch.setattr(export_model, "export_graph", noting_export)
-    monkeypatch.setattr(export_model, "require_worth", worth)
+    monkeypatch.setattr(export_model.Judge, "__call__", noting_judge)
+    monkeypatch.setattr(export_model, "require_accuracy", worth)
     _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="int8", calibrate=data, merge=None, max_drop=100)
     train, val, test = (set(range(first, first + 40)) for first in (0, 40, 80))
     assert set(ranges) == train
@@ -139,8 +147,7 @@ def test_validation_images_choose_and_test_images_are_reported_on(saved, tmp_pat
 
 @pytest.mark.usefixtures("in_python")
 def test_what_is_refused_leaves_nothing_unless_it_is_forced(saved, labelled, tmp_path, monkeypatch):
-    lost = {"points_lost": 3.0, "certainty_lost": 0.0, "images": 500, "labelled": True, "top1": {"before": 0.9, "after": 0.87}}
-    monkeypatch.setattr(export_model, "loss_of", lambda *args: lost)
+    monkeypatch.setattr(export_model.Judge, "__call__", lambda self, predictor: replace(GOOD, points=3.0, least=2.0))
     with pytest.raises(ExportError, match=r"loses 3\.0 points"):
         api.export(saved, tmp_path / "out", to="openvino", precision="int8", calibrate=labelled)
     assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,7 @@ def bench(
         A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
     data
         Images, as vitrail train takes them: training images calibrate int8, validation images decide what is recommended, and
-        accuracy is measured on test images; data without splits is split.
+        accuracy is measured on test images; data without splits is split. Default: the data of the run.
     engines
         These alone: torch onnxruntime openvino.
     precisions

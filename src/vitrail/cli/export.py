@@ -52,7 +52,8 @@ def export(
     fold_normalization
         The graph takes pixels of 0 to 255, uint8, and normalises them itself.
     force
-        Keep int8 also where it loses more than a point, or is slower than bf16.
+        Keep int8 also where it surely loses more than half a point, where the images say too little of it, or where auto
+        finds it slower than floats.
     out
         The folder to write. Default: exports/NAME-DATE-TIME.
     json
@@ -105,12 +106,18 @@ def _data_to_calibrate_with() -> Iterator[None]:
 
 def _tell(figures: dict[str, Any]) -> None:
     precision, verified = figures["precision"], figures["verified"]
-    whose = "a single image's" if precision == "int8" else "the model's"
-    result(f"verified   {figures['gives']} within {verified['largest_difference']:.1e} of {whose}, batches {verified['batches']}")
+    gives, difference, batches = figures["gives"], f"{verified['largest_difference']:.1e}", verified["batches"]
+    if precision == "int8":
+        result(f"verified   {gives} of an image alone and in a batch differ by at most {difference}, batches {batches}")
+    else:
+        result(f"verified   {gives} within {difference} of the model's, batches {batches}")
     if "because" in figures:
         result(f"precision  {precision}: {figures['because']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
+    if "judged" in figures:
+        j = figures["judged"]
+        result(f"judged     int8 loses {j['points']:.1f} ± {j['error']:.1f} points on {j['views']} views of {j['images']} images")
     if "metric" in figures:
         metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
         of = metric.short if figures["labelled"] else "agrees"

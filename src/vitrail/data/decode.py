@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol, cast
 
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
@@ -232,7 +232,10 @@ def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduc
         if isinstance(image, JpegImageFile) and image is not source:
             _check_scans(image)
         end = _reduce(source, image, least) or end
+        wide = any(";16" in str(tile) for tile in getattr(image, "tile", ())) and not image.mode.startswith("I")
         image.load()
+        if wide:
+            _check_used(image)
         orientation = _orientation(image)
         upright = _turned(image, TURNS[orientation]) if orientation in TURNS else image
         if orientation in TRANSPOSED:
@@ -300,6 +303,15 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
         raise DataError(
             f"image of {image.width}×{image.height} pixels is over the limit of {max_pixels:,}", hint="make it smaller"
         )
+
+
+def _check_used(image: Image.Image) -> None:
+    """Refuse colours of 16 bits that use 12 or fewer: of 16 bits Pillow keeps the upper eight."""
+    colours = (image.getchannel(band) for band in image.getbands() if band != "A")
+    brightest = max(cast(tuple[int, int], colour.getextrema())[1] for colour in colours)
+    if 0 < brightest < 16:
+        what = f"none of the colours of 16 bits reaches {256 * (brightest + 1):,} of 65,535: the image would be nearly black"
+        raise DataError(what, hint="multiply its values, or save it with 8 bits a channel")
 
 
 def _check_scans(image: JpegImageFile) -> None:

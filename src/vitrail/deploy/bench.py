@@ -15,24 +15,25 @@ from vitrail.deploy.artefact import ENGINE, RUNS, Description, ExportPrecision, 
 from vitrail.deploy.engines import open_graph
 from vitrail.deploy.export import export_graph
 from vitrail.deploy.graph_files import description_in
+from vitrail.deploy.int8_check import Judge, Judged, require_accuracy
 from vitrail.deploy.measure import timed
 from vitrail.deploy.poses import AnyPredictor, any_in_python, of_classes
 from vitrail.deploy.predictor import in_python
+from vitrail.deploy.problems import ExportError
 from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
-from vitrail.deploy.worth import surely_lost
-from vitrail.errors import ConfigError, VitrailError
+from vitrail.errors import ConfigError, DataError, VitrailError
 from vitrail.models.inference import quickest_precision
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory, peak_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of
 from vitrail.tasks.classification import LabelMetrics
-from vitrail.tasks.metrics import main_metric
-from vitrail.weights.folder import save_model
+from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import open_model
 
 Row = dict[str, Any]
+WITHOUT = "no accuracy is measured"
 MOST_THREADS = 1024
 """More than processors have; of very many, a system gives none at all."""
 
@@ -80,12 +81,12 @@ def bench(
     Args:
         model: a run folder, a model folder, a file of weights, or an exported model.
         data: images for accuracy and int8, as ``calibrate`` of `vitrail.api.export`: training images calibrate,
-            validation images judge what is recommended, test images give the accuracy of every row.
+            validation images judge what is recommended, test images give the accuracy of every row. By default those of the run.
         open_for: finds the images that a model comes with.
         engines, precisions: these alone; by default all.
         batch_sizes: images at a time.
         threads: of the processor; by default as many as torch has.
-        max_drop: points of accuracy on the judging images that the recommended one may lose.
+        max_drop: points of accuracy on the judging images that the recommended one may lose surely; see `Judge`.
         seconds: of measuring for every row, at least.
         observer: gets the progress.
 
@@ -105,7 +106,7 @@ def bench(
             rows = list(_rows(_wanted(ways, engines, precisions), samples, batch_sizes, counts, seconds, observer))
     finally:
         torch.set_num_threads(before)
-    return {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop)}
+    return {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop, observer)}
 
 
 def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[str]) -> list[Way]:
@@ -123,9 +124,11 @@ def _ways_of_graph(
 ) -> tuple[list[Way], SampleSets | None]:
     """The engines that run an exported model."""
     about = description_in(graph)
-    _refuse_data(about.skeleton is not None, data)
+    joints = about.skeleton is not None
+    _refuse_data(joints, data)
     ways = [Way(engine, about.precision, graph) for engine in RUNS[graph.suffix.lower()]]
-    if data is None:
+    if joints or data is None:
+        observer.note("joints: speed alone is measured" if joints else f"{WITHOUT}: name images with --data")
         return ways, None
     first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
     return ways, samples_of(open_for, model, of_classes(first.open(torch.get_num_threads())), data, observer)
@@ -142,8 +145,7 @@ def _ways_of_model(
 ) -> tuple[list[Way], SampleSets | None]:
     """A model in Python, and all that it can be exported to in a folder."""
     trained = open_model(model)
-    _refuse_data(isinstance(trained, TrainedPose), data)
-    samples = None if data is None else samples_of(open_for, model, in_python(trained), data, observer)
+    samples = _samples(open_for, model, trained, data, observer)
     save_model(folder / "model", trained, card="")
     quick = quickest_precision(torch.device("cpu"))
     ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
@@ -163,6 +165,26 @@ def _ways_of_model(
                 continue
             ways += [Way(ENGINE[to], one, cast(Path, graph_of(place))) for one in sorted(wanted, reverse=True)]
     return ways, samples
+
+
+def _samples(
+    open_for: OpenFor, model: str | Path, trained: TrainedModel, data: str | Path | None, observer: Observer
+) -> SampleSets | None:
+    """Return the images that were named, or else those of the run; None, with a note, where there are none."""
+    if isinstance(trained, TrainedPose):
+        _refuse_data(True, data)
+        observer.note("joints: speed alone is measured, and nothing in int8")
+        return None
+    try:
+        samples = samples_of(open_for, model, in_python(trained), data, observer)
+    except (ConfigError, DataError) as error:
+        if data is not None:
+            raise
+        observer.note(f"{WITHOUT}, and no int8: {error.what}; name images with --data")
+        return None
+    if data is None:
+        observer.note("these are images of the run; name others with --data")
+    return samples
 
 
 def _refuse_data(finds_joints: bool, data: str | Path | None) -> None:
@@ -194,9 +216,10 @@ def _rows(
                 known[way.name]["memory_mb"] = _memory(way, count, shape)
                 observer.advance(1)
             if samples is not None:
+                judge = Judge(of_classes(next(iter(opened.values()))), samples, observer)
                 for name, one in opened.items():
                     known[name] |= _accuracy(samples.reporting.evaluate(of_classes(one), observer, name))
-                    known[name]["judged"] = _accuracy(samples.judging.evaluate(of_classes(one), observer, name))
+                    known[name]["judged"] = judge(of_classes(one)).to_dict()
         for batch in batch_sizes:
             observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
             pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
@@ -249,19 +272,26 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
     return list(best.values())
 
 
-def _recommended(rows: Sequence[Row], max_drop: float) -> Row:
-    """The fastest row that loses at most so many points against the first one: the model in Python, unless it is left out.
+def _recommended(rows: Sequence[Row], max_drop: float, observer: Observer) -> Row:
+    """The fastest row that holds the accuracy of the first one: the model in Python, unless it is left out.
 
     Judging images choose it; the accuracy in its row is measured on other images.
     """
     first, *others = best = best_rows(rows)
     if "judged" in first:
-        best = [first, *(row for row in others if _lost(first, row) <= max_drop)]
+        best = [first, *(row for row in others if _holds(row, max_drop, observer))]
     chosen = max(best, key=lambda row: row["images_per_second"])
     return {**chosen, "times": chosen["images_per_second"] / first["images_per_second"], "beside": first["name"]}
 
 
-def _lost(first: Row, other: Row) -> float:
-    before, after = first["judged"], other["judged"]
-    points, certain = (100 * (before[name] - after[name]) for name in (main_metric(before).name, "certainty"))
-    return surely_lost(points, certain, before["images"])
+def _holds(row: Row, max_drop: float, observer: Observer) -> bool:
+    """Return whether the judging images show no loss beyond so many points; of int8 a note says what they show."""
+    judged = Judged(**row["judged"])
+    if row["precision"] != "int8":
+        return judged.least <= max_drop
+    try:
+        require_accuracy(judged, max_drop)
+    except ExportError as error:
+        observer.note(f"{row['name']} is not recommended: {error.what}")
+        return False
+    return True

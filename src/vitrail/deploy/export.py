@@ -283,6 +283,7 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     elif to == "onnx":
         file = write_onnx(to_onnx(program, about.gives), about, folder)
         if int8:
+            floats = as_predictor(session_of(file, to, "fp32"), about, "onnxruntime floats")
             file = quantise_onnx(file, given, kept)
     else:
         file = write_torch(program, about, folder)

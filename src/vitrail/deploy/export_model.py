@@ -10,12 +10,13 @@ import torch
 from vitrail.checks import refuse_given
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
 from vitrail.deploy.export import IMPOSSIBLE, Written, export_graph, require_possible
+from vitrail.deploy.int8_check import MOST_LOST, Judge, require_accuracy
 from vitrail.deploy.merging import MergingLimit, TooMuchLostError, merging, require_tokens, weaker
 from vitrail.deploy.poses import of_classes
 from vitrail.deploy.predictor import in_python, require_classes
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
-from vitrail.deploy.worth import loss_of, require_worth, speeds_of
+from vitrail.deploy.worth import loss_of, require_faster, slower, speeds_of
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder, write_json, write_text
 from vitrail.models.inference import in_evaluation_mode, quickest_precision
@@ -51,8 +52,8 @@ def export_model(
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
         open_for: finds the images that a model comes with.
         to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
-        precision: fp32, bf16, fp16 or int8; or auto, int8 where it is faster than floats on this machine and loses no more than a
-            point, else the quickest floats. The figures say under ``because`` why it is so.
+        precision: fp32, bf16, fp16 or int8; or auto, int8 where it is faster than floats on this machine and holds the accuracy,
+            else the quickest floats. The figures say under ``because`` why it is so.
         calibrate: images, as for `evaluate` or without labels; by default the images of the run. Training images calibrate int8,
             validation images decide what is chosen, and accuracy is reported on test images; see `samples_of`.
         merge: patches that every block merges into others like them, or a number for each block; None for as many as
@@ -62,7 +63,7 @@ def export_model(
         image_size: height and width that the graph takes, or one side of a square; ``any`` for any multiples of the patch; the
             model's own by default.
         fold: whether the graph takes pixels, uint8, and normalises them.
-        force: keep int8 also where it loses more than one point, or is slower than bf16.
+        force: keep int8 also where `require_accuracy` refuses it, or auto finds it slower than floats.
         observer: gets the progress.
 
     Raises:
@@ -88,12 +89,13 @@ def export_model(
         if trained.preparation.smaller_sizes:
             observer.note("a graph takes images of one size, and so looks at people in that size alone")
     precisions = _quickest(to, joints=joints, force=force) if precision == "auto" else {precision: ""}
-    python = samples = None
+    python = samples = judge = None
     if calibrate is not None or "int8" in precisions or merge is None:
         python = in_python(trained)
         samples = samples_of(open_for, model, python, calibrate, observer)
-    limit = MergingLimit(trained, samples.judging, max_drop, observer) if merge is None and samples else None
-    making = _Making(trained, name, to, any_size, fold, force, python, samples, limit, observer)
+        judge = Judge(python, samples, observer)
+    limit = MergingLimit(trained, judge, max_drop) if merge is None and judge else None
+    making = _Making(trained, name, to, any_size, fold, force, precision == "auto", samples, judge, limit, observer)
     schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
     refused = ""
     for chosen, because in precisions.items():
@@ -135,9 +137,11 @@ class _Making:
     any_size: bool
     fold: bool
     force: bool
-    python: Any
-    """The model in Python, where there are samples."""
+    auto: bool
+    """Whether int8 has to be faster than floats."""
     samples: SampleSets | None
+    judge: Judge | None
+    """Of what the judging samples show; None where there are no samples."""
     limit: MergingLimit | None
     observer: Observer
 
@@ -160,21 +164,31 @@ class _Making:
         figures: dict[str, Any] = {"model": self.name, "to": to, "precision": precision, "token_merging": counts}
         figures |= {"because": because} if because else {}
         figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
-        if samples:
-            figures |= self._measured(written, samples, precision)
+        if samples and self.judge:
+            figures |= self._measured(written, samples, self.judge, precision)
         write_json(draft / FIGURES, figures)
         if to != "torch":
             write_text(draft / "README.md", artefact_card(about, to, figures))
         write_sums(draft)
         return figures
 
-    def _measured(self, written: Written, samples: SampleSets, precision: ExportPrecision) -> dict[str, Any]:
-        """How fast and how accurate a graph is beside the model in Python; int8 must be worth it."""
-        graph, python, observer = of_classes(written.predictor), self.python, self.observer
+    def _measured(self, written: Written, samples: SampleSets, judge: Judge, precision: ExportPrecision) -> dict[str, Any]:
+        """Return how fast and how accurate a graph is beside the model in Python; int8 must be worth it."""
+        graph, python, observer = of_classes(written.predictor), judge.plain, self.observer
         beside = of_classes(written.floats or in_python(self.trained, quickest_precision(torch.device("cpu"))))
         figures = speeds_of(python, graph, beside, samples.reporting, observer)
         if precision == "int8" and not self.force:
-            require_worth(loss_of(python, graph, samples.judging, observer), figures)
+            if self.auto:
+                require_faster(figures)
+            elif what := slower(figures):
+                observer.note(what)
+            judged = judge(graph)
+            require_accuracy(judged, max(MOST_LOST, self.limit.max_drop if self.limit else 0))
+            if judged.elsewhere is not None:
+                observer.note(
+                    f"int8 is judged on images of {judged.answers} of {judged.labels} labels, and on recoloured and random ones"
+                )
+            figures |= {"judged": judged.to_dict()}
         return figures | {"samples": str(samples)} | loss_of(python, graph, samples.reporting, observer)
 
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import torch
 
+from vitrail.deploy.int8_check import Judge
 from vitrail.deploy.predictor import Predictor, in_python
-from vitrail.deploy.samples import Samples
-from vitrail.deploy.worth import points_lost, surely_lost
+from vitrail.deploy.worth import points_lost
 from vitrail.errors import ConfigError
 from vitrail.models.empty import empty_model
 from vitrail.models.inference import quickest_precision
-from vitrail.runtime.observer import Observer
 from vitrail.weights.folder import TrainedModel, fill
 
 STAGES = (3 / 12, 5 / 12, 7 / 12)
@@ -90,15 +89,15 @@ class MergingLimit:
 
     Args:
         trained: the model.
-        samples: the images.
+        judge: of what the judging images show.
         max_drop: points that may be lost, of accuracy and of the mean probability of the correct label.
-        observer: gets the progress.
     """
 
-    def __init__(self, trained: TrainedModel, samples: Samples, max_drop: float, observer: Observer):
-        self.trained, self.samples, self.max_drop, self.observer = trained, samples, max_drop, observer
+    def __init__(self, trained: TrainedModel, judge: Judge, max_drop: float):
+        self.trained, self.judge, self.max_drop = trained, judge, max_drop
+        self.samples, self.observer = judge.samples, judge.observer
         self.precision = quickest_precision(torch.device("cpu"))
-        self.before = samples.evaluate(in_python(trained, self.precision), observer, "the model")
+        self.before = self.samples.evaluate(in_python(trained, self.precision), self.observer, "the model")
 
     def strongest(self) -> tuple[int, ...]:
         """The schedule that merges most within it, in Python."""
@@ -113,13 +112,12 @@ class MergingLimit:
         return max(points_lost(self.before, answers)) <= self.max_drop
 
     def require(self, predictor: Predictor) -> None:
-        """Refuse a graph that loses more, with all that was done to it.
+        """Refuse a graph that surely loses more, with all that was done to it.
 
         Raises:
             TooMuchLostError: it does.
         """
-        answers = self.samples.evaluate(predictor, self.observer, predictor.name)
-        lost = surely_lost(*points_lost(self.before, answers), len(self.samples.pixels))
-        if lost > self.max_drop:
-            self.observer.note(f"{predictor.name} with merging loses {lost:.2f} points; it is tried with less of it")
+        judged = self.judge(predictor)
+        if judged.least > self.max_drop:
+            self.observer.note(f"{predictor.name} with merging loses {judged}; it is tried with less of it")
             raise TooMuchLostError

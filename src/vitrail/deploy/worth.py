@@ -1,8 +1,9 @@
-"""What a graph loses of accuracy and gains in speed, and whether that is worth it."""
+"""What a graph loses of accuracy and gains in speed."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from vitrail.deploy.int8_check import KEEP
 from vitrail.deploy.measure import timed
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError
@@ -11,20 +12,10 @@ from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification import LabelMetrics
 from vitrail.tasks.metrics import main_metric, metrics_in
 
-MOST_LOST = 1.0
-"""Points of the score that int8 may lose."""
-ENOUGH = 200
-"""From this many images on accuracy alone shows a loss; with fewer, one image is half a point or more: certainty counts too."""
-
 
 def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float]:
-    """Points of the score that were lost, and of the mean probability of the true labels."""
+    """Return the points of the score that were lost, and of the mean probability of the true labels."""
     return 100 * (before.score - after.score), 100 * (before.certainty - after.certainty)
-
-
-def surely_lost(points: float, certainty: float, images: int) -> float:
-    """Points of accuracy that were lost, as far as so many images can show."""
-    return points if images >= ENOUGH else min(points, certainty)
 
 
 def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
@@ -52,20 +43,20 @@ def speeds_of(plain: Predictor, predictor: Predictor, beside: Predictor, samples
     return {"images_per_second": {name: rate.images_per_second for name, rate in rates.items()}, "beside": beside.name}
 
 
-def require_worth(loss: Mapping[str, Any], speed: Mapping[str, Any]) -> None:
-    """Refuse int8 that loses too much, or is slower than floats; see `loss_of` and `speeds_of`.
+def slower(speed: Mapping[str, Any]) -> str:
+    """Return a sentence that int8 is slower here than floats, or nothing where it is not; see `speeds_of`."""
+    rates, beside = speed["images_per_second"], speed["beside"]
+    rate = next(rates[name] for name in rates if name.endswith("int8"))
+    if rate >= rates[beside]:
+        return ""
+    return f"int8 is slower than {beside}: {rate:.0f} images per second, not {rates[beside]:.0f}"
+
+
+def require_faster(speed: Mapping[str, Any]) -> None:
+    """Refuse int8 that is slower here than floats.
 
     Raises:
-        ExportError: it is not worth it.
+        ExportError: it is.
     """
-    lost = surely_lost(loss["points_lost"], loss["certainty_lost"], loss["images"])
-    rates = speed["images_per_second"]
-    name = next(name for name in rates if name.endswith("int8"))
-    hint = "keep it all the same: --force"
-    if lost > MOST_LOST:
-        of = "accuracy" if loss["labelled"] else "agreement with the model"
-        raise ExportError(f"int8 loses {lost:.1f} points of {of} on {loss['images']} images", where="--precision", hint=hint)
-    beside = speed["beside"]
-    if rates[name] < rates[beside]:
-        what = f"int8 is slower than {beside}: {rates[name]:.0f} images per second, not {rates[beside]:.0f}"
-        raise ExportError(what, where="--precision", hint=hint)
+    if what := slower(speed):
+        raise ExportError(what, where="--precision", hint=KEEP)
