@@ -1,6 +1,6 @@
 """``vitrail predict`` of a model that finds joints."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from vitrail.checks import refuse_given
 from vitrail.cli.answers import Answers
 from vitrail.cli.console import note, printed, report_unreadable
-from vitrail.errors import DataError
 from vitrail.runtime.terminal import one_line
 
 if TYPE_CHECKING:
@@ -88,18 +87,11 @@ class People:
                 answers.to(drawn_pictures(self.pictures, predictor.skeleton, draw_people), lambda *answered: [answered])
             progress.start(len(files))
             framed = group.dealt(list(zip(files, given, strict=True)))
-            report, found = BoxReport(), list[int]()
+            report = BoxReport()
             own = poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror, report=report)
-            unreadable = answers.add_each(files, _counted(group.in_order(own), found), progress.advance)
-            report.tell(note, nobody=not any(found), group=group)
+            unreadable = answers.add_each(files, group.in_order(own), progress.advance)
+            report.tell(note, group)
         report_unreadable(unreadable)
-
-
-def _counted(batches: "Iterable[Sequence[Sequence[FoundPerson] | DataError]]", found: list[int]) -> Iterator[Any]:
-    """Yield batches as they are; appends to ``found`` how many people each has."""
-    for batch in batches:
-        found.append(sum(len(people) for people in batch if not isinstance(people, DataError)))
-        yield batch
 
 
 def _lines(predictor: "PosePredictor", file: Path, people: "Sequence[FoundPerson]") -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.answers import Answers
-from vitrail.cli.console import Whole, printed, report_unreadable
+from vitrail.cli.console import Whole, note, printed, report_unreadable
 from vitrail.cli.people import MANY, People
 from vitrail.errors import ConfigError
 from vitrail.runtime.terminal import one_line

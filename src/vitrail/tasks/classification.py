@@ -104,10 +104,11 @@ class Classification(ImageTask):
     def metrics(self, *, keep: bool = False) -> "LabelMetrics":
         return LabelMetrics(keep=keep)
 
-    def settle(self, validation: Metrics) -> Any:
+    def settle(self, validation: Metrics) -> str:
         """Choose the probability below which an image is rejected, where that is asked for; see `rejection_threshold`."""
         assert isinstance(validation, LabelMetrics)
         self.thresholds = [rejection_threshold(validation.probabilities)] * len(self.classes)
+        return ""
 
     def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
         """Return the scores of the most frequent class of the ``items`` for all of them; None where there is one class alone."""
