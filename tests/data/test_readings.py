@@ -246,7 +246,7 @@ def test_many_kinds_of_files_are_summed_up(tmp_path):
     flat(tmp_path, ants=3, bees=3)
     for number in range(10):
         (tmp_path / f"x.{number}").write_bytes(b"x")
-    assert open_data(tmp_path).notes[0].endswith("1 .7, 2 more kinds")
+    assert open_data(tmp_path).notes[0].endswith("1 .7, 2 of 2 more kinds")
 
 
 @pytest.mark.parametrize("suffix", [".jfif", ".tif", ".tiff", ".avif"])

@@ -85,7 +85,8 @@ def count_by_kind(issues: Iterable[Issue]) -> str:
     count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
     often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
     words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
-    more = [f"{len(words) - MOST_KINDS} more kinds"] if len(words) > MOST_KINDS else []
+    rest = sum(n for _, n in often[MOST_KINDS:])
+    more = [f"{rest:,} of {len(words) - MOST_KINDS} more kinds"] if rest else []
     return ", ".join(words[:MOST_KINDS] + more)
 
 
