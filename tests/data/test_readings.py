@@ -170,13 +170,13 @@ def test_folders_within_classes_that_are_no_classes_are_read_as_ever(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names", [("Ants", "ants"), ("ants", "ants "), ("black cat", "Black  Cat"), ("na\u00efve", "nai\u0308ve")]
+    "names", [("Ants", "ants"), ("ants", "ants "), ("black cat", "Black  Cat"), ("na\u00efve", "nai\u0308ve"), ("01", "1")]
 )
 def test_classes_that_differ_by_case_or_blanks_alone_are_refused(tmp_path, names):
     for name in (*names, "bees"):
         fill(tmp_path / name, 3)
     assert [issue.kind for issue in check_data(tmp_path).issues] == ["similar-classes"]
-    with pytest.raises(DataError, match="capitals, blanks or invisible characters alone") as error:
+    with pytest.raises(DataError, match="capitals, blanks, leading zeros or invisible characters alone") as error:
         open_data(tmp_path)
     assert all(repr(name) in error.value.what for name in names)
 

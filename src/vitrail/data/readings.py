@@ -128,18 +128,19 @@ def _command(root: Path, names: list[str]) -> str:
 
 
 def similar_classes(source: str, classes: list[str]) -> list[Issue]:
-    """Return issues for classes whose names differ in case, blanks, accents' coding or invisible characters alone.
+    """Return issues for classes whose names differ in case, blanks, leading zeros, accents' coding or invisible characters alone.
 
     Single letters, A and a, may be meant.
     """
     alike = defaultdict(list)
     for name in classes:
-        alike["".join(clean(name).casefold().split())].append(name)
+        plain = "".join(clean(name).casefold().split())
+        alike[plain.lstrip("0") if plain.isdecimal() else plain].append(name)
     return [
         Issue(
             "similar-classes",
             source,
-            f"the classes {_list(names)} differ in capitals, blanks or invisible characters alone; "
+            f"the classes {_list(names)} differ in capitals, blanks, leading zeros or invisible characters alone; "
             "give them one name, or names that differ more",
         )
         for names in alike.values()
