@@ -145,6 +145,20 @@ def test_folders_of_the_same_classes_that_are_called_like_no_split_are_refused(t
     assert "called train, val and test" in refused(tmp_path).hint
 
 
+def test_a_folder_of_a_split_in_one_is_looked_through(tmp_path):
+    for split in ("training_set", "test_set"):
+        flat(tmp_path / split / split, ants=4, bees=4)
+    data = open_data(tmp_path)
+    assert data.classes == ["ants", "bees"] and len(data.splits["test"]) == 8
+
+
+def test_folders_that_may_be_splits_are_proposed_as_such_and_never_as_one(tmp_path):
+    for split in ("seg_train", "seg_test"):
+        flat(tmp_path / split, ants=4, bees=4)
+    error = refused(tmp_path)
+    assert "train in place of seg_train" in error.hint and "ants" not in error.hint
+
+
 @pytest.mark.parametrize("parts", [("train", "test"), ("train",), ("Train", "valid")])
 def test_splits_without_folders_of_classes_are_no_classes(tmp_path, parts):
     for part in parts:

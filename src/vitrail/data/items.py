@@ -18,7 +18,7 @@ SPLITS = ("train", "val", "test")
 NAMES_OF_SPLITS = {
     "train": ("train", "training", "trn", "restval"),
     "val": ("val", "valid", "validation", "validate", "dev", "devel", "development", "eval", "evaluation"),
-    "test": ("test", "testing", "tst", "holdout", "heldout"),
+    "test": ("test", "tests", "testing", "tst", "holdout", "heldout"),
 }
 """The names of each split in all kinds of data, in small letters; ``restval`` is of Karpathy's files."""
 SPLIT_OF_NAME = {name: split for split, names in NAMES_OF_SPLITS.items() for name in names}

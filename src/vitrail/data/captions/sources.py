@@ -26,7 +26,7 @@ from vitrail.settings import brief
 
 SHAPE = "the columns are image and caption, perhaps split; an image has a line for each of its captions"
 HINT = f"give captions.csv ({SHAPE}), or captions.json in COCO's format, or a folder with such a file for each split"
-ENDINGS = (*NAMED_ENDINGS, ".json")
+ENDINGS = (*NAMED_ENDINGS, ".json", ".token")
 CLEAR, VAGUE = ("captions", "sentence"), ("text", "description", "comment")
 """Other names of the column ``caption``, the second of which other tables have, too; the first that is there counts."""
 NUMBER = re.compile(r"(.*[ _])?(number|id|index)", re.IGNORECASE)
