@@ -51,8 +51,8 @@ def open_captions(
 
     Args:
         source: a table ``captions.csv`` with the columns ``image,caption`` and perhaps ``split``; ``captions.json`` in COCO's
-            format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see `split_files`.
-            Images lie beside it, or in a folder ``images``.
+            format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see
+            `split_files`. Images lie beside it, or in a folder ``images``.
         split_seed: data without splits is split by it, image by image.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
