@@ -12,7 +12,8 @@ SAME = {
     "mark of order": "\ufeffthe red dog", "soft hyphen": "the red d\u00adog", "direction": "\u200ethe \u202ered\u202c dog\u2069",
     "word joiner": "the r\u2060ed dog", "joiner": "the red\u200d dog", "selector": "the red dog\ufe0f",
     "tag": "the red d\U000e0041og",
-    "filler": "the red dog\u3164", "variation beside a blank": "the \ufe0fred dog", "around": "\u200b \u00a0the red dog\u200f\n",
+    "filler": "the red dog\u3164", "variation beside a blank": "the \ufe0fred dog", "grapheme joiner": "the red d\u034fog",
+    "around": "\u200b \u00a0the red dog\u200f\n",
 }  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 def is_text(name: str) -> bool:
     """Whether a name can be written in UTF-8; for the bytes of a file's name that cannot, Python has halves of letters."""
-    return not re.search("[\ud800-\udfff]", name)
+    return name.isprintable() or not re.search("[\ud800-\udfff]", name)
 
 
 def write_json(file: Path, values: Any) -> None:

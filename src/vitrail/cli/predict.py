@@ -71,7 +71,7 @@ def predict(
         none to FOLDER/none. Nothing is moved.
     boxes
         Of a model that finds joints: a file of the boxes to look for people in, in COCO's format for results of detection or for
-        annotations. Without it an image is one person.
+        annotations, or a table: image,left,top,width,height. Without it an image is one person.
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
         in eight turns has no use for it.

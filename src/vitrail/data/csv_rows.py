@@ -25,7 +25,7 @@ BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
 """Separators of columns, and how messages call them."""
 IMAGE = (
     "filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img", "fname",
-    "image_file",
+    "image_file", "image_index",
 )  # fmt: skip
 """Other names of the column ``image``."""
 SPLIT = ("subset",)
@@ -139,7 +139,7 @@ class Table:
                         raise self._damaged(begin, error) from None
                     yield Row(begin, {}, "text stands behind a closing quotation mark: double the marks inside a cell")
                     continue
-                if any(map(clean, cells)):
+                if any(cell and (cell.isprintable() or clean(cell)) for cell in cells):
                     yield self._row(self._skipped + reader.line_num, cells, position)
                 else:
                     self.empty_rows += len(cells) > 1

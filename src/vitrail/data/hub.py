@@ -10,6 +10,7 @@ from typing import IO, Any
 from vitrail.data.items import SPLITS, Contents, Issue, Named, split_of, with_indices
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
+from vitrail.plain_text import clean
 
 LABEL_COLUMNS = ("label", "labels", "fine_label")
 """Where the label stands if there are several columns of class labels, or none but numbers or words."""
@@ -143,8 +144,8 @@ def _single(feature: Any) -> Any:
 def _labels(value: Any, classes: list[str] | None) -> tuple[str, ...] | None:
     """The names of the classes of a row; None where there is no label, which the hub also writes as -1."""
     labels = value if isinstance(value, list) else [value]
-    if any(label is None or (isinstance(label, int) and label < 0) or not str(label).strip() for label in labels):
+    if any(label is None or (isinstance(label, int) and label < 0) or not clean(str(label)) for label in labels):
         return None
     if classes is None:
-        return tuple(str(label).strip() for label in labels)
+        return tuple(clean(str(label)) for label in labels)
     return tuple(dict.fromkeys(classes[label] for label in labels)) if max(labels, default=0) < len(classes) else None

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from vitrail.settings import brief
+
 SEPARATOR = ";"
 """Our own separator of labels in a cell."""
 READ = {SEPARATOR: "';'", "|": "'|'", ",": "commas"}
@@ -57,9 +59,12 @@ def _doubt(cells: Sequence[str]) -> str:
             parts = sorted(joined.parts, key=lambda part: -joined.holders[part])
             names = ", ".join(map(repr, parts[:4])) + (", …" if len(parts) > 4 else "")
             return (
-                f"the labels look like several to an image between {called}: {names} recur in {len(joined.cells):,} of them; "
-                f"each combination is a class of its own. Write '{SEPARATOR}' between labels to learn them as several"
+                f"the labels look like several to an image between {called}: {names} recur in {len(joined.cells):,} "
+                f"combinations, each of which is a class of its own. Write '{SEPARATOR}' between labels to learn them as several"
             )
+    if whole := dict.fromkeys(cell for cell in cells if "," in cell):
+        example = brief(next(iter(whole)))
+        return f"labels with a comma are one class each, as {example} is: write '{SEPARATOR}' between them if these are several"
     return ""
 
 
@@ -73,16 +78,18 @@ class _Joined:
         self.parts = {part for cell in self.cells for part in distinct[cell]}
         recurring = sum(self.holders[part] > 1 for part in self.parts)
         self.share = recurring / len(self.parts) if self.parts else 0.0
-        self.alone = any(len(parts) == 1 and parts[0] in self.parts for parts in distinct.values())
+        places = {(part, place) for parts in distinct.values() for place, part in enumerate(parts) if part in self.parts}
+        alone = any(len(parts) == 1 and parts[0] in self.parts for parts in distinct.values())
+        self.free = alone or len(places) > len(self.parts)  # parts of names mostly keep their places
         self.many = len(distinct) >= len(self.holders)
         self.separator = separator
 
     @property
     def certain(self) -> bool:
-        return self.alone and self.many and self.share >= MOST
+        return self.free and self.many and self.share >= MOST
 
     @property
     def likely(self) -> bool:
         if self.separator in NOTED:
             return self.certain
-        return self.share >= SOME and (self.alone or self.many)
+        return self.share >= SOME and (self.free or self.many)

@@ -15,6 +15,7 @@ from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import Contents, Issue, Named, splits_in, with_indices
 from vitrail.errors import DataError
 from vitrail.files import is_text, path_of
+from vitrail.plain_text import clean
 
 LABELS = (".cls", ".txt", ".json")
 """Where the label stands, the first there is: a number or a name, a name, or ``{"label": …}``."""
@@ -152,9 +153,9 @@ def _label(files: dict[str, list[Member]]) -> str:
         label = json.loads(text)["label"] if suffix == ".json" else text
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _SampleError("no-label", f"{files[suffix][0].member} holds no label") from None
-    if isinstance(label, bool) or not isinstance(label, int | str) or not str(label).strip() or not is_text(str(label)):
+    if isinstance(label, bool) or not isinstance(label, int | str) or not clean(str(label)) or not is_text(str(label)):
         raise _SampleError("no-label", f"{files[suffix][0].member} holds no label")
-    return str(label).strip()
+    return clean(str(label))
 
 
 def _names(files: dict[str, list[Member]]) -> str:

@@ -21,7 +21,7 @@ TABLE = "labels.csv"
 """The table that a folder without folders for classes may hold."""
 METADATA = ("metadata.csv", "metadata.jsonl")
 """What the library ``datasets`` calls the table of a folder of images."""
-LABEL = ("labels", "class", "class_name", "category", "target")
+LABEL = ("labels", "class", "class_name", "category", "target", "tags", "finding_labels", "label_name")
 """What others call the column of labels."""
 NUMBERS = ("image_id", "id")
 """What they call the column of images where none of these names is there."""
@@ -95,7 +95,10 @@ def read_table(file: Path, group: str | None = None) -> Contents:
         found = [replace(one, group="") for one in found]
         said.append(said_of_groups)
     said += [] if folder == file.parent else [f"the images are in {os.path.relpath(folder, file.parent)}"]
-    notes = (*table.notes(*said, shown=("image", "label", "split", GROUP)), *([f"note: {read.doubt}"] if read.doubt else []))
+    notes = (
+        *table.notes(*said, shown=("image", "label", "split", GROUP)),
+        *([f"{file.name}: {read.doubt}"] if read.doubt else []),
+    )
     return with_indices(str(file), found, classes=classes, multi_label=read.multi_label, issues=issues, notes=notes)
 
 

@@ -111,3 +111,38 @@ def test_a_box_in_python_is_four_numbers_and_perhaps_a_score():
     for wrong in ((1, 2, 3), (1, 2, 3, 4, 5, 6), "abcd", 3):
         with pytest.raises(DataError, match="is no box"):
             Detection.of(wrong)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "image,left,top,width,height\nphotos/a.png,1,2,30,40\n",
+        "sep=;\nFile;Conf;xmin;ymin;xmax;ymax\nphotos\\a.png;1,0;1;2;31;42\n;;;;;\n",
+        "image,bbox_x,bbox_y,bbox_w,bbox_h,class\na.png,1,2,30,40,person\na.png,0,0,9,9,dog\n",
+    ],
+)
+def test_boxes_stand_in_a_table_as_well(tmp_path, text):
+    (tmp_path / "boxes.csv").write_text(text)
+    found = Detections.read(tmp_path / "boxes.csv")
+    assert found.of([(tmp_path / "photos" / "a.png", None), (tmp_path / "b.png", None)]) == [[Detection(Box(*BOX))], []]
+    assert list(found.others) == (["'dog'"] if "dog" in text else [])
+    notes: list[str] = []
+    found.tell(notes.append)
+    assert any("left in 'xmin'" in note for note in notes) == ("xmin" in text)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("a.png,1,2,3", "there are 4 cells for 5 columns"),
+        ("a.png,1,2,x,4", "'x' under width is no number"),
+        ("a.png,1,2,0,4", "the box is 0 wide and 4 high"),
+        ("a.png,,,,", "there is no box"),
+        (",1,2,3,4", "no image is named"),
+    ],
+)
+def test_a_line_that_is_no_box_is_refused_by_its_number(tmp_path, line, what):
+    (tmp_path / "boxes.csv").write_text(f"image,left,top,width,height\na.png,1,2,3,4\n{line}\n")
+    with pytest.raises(DataError, match=what) as error:
+        Detections.read(tmp_path / "boxes.csv")
+    assert error.value.where == f"{tmp_path}/boxes.csv:3"

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from vitrail.data.coco import read_json
+from vitrail.data.csv_rows import NAMED_ENDINGS
 from vitrail.data.plan import Extent
+from vitrail.data.poses.box_table import detected_boxes
 from vitrail.data.poses.people import Box
 from vitrail.errors import DataError
 from vitrail.settings import brief
@@ -56,14 +58,20 @@ class Detections:
     """COCO's number of a picture, by its name, where the file tells both."""
     others: Counter[Any] = field(default_factory=Counter)
     """How many boxes of other categories than a person's are left out, by the category's number."""
+    notes: tuple[str, ...] = ()
+    """Lines on how a table was read."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """The boxes in JSON: a list of results, or COCO's annotations. What is not called a person is left out, and crowds.
+        """The boxes in JSON: a list of results, or COCO's annotations; or a table with a line for each, see `detected_boxes`.
+
+        What is not called a person is left out, and crowds.
 
         Raises:
             DataError: no such file, or something in it is no box, or an empty one.
         """
+        if file.suffix.lower() in NAMED_ENDINGS:
+            return cls._of_table(file)
         found, values, people = cls(file), read_json(file), [PERSON]
         if isinstance(values, dict):
             people = _people(_rows(values.get("categories"), file))
@@ -78,8 +86,21 @@ class Detections:
                 found.others[brief(category)] += 1
         return found
 
+    @classmethod
+    def _of_table(cls, file: Path) -> Self:
+        rows, notes = detected_boxes(file)
+        found = cls(file, notes=notes)
+        for row in rows:
+            if row["category"].lower() in ("person", str(PERSON)):
+                found.keep(row, {}, row["line"])
+            else:
+                found.others[brief(row["category"])] += 1
+        return found
+
     def tell(self, note: Callable[[str], object]) -> None:
-        """Tell how many boxes are left out."""
+        """Tell how a table was read, and how many boxes are left out."""
+        for line in self.notes:
+            note(line)
         if self.others:
             note(f"boxes of other categories than people's are left out: {self._counted}")
 

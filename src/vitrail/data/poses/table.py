@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from vitrail.data.csv_rows import IMAGE, SPLIT, Columns, Table, column_of, listed, number_in, plain_name, split_in
+from vitrail.data.csv_rows import IMAGE, NOT_MARKED, SPLIT, Columns, Table, column_of, listed, plain_name, split_in
 from vitrail.data.image_names import find_image, folder_of
 from vitrail.data.items import Issue
 from vitrail.data.json_rows import open_table
+from vitrail.data.poses.box_table import OF_BOX, SIDES, box_columns, box_in, marked_number
 from vitrail.data.poses.coco import NO_JOINTS, Annotations, around, joint_of
-from vitrail.data.poses.people import Box, Joint, Person, Pose
+from vitrail.data.poses.people import Joint, Person, Pose
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.table import has_labels
 from vitrail.errors import ConfigError, DataError
@@ -20,18 +21,6 @@ JOINT = re.compile(r"(.*)[_ .-]([xyv])", re.IGNORECASE)
 """The column of a joint: its name, and which of place and mark it holds."""
 X, Y, SEEN = "_x", "_y", "_v"
 """What our own words for the columns of a joint end in."""
-SIDES = {
-    "left": ("x", "xmin", "x_min", "x1"),
-    "top": ("y", "ymin", "y_min", "y1"),
-    "width": ("w",),
-    "height": ("h",),
-    "right": ("xmax", "x_max", "x2"),
-    "bottom": ("ymax", "y_max", "y2"),
-}
-"""The columns of a box, and their other names; any of them may begin with `OF_BOX`."""
-OF_BOX = re.compile(r"(bbox|box|bounding_box)[_ .-]", re.IGNORECASE)
-SIZED, CORNERED = ("left", "top", "width", "height"), ("left", "top", "right", "bottom")
-"""The columns of which a box has all; two corners where it has no size."""
 SHAPE = "the columns are image, perhaps split, left, top, width, height, and NOSE_x, NOSE_y, perhaps NOSE_v for each joint"
 
 
@@ -68,7 +57,7 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
         image = find_image(folder, name) or folder / name
         if pose is None:
             found.left_out[NO_JOINTS] += 1
-            if any(cells.get(side) for side in SIDES):
+            if any(cells.get(side, "").lower() not in NOT_MARKED for side in SIDES):
                 found.note_unmarked(image, line)
             continue
         person = Person(f"{name}#{line}", image, pose)
@@ -90,13 +79,7 @@ def columns_of(names: Sequence[str]) -> Columns:
     """Return the columns of images, splits, boxes and joints; raises `DataError` where there are no images or no joints."""
     find = partial(column_of, names)
     image, split = find("image", IMAGE), find("split", SPLIT)
-    bare = {OF_BOX.sub("", name): name for name in reversed(names)}
-    found = {word: column_of(list(bare), word, others) for word, others in SIDES.items()}
-    columns = {**({"image": image} if image else {}), **({"split": split} if split else {})}
-    for sides in (CORNERED, SIZED):
-        box = {word: bare[name] for word in sides if (name := found[word])}
-        if len(box) == len(sides) and len({bool(OF_BOX.match(name)) for name in box.values()}) == 1:  # else of the image's size
-            columns = {word: name for word, name in columns.items() if word not in SIDES} | box
+    columns = {**({"image": image} if image else {}), **({"split": split} if split else {}), **box_columns(names)}
     spelled: dict[str, str] = {}
     for name in names:
         if name not in columns.values() and not OF_BOX.match(name) and (part := JOINT.fullmatch(name)) and part[1]:
@@ -119,38 +102,16 @@ def _pose(cells: Mapping[str, str], names: list[str], table: Table, image: int, 
     joints = tuple(_joint(cells, name, table) for name in names)
     if not any(joint[2] for joint in joints):
         return None
-    box = _box(cells, table) or around(joints)
+    box = box_in(cells, table) or around(joints)
     if min(box.width, box.height) <= 0:
         raise ValueError(f"the box is {box.width:g} wide and {box.height:g} high")
     return Pose(box, joints, box.width * box.height, image, line)
 
 
-def _box(cells: Mapping[str, str], table: Table) -> Box | None:
-    words = CORNERED if "right" in table.columns else SIZED
-    sides = [side for word in words if (side := _number(cells, word, table)) is not None]
-    if not sides:
-        return None
-    if len(sides) < len(words):
-        raise ValueError(f"a box needs {', '.join(words)}")
-    left, top, width, height = sides
-    return Box(left, top, width - left, height - top) if words == CORNERED else Box(left, top, width, height)
-
-
 def _joint(cells: Mapping[str, str], name: str, table: Table) -> Joint:
-    x, y, seen = (_number(cells, name + end, table) for end in (X, Y, SEEN))
+    x, y, seen = (marked_number(cells, name + end, table) for end in (X, Y, SEEN))
     if seen == 0 or (x is None and y is None):
         return joint_of(0, 0, 0)
     if x is None or y is None:
         raise ValueError(f"of {name} one of {X} and {Y} is given")
     return joint_of(x, y, 2 if seen is None else seen)
-
-
-def _number(cells: Mapping[str, str], word: str, table: Table) -> float | None:
-    cell = cells.get(word, "")
-    try:
-        value = number_in(cell, separator=table.separator)
-    except ValueError:
-        raise ValueError(f"{brief(cell)} under {table.columns[word]} is no number") from None
-    if value is not None and not abs(value) < 2**31:
-        raise ValueError(f"{brief(cell)} under {table.columns[word]} is no place")
-    return value
