@@ -46,7 +46,7 @@ def test_images_without_labels_and_what_a_table_does_not_list_are_counted(vitrai
     (folder / "labels.csv").write_text("image,label\n0.png,red\n1.png,blue\n")
     answer = vitrail("evaluate", run.folder, "--data", folder)
     rest = len(list(folder.glob("*.png"))) - 2
-    assert f"left out: {rest} images in no row of the table, 1 .mp4, 1 link to no file" in answer.err.splitlines()
+    assert f"left out: {rest} images that no table names, 1 .mp4, 1 link to no file" in answer.err.splitlines()
 
 
 def test_a_folder_with_other_files_alone_says_what_it_holds(vitrail, run, tmp_path):

@@ -44,7 +44,7 @@ def test_the_table_of_datasets_library_labels_images_beside_it_and_inside_splits
     data = open_data(tmp_path / "split")
     assert {split: len(items) for split, items in data.splits.items()} == {"train": COUNT, "val": 2, "test": 3}
     assert data.classes == ["cat", "dog"] and data.splits["test"][1].name == "test/1.png"
-    assert "left out: 1 image in no row of the table" in data.notes
+    assert "left out: 1 image that no table names" in data.notes
 
 
 def test_lines_of_json_may_hold_numbers_lists_and_nothing_and_bad_ones_are_named(tmp_path):

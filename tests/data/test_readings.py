@@ -145,6 +145,20 @@ def test_folders_of_the_same_classes_that_are_called_like_no_split_are_refused(t
     assert "called train, val and test" in refused(tmp_path).hint
 
 
+def test_a_folder_of_a_split_in_one_is_looked_through(tmp_path):
+    for split in ("training_set", "test_set"):
+        flat(tmp_path / split / split, ants=4, bees=4)
+    data = open_data(tmp_path)
+    assert data.classes == ["ants", "bees"] and len(data.splits["test"]) == 8
+
+
+def test_folders_that_may_be_splits_are_proposed_as_such_and_never_as_one(tmp_path):
+    for split in ("seg_train", "seg_test"):
+        flat(tmp_path / split, ants=4, bees=4)
+    error = refused(tmp_path)
+    assert "train in place of seg_train" in error.hint and "ants" not in error.hint
+
+
 @pytest.mark.parametrize("parts", [("train", "test"), ("train",), ("Train", "valid")])
 def test_splits_without_folders_of_classes_are_no_classes(tmp_path, parts):
     for part in parts:
@@ -170,13 +184,13 @@ def test_folders_within_classes_that_are_no_classes_are_read_as_ever(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names", [("Ants", "ants"), ("ants", "ants "), ("black cat", "Black  Cat"), ("na\u00efve", "nai\u0308ve")]
+    "names", [("Ants", "ants"), ("ants", "ants "), ("black cat", "Black  Cat"), ("na\u00efve", "nai\u0308ve"), ("01", "1")]
 )
 def test_classes_that_differ_by_case_or_blanks_alone_are_refused(tmp_path, names):
     for name in (*names, "bees"):
         fill(tmp_path / name, 3)
     assert [issue.kind for issue in check_data(tmp_path).issues] == ["similar-classes"]
-    with pytest.raises(DataError, match="capitals, blanks or invisible characters alone") as error:
+    with pytest.raises(DataError, match="capitals, blanks, leading zeros or invisible characters alone") as error:
         open_data(tmp_path)
     assert all(repr(name) in error.value.what for name in names)
 
@@ -244,9 +258,9 @@ def test_files_left_out_are_counted_by_suffix(tmp_path):
 
 def test_many_kinds_of_files_are_summed_up(tmp_path):
     flat(tmp_path, ants=3, bees=3)
-    for number in range(10):
+    for number in range(45):
         (tmp_path / f"x.{number}").write_bytes(b"x")
-    assert open_data(tmp_path).notes[0].endswith("1 .7, 2 of 2 more kinds")
+    assert open_data(tmp_path).notes[0].endswith("1 .39, 5 more of 5 kinds")
 
 
 @pytest.mark.parametrize("suffix", [".jfif", ".tif", ".tiff", ".avif"])

@@ -3,7 +3,9 @@
 import pytest
 
 from data.folders import fill, flat, run_in
+from vitrail.data.captions.sources import open_captions
 from vitrail.data.sources import image_files, open_data
+from vitrail.data.text.pairs import open_pairs
 from vitrail.data.unlabelled import open_unlabelled, unlabelled_items
 
 
@@ -71,3 +73,20 @@ def test_a_link_that_leads_around_in_a_circle_is_not_followed(tmp_path):
     for data in (open_data(root), open_unlabelled(root)):
         assert len(data.split("all")) == 4 and data.notes == ("left out: 2 linked folders",)
     assert len(image_files([str(root)])) == 4
+
+
+@pytest.mark.parametrize(
+    ("lines", "opened"),
+    [
+        ("image,caption\n0.png,a dog\n1.png,a cat", lambda root: open_captions(root)),
+        ("image,label\n0.png,dog\n1.png,cat", lambda root: open_data(root)),
+        ("en,de\na dog,ein Hund\na cat,eine Katze", lambda root: open_pairs(root, ("en", "de"))),
+    ],
+)
+def test_what_a_folder_with_a_table_has_beside_it_is_counted_for_every_kind_of_data(tmp_path, lines, opened):
+    fill(tmp_path, 3)
+    (tmp_path / "train.csv").write_text(lines)
+    (tmp_path / "film.MP4").write_bytes(b"x")
+    images = "3 images that no table names" if lines.startswith("en") else "1 image that no table names"
+    counted = {f"left out: {images}, 1 .mp4", f"left out: 1 .mp4, {images}"}
+    assert counted & set(opened(tmp_path).notes)

@@ -166,7 +166,9 @@ def _print_sentences(data: str, languages: tuple[str, str], split: str, count: i
     from vitrail.data.text.pairs import open_pairs
 
     width = max(map(len, languages))
-    for pair in some_items(open_pairs(data, languages).split(split), count, seed):
+    opened = open_pairs(data, languages)
+    opened.tell(note)
+    for pair in some_items(opened.split(split), count, seed):
         result(pair.name)
         for language, text in zip(languages, (pair.source, pair.target), strict=True):
             result(f"  {language:<{width}}  {text}")

@@ -18,7 +18,7 @@ SPLITS = ("train", "val", "test")
 NAMES_OF_SPLITS = {
     "train": ("train", "training", "trn", "restval"),
     "val": ("val", "valid", "validation", "validate", "dev", "devel", "development", "eval", "evaluation"),
-    "test": ("test", "testing", "tst", "holdout", "heldout"),
+    "test": ("test", "tests", "testing", "tst", "holdout", "heldout"),
 }
 """The names of each split in all kinds of data, in small letters; ``restval`` is of Karpathy's files."""
 SPLIT_OF_NAME = {name: split for split, names in NAMES_OF_SPLITS.items() for name in names}
@@ -68,13 +68,13 @@ LEFT_OUT = {
     "linked": "linked folder{s}",
     "no-split": "folder{s} beside the splits",
     "no-class": "image{s} outside the folders of classes",
-    "unlisted": "image{s} in no row of the table",
+    "unlisted": "image{s} that no table names",
     "outside": "image{s} outside the splits",
     "empty-class": "folder{s} without images",
     "unreadable": "link{s} to no file",
 }
 """What is said of things that are left out; other files go by their suffix."""
-MOST_KINDS = 8
+MOST_KINDS = 40
 """More kinds of them are counted."""
 MOST_SHOWN = 50
 """Classes in a table of a notebook; more are counted."""
@@ -85,8 +85,8 @@ def count_by_kind(issues: Iterable[Issue]) -> str:
     count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
     often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
     words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
-    rest = sum(n for _, n in often[MOST_KINDS:])
-    more = [f"{rest:,} of {len(words) - MOST_KINDS} more kinds"] if rest else []
+    rest = often[MOST_KINDS:]
+    more = [f"{sum(n for _, n in rest):,} more of {len(rest):,} kinds"] if rest else []
     return ", ".join(words[:MOST_KINDS] + more)
 
 

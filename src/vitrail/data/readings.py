@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from vitrail.data.items import Issue, natural_key, split_of
+from vitrail.data.items import Issue, natural_key, split_of, splits_in
 from vitrail.data.table import TABLE
 from vitrail.data.tree import shown
 from vitrail.errors import DataError
@@ -46,9 +46,11 @@ def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...]
     named = _named(root)
     if not outer or named == outer:
         return None
-    if flat and all(map(split_of, outer)):
-        raise _unsorted_splits(root, outer)
     inside = _inside(images)
+    if all(map(split_of, outer)):
+        if not flat and inside.images:  # a folder of a split in one: train/train/cat
+            return inside.way
+        raise _unsorted_splits(root, outer)
     most = sum(map(len, images.values())) / 2
     if len(outer) == 1:
         (holder, *others) = [folder for folder, found in images.items() if found]
@@ -112,12 +114,17 @@ def _too_deep(root: Path, holder: Path, inside: Inside, others: list[Path]) -> D
 def _two_ways(root: Path, outer: list[str], inner: list[str], named: list[str] | None) -> DataError:
     file = shown(root / CLASSES)
     wrong = "" if named is None else f"; {file} names neither, but {_list(named) if named else 'nothing'}"
+    hint = f"did you mean {_list(inner)}? Write these names into a file: {_command(root, inner)}; "
+    hint += f"or there {_list(outer)}, if these are the classes. Folders of splits are called train, val and test"
+    splits = {name: found[0] for name in outer if len(found := splits_in(name)) == 1}
+    if len(splits) == len(outer) > 1:
+        hint = f"call folders of splits so: {', '.join(f'{split} in place of {name}' for name, split in splits.items())}; "
+        hint += f"if {_list(outer)} are the classes, write these names into a file: {_command(root, outer)}"
     return DataError(
         f"the folders can be read in two ways: as classes {_list(outer)}, or as classes {_list(inner)}, "
         f"which are in several of them{wrong}",
         where=root,
-        hint=f"did you mean {_list(inner)}? Write these names into a file: {_command(root, inner)}; "
-        f"or there {_list(outer)}, if these are the classes. Folders of splits are called train, val and test",
+        hint=hint,
     )
 
 
@@ -128,18 +135,19 @@ def _command(root: Path, names: list[str]) -> str:
 
 
 def similar_classes(source: str, classes: list[str]) -> list[Issue]:
-    """Return issues for classes whose names differ in case, blanks, accents' coding or invisible characters alone.
+    """Return issues for classes whose names differ in case, blanks, leading zeros, accents' coding or invisible characters alone.
 
     Single letters, A and a, may be meant.
     """
     alike = defaultdict(list)
     for name in classes:
-        alike["".join(clean(name).casefold().split())].append(name)
+        plain = "".join(clean(name).casefold().split())
+        alike[plain.lstrip("0") if plain.isdecimal() else plain].append(name)
     return [
         Issue(
             "similar-classes",
             source,
-            f"the classes {_list(names)} differ in capitals, blanks or invisible characters alone; "
+            f"the classes {_list(names)} differ in capitals, blanks, leading zeros or invisible characters alone; "
             "give them one name, or names that differ more",
         )
         for names in alike.values()

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from vitrail.data.items import split_of, splits_in
+from vitrail.data.items import Issue, count_by_kind, split_of, splits_in
 from vitrail.data.tree import files_of, folders_of
 from vitrail.errors import DataError
 
@@ -14,6 +14,8 @@ UNCLEAR = (
     "put one of the words train, val or test into the name of each; or move elsewhere what is no part of the data; or name one "
     "file that holds all of it in place of the folder"
 )
+FURTHER_WORDS = {"caption": ("token",)}
+"""Other words in the names of files of a kind: Flickr8k's captions are in ``Flickr8k.token.txt``."""
 PLAIN = ".txt"
 """The suffix of files that count only where their names have the kind; any other may be a README."""
 MOST_NAMED = 4
@@ -37,7 +39,7 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     """
     places = [place for place in (folder, folder / "annotations") if place.is_dir()]
     files = [file for place in places for file in files_of(place) if file.suffix.lower() in endings and file.is_file()]
-    called = [file for file in files if kind in file.stem.lower()]
+    called = [file for file in files if any(word in file.stem.lower() for word in (kind, *FURTHER_WORDS.get(kind, ())))]
     files = called or [file for file in files if not _is_of_a_kind(file) and file.suffix.lower() != PLAIN]
     if not files and (inside := _inside_splits(folder, endings)):
         return inside
@@ -45,7 +47,8 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     for file in files:
         named.setdefault(_split_named(file), []).append(file)
     if not files:
-        raise DataError(f"no file of the folder ends in {' or '.join(endings)}", where=folder, hint=hint)
+        held = count_by_kind(Issue("ignored", str(file), "") for place in places for file in files_of(place)) or "no files"
+        raise DataError(f"no file of {kind}s in {folder.name!r}, which holds {held}", where=folder, hint=hint)
     if "all" in named and len(files) > 1:
         others = [file for file in files if file not in named["all"]]
         what = f"it is not clear which split is meant by {_listed(named['all'])}"

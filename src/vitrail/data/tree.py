@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import Issue, count_by_kind, natural_key, split_of
+from vitrail.data.items import Issue, count_by_kind, left_out_notes, natural_key, split_of
 from vitrail.errors import DataError
 
 SYSTEM = {
@@ -103,6 +103,11 @@ def no_images(folder: Path, left_out: Sequence[Issue], *, hint: str) -> DataErro
     return DataError(f"no images in {folder.name!r}, which {f'holds {kinds}' if kinds else 'is empty'}", where=folder, hint=hint)
 
 
+def unlisted_notes(root: Path, listed: Iterable[Path]) -> tuple[str, ...]:
+    """Return the line that counts what is in a folder and not among the files of its data; nothing where nothing is."""
+    return left_out_notes(unlisted_in(root, {os.path.abspath(file) for file in listed}))
+
+
 def unlisted_in(root: Path, listed: Container[str]) -> list[Issue]:
     """Return an issue for everything below a folder that a list of its files leaves out.
 
@@ -113,7 +118,7 @@ def unlisted_in(root: Path, listed: Container[str]) -> list[Issue]:
     left_out: list[Issue] = []
     others = [file for file in files_of_data(root, left_out) if os.path.abspath(file) not in listed]
     left_out += not_images(others)
-    return left_out + [Issue("unlisted", str(file), "an image in no row of the table") for file in others if is_image(file)]
+    return left_out + [Issue("unlisted", str(file), "an image that no table names") for file in others if is_image(file)]
 
 
 def folders_of(folder: Path) -> list[Path]:

@@ -38,7 +38,7 @@ def open_for(
     if run is None:
         raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
     bad, place = run.bad_images, run.settings.data.source if data is None else data
-    source = open_images(place, assignment=run.assignment).without(bad)
+    source = open_images(place, assignment=run.assignment, group=run.settings.data.group).without(bad)
     if labelled == task_row(run.settings.task.name).labelled:  # else it would be another share than the run learned from
         source = learned_images(source, run.settings)
     if bad:

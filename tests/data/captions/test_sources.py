@@ -282,7 +282,7 @@ def test_all_faults_are_found_at_once(table):
 
 
 def test_no_data_is_said(tmp_path):
-    for place, message in ((tmp_path / "nothing.csv", "no data at"), (tmp_path, "no file of the folder ends in .csv")):
+    for place, message in ((tmp_path / "nothing.csv", "no data at"), (tmp_path, "no file of captions in")):
         with pytest.raises(DataError, match=message):
             open_captions(place)
     (tmp_path / "photo.jpg").touch()
@@ -353,3 +353,15 @@ def test_invisible_characters_are_no_part_of_a_caption_and_counted(table):
     values["annotations"][0]["caption"] = "\u200bA red\u00a0circle\u00ad."
     found = read_captions(as_coco(table, annotations=values["annotations"]))
     assert found.splits["all"][0].target[0] == "A red circle." and found.notes[0].endswith("odd blanks: 1")
+
+
+@pytest.mark.parametrize("name", ["Flickr8k.token.txt", "results_20130124.token"])
+def test_a_folder_may_hold_captions_as_flickrs_sets_have_them(table, name):
+    names = sorted(file.name for file in table.parent.glob("*.png"))
+    table.unlink()
+    (table.parent / "readme.txt").write_text("x")
+    (table.parent / name).write_text("".join(f"{one}#{number}\ta dog .\n" for one in names for number in range(5)))
+    assert len(open_captions(table.parent).split("all")) == len(names)
+    (table.parent / name).unlink()
+    with pytest.raises(DataError, match=r"no file of captions in .*, which holds 32 \.png, 1 \.txt"):
+        open_captions(table.parent)

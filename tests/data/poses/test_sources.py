@@ -180,7 +180,7 @@ def test_faults_are_counted_and_the_first_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "message"), [
-    ([], "no file of the folder ends in .json"),
+    ([], "no file of keypoints in"),
     (["a.json", "b.json"], "it is not clear which split is meant by a.json and b.json"),
     (["train.json", "latest.json"], "it is not clear which split is meant by latest.json, beside train.json"),
     (["train.json", "train2.json"], "would each be the train split"),

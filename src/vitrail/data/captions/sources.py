@@ -12,12 +12,13 @@ from vitrail.data.coco import pictures_in, read_json, whole
 from vitrail.data.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, column_of, listed, split_in, text_lines
 from vitrail.data.groups import GROUP
 from vitrail.data.image_names import find_image, folder_of
-from vitrail.data.items import Issue, split_of
+from vitrail.data.items import Issue, left_out_notes, split_of
 from vitrail.data.json_rows import JsonTable, open_table
 from vitrail.data.missing_images import MissingImages
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment
 from vitrail.data.table import has_labels
+from vitrail.data.tree import unlisted_in
 from vitrail.errors import DataError
 from vitrail.files import path_of
 from vitrail.plain_text import is_odd
@@ -25,7 +26,7 @@ from vitrail.settings import brief
 
 SHAPE = "the columns are image and caption, perhaps split; an image has a line for each of its captions"
 HINT = f"give captions.csv ({SHAPE}), or captions.json in COCO's format, or a folder with such a file for each split"
-ENDINGS = (*NAMED_ENDINGS, ".json")
+ENDINGS = (*NAMED_ENDINGS, ".json", ".token")
 CLEAR, VAGUE = ("captions", "sentence"), ("text", "description", "comment")
 """Other names of the column ``caption``, the second of which other tables have, too; the first that is there counts."""
 NUMBER = re.compile(r"(.*[ _])?(number|id|index)", re.IGNORECASE)
@@ -50,8 +51,8 @@ def open_captions(
 
     Args:
         source: a table ``captions.csv`` with the columns ``image,caption`` and perhaps ``split``; ``captions.json`` in COCO's
-            format; or a folder with such a file, or with one for each split, see `split_files`.
-            Images lie beside it, or in a folder ``images``.
+            format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see
+            `split_files`. Images lie beside it, or in a folder ``images``.
         split_seed: data without splits is split by it, image by image.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
@@ -80,6 +81,11 @@ def read_captions(source: str | Path, group: str | None = None) -> CaptionConten
             found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
         for own, items in _by_split(lines, folder, found.issues).items():
             found.splits.setdefault(own if own != "all" else split, []).extend(items)
+    if path.is_dir():
+        images = [item.image for items in found.splits.values() for item in items if isinstance(item.image, Path)]
+        bare = unlisted_in(path, {os.path.abspath(file) for file in (*files.values(), *images)})
+        counted = any(found.left_out.values())  # COCO's images without a caption have a line of their own
+        found.notes.extend(left_out_notes(issue for issue in bare if not (counted and issue.kind == "unlisted")))
     if not any(found.splits.values()) and not found.issues:
         raise DataError("no captions found", where=path, hint=HINT)
     return found

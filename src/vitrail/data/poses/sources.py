@@ -22,7 +22,7 @@ from vitrail.data.poses.table import has_joints, read_table
 from vitrail.data.poses.yolo import read_yolo, yolo_file
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment, named_apart
-from vitrail.data.tree import files_of
+from vitrail.data.tree import files_of, unlisted_notes
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -89,7 +89,9 @@ def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleCon
     if path.is_dir():
         files = _files(path)
         found = {split: read_coco(file, wanted) for split, file in files.items()}
-        return _joined(str(path), found, {split: read.people for split, read in found.items()})
+        contents = _joined(str(path), found, {split: read.people for split, read in found.items()})
+        listed = [*files.values(), *(picture.path for read in found.values() for picture in read.pictures)]
+        return replace(contents, notes=(*contents.notes, *unlisted_notes(path, listed)))
     if path.suffix.lower() == ".json":
         read = read_coco(path, wanted)
         return _joined(str(path), {"all": read}, {"all": read.people})

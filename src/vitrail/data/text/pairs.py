@@ -13,6 +13,7 @@ from vitrail.data.csv_rows import ENDINGS, Columns, Table, column_of, listed, te
 from vitrail.data.items import SPLITS, Data, Issue, split_of
 from vitrail.data.json_rows import open_table
 from vitrail.data.text.tokens import Tokens
+from vitrail.data.tree import unlisted_notes
 from vitrail.errors import DataError
 from vitrail.files import is_text, path_of
 from vitrail.plain_text import clean, is_odd
@@ -103,7 +104,9 @@ def open_pairs(
     found = PairData(str(path.absolute()), splits, languages, has_splits=False, notes=notes, bad_lines=issues)
     if not path.is_dir():
         return _divided(found, wanted, split_seed, assignment)
-    found = replace(found, source=str(path.resolve()), has_splits=bool(splits["val"] or splits["test"]))
+    used = [file for stem in stems.values() for file in (stem, *(Path(f"{stem}.{language}") for language in languages))]
+    notes += unlisted_notes(path, used)
+    found = replace(found, source=str(path.resolve()), notes=notes, has_splits=bool(splits["val"] or splits["test"]))
     return found if splits["val"] else _divided(found, {"val": wanted["val"]}, split_seed, assignment)
 
 
