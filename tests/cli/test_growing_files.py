@@ -112,6 +112,14 @@ def test_json_is_one_document_whatever_ends_the_command(vitrail, named, monkeypa
     assert answer.code == 1 and json.loads(answer.out) == whole[:3] and "3 entries" in answer.err
 
 
+def test_an_interrupted_command_names_what_it_could_not_read(vitrail, named, tmp_path, monkeypatch):
+    (tmp_path / "bad.png").write_text("no picture")
+    with monkeypatch.context() as patched:
+        patched.setattr(CountProgress, "advance", lambda *_: 1 / 0)
+        answer = vitrail("predict", named["CLASSES"], tmp_path / "bad.png", named["COLOURS"], "--batch-size", 5)
+    assert answer.code == 1 and "bad.png" in answer.err and len(answer.out.splitlines()) == 4
+
+
 def test_rows_of_a_table_are_there_as_they_come_and_are_whole(tmp_path):
     file = tmp_path / "new" / "a.csv"
     with growing_table(file, ["image", "label"]) as write:

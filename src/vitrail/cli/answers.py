@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vitrail.cli.console import abandon_closed_streams
+from vitrail.cli.console import abandon_closed_streams, print_unreadable
 from vitrail.errors import DataError, VitrailError
 from vitrail.runtime.terminal import is_first
 
@@ -53,16 +53,24 @@ class Answers:
     def add_each(
         self, sources: Iterable[Any], batches: Iterable[Sequence[Any]], on_batch: Callable[[int], None]
     ) -> list[DataError]:
-        """Send each source with its prediction, batch by batch; returns the errors that stand in place of predictions."""
-        left, unreadable = iter(sources), []
-        for predictions in batches:
-            for prediction in predictions:
-                source = next(left)
-                if isinstance(prediction, DataError):
-                    unreadable.append(prediction)
-                else:
-                    self.add(source, prediction)
-            on_batch(len(predictions))
+        """Send each source with its prediction, batch by batch; returns the errors that stand in place of predictions.
+
+        Where something ends it early, these are printed.
+        """
+        left, unreadable = iter(sources), list[DataError]()
+        try:
+            for predictions in batches:
+                for prediction in predictions:
+                    source = next(left)
+                    if isinstance(prediction, DataError):
+                        unreadable.append(prediction)
+                    else:
+                        self.add(source, prediction)
+                on_batch(len(predictions))
+        except BaseException as error:
+            if not isinstance(error, BrokenPipeError):
+                print_unreadable(unreadable)
+            raise
         return unreadable
 
     def __enter__(self) -> Self:

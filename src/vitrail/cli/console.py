@@ -26,6 +26,7 @@ __all__ = [
     "json_text",
     "note",
     "number",
+    "print_unreadable",
     "printed",
     "problem",
     "program",
@@ -129,10 +130,15 @@ def problem(what: str, where: object = None, hint: str | None = None, *, foresee
 
 def report_unreadable(failures: Sequence[DataError]) -> None:
     """Say which images could not be read, and leave with the exit code for it, if there are any."""
-    for failure in failures:
-        problem(failure.what, failure.where, failure.hint)
+    print_unreadable(failures)
     if failures:
         sys.exit(DataError.exit_code)
+
+
+def print_unreadable(failures: Sequence[DataError]) -> None:
+    """Print which images could not be read."""
+    for failure in failures:
+        problem(failure.what, failure.where, failure.hint)
 
 
 def program() -> str:
