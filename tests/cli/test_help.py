@@ -21,8 +21,8 @@ PROMISED_FLAGS = {
     "predict": "--top --json",
     "study": "--data --out --split --images --json",
     "export": "--to --precision --calibrate --out --merge --max-drop --image-size --force --json",
-    "serve": "--port --host --token-file --engine --precision --batch-size --queue --deadline --max-images --max-megapixels "
-    "--max-texts --max-characters --max-mebibytes --access-log",
+    "serve": "--port --host --token-file --allow-origin --engine --precision --batch-size --queue --deadline --max-images "
+    "--max-megapixels --max-texts --max-characters --max-mebibytes --access-log",
     "bench": "--data --engines --precisions --batch-sizes --threads --max-drop --out --json",
     "compare": "--out --json",
     "sweep": "--data --out --over --recipe --config --against --json",

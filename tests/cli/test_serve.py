@@ -34,20 +34,21 @@ def test_a_token_that_no_header_can_hold_is_refused(vitrail, trained, tmp_path, 
     assert vitrail("serve", trained, "--port", 0, "--token-file", tmp_path / "token").code == 2
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
 @pytest.mark.parametrize("token", ["0", "fifteen-letters", 32 * "a", "ababababababababab"])
-def test_a_token_that_can_be_guessed_is_refused_where_others_can_try(vitrail, trained, monkeypatch, token):
+def test_a_token_that_can_be_guessed_is_refused_wherever_a_proxy_may_stand_in_front(vitrail, trained, monkeypatch, token, host):
     monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
     monkeypatch.setenv("VITRAIL_TOKEN", token)
-    answer = vitrail("serve", trained, "--port", 0, "--host", "0.0.0.0")
+    answer = vitrail("serve", trained, "--port", 0, "--host", host)
     assert answer.code == 2
     assert "can be guessed" in answer.err and "at least 16 characters" in answer.err and "secrets.token_urlsafe" in answer.err
     assert token == "0" or token not in answer.err
 
 
-def test_on_this_machine_any_token_will_do(vitrail, trained, monkeypatch):
-    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
-    monkeypatch.setenv("VITRAIL_TOKEN", "0")
-    assert vitrail("serve", trained, "--port", 0).code == 0
+@pytest.mark.parametrize("url", ["localhost:3000", "*", "null", "https://a.example/page"])
+def test_an_address_of_pages_that_is_none_is_refused_at_once(vitrail, trained, url):
+    answer = vitrail("serve", trained, "--port", 0, "--allow-origin", "https://good.example", "--allow-origin", url)
+    assert answer.code == 2 and f"{url!r} is no origin" in answer.err and "where: --allow-origin" in answer.err
 
 
 @pytest.mark.parametrize("source", ["file", "environment"])

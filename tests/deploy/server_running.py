@@ -174,21 +174,26 @@ def serving(
     look: Look | None = None,
     relevance: Look | None = None,
     token: str | None = None,
+    origins: frozenset[str] = frozenset(),
     on_answer: Callable[[str], None] | None = None,
 ) -> Iterator[Running]:
     """A server of images in a thread, until the end of the block."""
     service = ImageService(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test", relevance)
-    with serving_by(service, token=token, on_answer=on_answer) as running_now:
+    with serving_by(service, token=token, origins=origins, on_answer=on_answer) as running_now:
         yield running_now
 
 
 @contextmanager
 def serving_by(
-    service: Service[Any, Any], *, token: str | None = None, on_answer: Callable[[str], None] | None = None
+    service: Service[Any, Any],
+    *,
+    token: str | None = None,
+    origins: frozenset[str] = frozenset(),
+    on_answer: Callable[[str], None] | None = None,
 ) -> Iterator[Running]:
     """A server in a thread, until the end of the block."""
     started, bound = threading.Event(), running.listen("127.0.0.1", 0)
-    server = running.Server(application(service, Access(token), on_answer), service, started.set)
+    server = running.Server(application(service, Access(token, origins), on_answer), service, started.set)
     service.start()
     threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True).start()
     assert started.wait(10)

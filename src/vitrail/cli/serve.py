@@ -23,6 +23,7 @@ def serve(
     port: Whole = 8000,
     host: str = "127.0.0.1",
     token_file: str | None = None,
+    allow_origin: Annotated[list[str] | None, Parameter(negative=())] = None,
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
     precision: Literal["fp32", "bf16"] | None = None,
     batch_size: Whole = 16,
@@ -51,6 +52,9 @@ def serve(
         An address of this machine; all of them: 0.0.0.0. Other machines can reach any but the default: it needs a token.
     token_file
         The file that holds the token. Default: the token in $VITRAIL_TOKEN, if it is set.
+    allow_origin
+        The address of pages that may ask from a browser, such as https://shop.example; several, each with the flag. Default: no
+        pages but its own.
     engine
         What runs an exported model; auto takes the quicker one.
     precision
@@ -81,7 +85,9 @@ def serve(
 
     require_possible(model)  # before torch is imported
     from vitrail.checks import require_at_most, require_not_negative, require_positive
+    from vitrail.deploy.server.origins import origin_of
 
+    origins = [origin_of(url) for url in allow_origin or []]
     require_not_negative(**{"--port": port})
     require_at_most("--port", port, 65_535)
     if not 0 < deadline <= HOUR:
@@ -106,6 +112,7 @@ def serve(
         host=host,
         port=port,
         token_file=token_file,
+        allow_origins=origins,
         engine=engine,
         precision=precision,
         limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),

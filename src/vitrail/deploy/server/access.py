@@ -24,6 +24,8 @@ FREE, PERIOD = 10, 60.0
 """Wrong tokens of an address in so many seconds for which nobody waits."""
 RATE = 100.0
 """Tokens of such an address that are looked at in a second, at most."""
+LONGEST = 200
+"""Characters of an origin that are told."""
 SHORTEST = 0.25
 """Seconds that a single one waits."""
 GUESSERS = 10_000
@@ -37,6 +39,8 @@ class Access:
     """Who may ask: whoever has the token, or without one any program of this machine."""
 
     token: str | None = None
+    origins: frozenset[str] = frozenset()
+    """Pages of other origins that browsers may let ask, and read the answers."""
 
     async def require(self, scope: Scope, unguarded: Collection[str], guesses: "Guesses") -> None:
         """Refuse a request that may not be.
@@ -64,8 +68,8 @@ class Access:
         if not _is_local(_name(host)):
             raise ProblemError(421, "the Host is not this machine", hint="ask for localhost, or start the server with a token")
         origin = headers.get("origin")
-        if method not in SAFE and origin is not None and not _is_of(origin, host):
-            raise ProblemError(403, "a page of another site asks", hint="start the server with a token, and ask from a program")
+        if method not in SAFE and origin is not None and origin not in self.origins and not _is_of(origin, host):
+            raise foreign_page(origin)
 
     async def _require_token(self, scope: Scope, headers: Headers, token: str, guesses: "Guesses") -> None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -77,6 +81,12 @@ class Access:
             guesses.add(who)
         hint = "send the header Authorization: Bearer TOKEN"
         raise ProblemError(401, "the token is missing or wrong", hint=hint, headers={"WWW-Authenticate": "Bearer"})
+
+
+def foreign_page(origin: str) -> ProblemError:
+    """Return the error for a page of an origin that is not allowed."""
+    what = f"a page of another site asks: {origin[:LONGEST]}"
+    return ProblemError(403, what, hint="start the server with --allow-origin and that address, or ask from a program")
 
 
 def _name(host: str) -> str:

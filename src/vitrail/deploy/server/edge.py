@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitrail.deploy.server.access import Access, Guesses
+from vitrail.deploy.server.access import Access, Guesses, foreign_page
 from vitrail.deploy.server.access_log import line
 from vitrail.deploy.server.clients import LEFT
+from vitrail.deploy.server.origins import is_preflight, preflight_headers, sharing_headers
 from vitrail.deploy.server.problems import GONE, ProblemError, shutting_down
 
 LINGER = 3.0
@@ -65,9 +67,14 @@ class Edge:
             await self._app(scope, receive, send)
             return
         headers, left = Headers(scope=scope), scope["state"][LEFT]
-        begin, exchange = time.monotonic(), _Exchange(receive, send, left, _has_body(headers), self._leaving)
+        shared = sharing_headers(headers, self._access.origins)
+        begin = time.monotonic()
+        exchange = _Exchange(receive, send, left, _has_body(headers), self._leaving, {**HEADERS, **shared})
         try:
             _require_one_length(headers)
+            if is_preflight(scope["method"], headers):
+                await self._preflight(headers)(scope, exchange.receive, exchange.send)
+                return
             await self._access.require(scope, self._unguarded, self._guesses)
             # where there is something to get, HEAD asks for all of it but the body, which uvicorn leaves out
             await self._app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, exchange.receive, exchange.send)
@@ -85,6 +92,11 @@ class Edge:
             if self._on_answer is not None:
                 self._on_answer(line(scope, exchange.status, exchange.sent, seconds))
 
+    def _preflight(self, headers: Headers) -> Response:
+        if headers["origin"] not in self._access.origins:
+            raise foreign_page(headers["origin"])
+        return Response(status_code=204, headers=preflight_headers(headers))
+
 
 @dataclass
 class _Exchange:
@@ -95,6 +107,8 @@ class _Exchange:
     left: asyncio.Event
     unread: bool
     leaving: Callable[[], bool]
+    headers: Mapping[str, str]
+    """Headers of the answer, where it has no others of these names."""
     status: int = GONE
     ended: float = 0.0
     sent: int = 0
@@ -109,7 +123,7 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = GONE if self.left.is_set() else message["status"]
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in self.headers.items():
                 headers.setdefault(name, value)
             if self.unread or self.leaving():
                 headers["Connection"] = "close"

@@ -4,7 +4,7 @@ import gc
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from vitrail.deploy.poses import AnyPredictor, PosePredictor
 from vitrail.deploy.predict import open_any_predictor
 from vitrail.deploy.server.board import MOST_WORKERS, Board, Place
 from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
+from vitrail.deploy.server.origins import origin_of
 from vitrail.deploy.translate import is_translator, writer_of
 from vitrail.errors import ConfigError
 from vitrail.files import path_of, read_text
@@ -34,7 +35,7 @@ TOKEN = "VITRAIL_TOKEN"
 """The environment's name for the token."""
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
 TOKEN_LENGTH, TOKEN_VARIETY = 16, 5
-"""Characters of a token, and different ones among them, where others can reach the server."""
+"""Characters of a token, and different ones among them, at least."""
 Opened = Callable[[Place], "Service[Any, Any]"]
 """Makes what answers in one process; what all can share has been opened before."""
 LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
@@ -50,6 +51,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
+    allow_origins: Sequence[str] = (),
     precision: Precision | None = None,
     engine: str = "auto",
     limits: Limits | None = None,
@@ -65,9 +67,10 @@ def serve(
         look_of: gives the function that computes attention maps.
         relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
         joints_of: of a model that finds joints, gives the function that computes where their queries look, in place of both.
-        host: an address or a name of this machine. One that others can reach needs a token, of at least 16 characters.
+        host: an address or a name of this machine. One that others can reach needs a token.
         port: 0 is for any that is free.
-        token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
+        token_file: holds the token, of at least 16 characters; by default it is in the environment's ``VITRAIL_TOKEN``.
+        allow_origins: addresses of pages, such as ``https://shop.example``, that may ask from a browser; others may not.
         precision, engine: as in `open_predictor`; a translator has but one of each.
         limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
         workers: processes that answer, which share the processor's cores. From two on they are forks of this process, in which
@@ -97,14 +100,14 @@ def serve(
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
-    token = _token(token_file)
+    token, origins = _token(token_file), frozenset(map(origin_of, allow_origins))
     with running.listen(host, port) as bound:
         _require_token(token, running.is_loopback(bound))
         limits, address = limits or (TEXTS if texts else IMAGES), running.address(bound)
 
         def answer(place: Place, door: socket.socket, ready: Callable[[], None]) -> int:
             service = opened(place)
-            return running.run(application(service, Access(token), on_answer), service, door, ready)
+            return running.run(application(service, Access(token, origins), on_answer), service, door, ready)
 
         threads = 0 if workers == 1 else _threads_of_each(workers, exported=_is_exported(model))
         looks = {"labels": look_of, "relevance": relevance_of, "joints": joints_of}
@@ -145,14 +148,14 @@ def _token(file: str | Path | None) -> str | None:
 
 
 def _require_token(token: str | None, loopback: bool) -> None:
-    """Refuse an address that others can reach without a token, or with one that can be guessed."""
-    if loopback:
-        return
+    """Refuse a token that can be guessed, and an address that others can reach without one.
+
+    A proxy brings strangers to a loopback address, too.
+    """
     if token is not None and (len(token) < TOKEN_LENGTH or len(set(token)) < TOKEN_VARIETY):
-        what = "others can reach this address, and the token can be guessed"
         least = f"take at least {TOKEN_LENGTH} characters, {TOKEN_VARIETY} of them different"
-        raise ConfigError(what, where="--host", hint=f"{least}; {NEW_TOKEN}")
-    if token is None:
+        raise ConfigError("the token can be guessed", where=f"--token-file or ${TOKEN}", hint=f"{least}; {NEW_TOKEN}")
+    if token is None and not loopback:
         hint = f"give --token-file FILE or ${TOKEN}, or leave --host at 127.0.0.1. {NEW_TOKEN.capitalize()}"
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 
