@@ -173,11 +173,17 @@ def test_labels_and_names_are_shown_as_they_are(browser, tmp_path):
         assert browser.value(SHOWN) is False  # this one cannot see, and says why
 
 
+def test_the_example_for_a_server_without_a_token_has_no_header(page, server):
+    assert page.value("document.getElementById('example').innerText") == f"curl -F images=@cat.jpg {server.url}/predict"
+
+
 def test_a_server_with_a_token_asks_for_it(browser, tmp_path):
     (tmp_path / "noise.png").write_bytes(noise(1))
     with serving(in_python(tiny()), token="secret") as server:
         browser.open(server.url)
         browser.until("!document.getElementById('entry').hidden")
+        assert browser.value(PROBLEM) is False  # nothing has been entered that could be wrong
+        assert "curl -H 'Authorization: Bearer TOKEN' -F" in browser.value("document.getElementById('example').innerText")
         browser.value("document.getElementById('token').value = 'secret'; document.querySelector('#entry button').click()")
         browser.until("document.getElementById('entry').hidden && document.title === 'tiny'")
         assert browser.value("document.getElementById('status').innerText").startswith("Nothing yet")
@@ -193,6 +199,7 @@ def test_a_question_that_needs_a_token_is_asked_again_with_the_one_that_is_enter
         browser.until("!document.getElementById('entry').hidden")
         browser.choose("#file", tmp_path / "noise.png")
         browser.until("!document.getElementById('figure').hidden")
+        assert browser.value(PROBLEM) is False
         browser.value(enter.format("wrong"))
         browser.until(f"sessionStorage.getItem('token') === null && {PROBLEM}")
         browser.value(enter.format("secret"))

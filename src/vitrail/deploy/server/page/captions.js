@@ -88,5 +88,7 @@ function point(number) {
 }
 
 onPictures(take);
-at("example").textContent = `curl -F images=@dog.jpg '${new URL("caption", location)}?attention=true'`;
-begin(({ vocabulary, engine }) => `writes sentences, ${vocabulary.toLocaleString("en")} tokens, ${engine}`);
+begin(
+  ({ vocabulary, engine }) => `writes sentences, ${vocabulary.toLocaleString("en")} tokens, ${engine}`,
+  `-F images=@dog.jpg '${new URL("caption", location)}?attention=true'`,
+);

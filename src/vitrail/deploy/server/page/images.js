@@ -180,5 +180,7 @@ at("layer").addEventListener("input", draw);
 at("heads").addEventListener("change", draw);
 at("shown").addEventListener("change", draw);
 
-at("example").textContent = `curl -F images=@cat.jpg ${new URL("predict", location)}`;
-begin(({ labels, engine }) => `${labels.length === 1 ? "1 label" : `${labels.length.toLocaleString("en")} labels`}, ${engine}`);
+begin(
+  ({ labels, engine }) => `${labels.length === 1 ? "1 label" : `${labels.length.toLocaleString("en")} labels`}, ${engine}`,
+  `-F images=@cat.jpg ${new URL("predict", location)}`,
+);

@@ -5,6 +5,8 @@ const TRIES = 4;
 
 export let model = null; // what /model says
 let introduced = () => "";
+let asking = ""; // how a program asks
+let guarded = false; // whether the server asks for a token
 
 export async function ask(path, options = {}, wait = () => {}) {
   for (let left = TRIES; ; ) {
@@ -12,6 +14,8 @@ export async function ask(path, options = {}, wait = () => {}) {
     const headers = new Headers({ ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) });
     const { answer, text } = await fetched(path, { ...options, headers });
     at("entry").hidden = answer.status !== 401;
+    guarded ||= answer.status === 401 || token !== null;
+    showExample();
     if (answer.ok) return JSON.parse(text);
     const error = refusal(answer.status, text);
     if (answer.status === 401) {
@@ -48,12 +52,17 @@ function parsed(text) {
   }
 }
 
-// Waits until a token is entered in place of the one that was refused; what was said before is said again then.
+function showExample() {
+  at("example").textContent = `curl ${guarded ? "-H 'Authorization: Bearer TOKEN' " : ""}${asking}`;
+}
+
+// Waits until a token is entered, perhaps in place of one that was refused; what was said before is said again then.
 async function anotherToken(refused, error) {
   if (sessionStorage.getItem("token") !== refused) return; // another question has asked for it
   sessionStorage.removeItem("token");
   const said = [at("status").textContent, at("status").classList.contains("busy")];
-  complain(error);
+  if (refused !== null) complain(error);
+  else if (at("problem").hidden) say("It waits for the token.");
   at("token").focus();
   await new Promise((go) => at("entry").addEventListener("submit", go, { once: true }));
   say(...said);
@@ -83,9 +92,10 @@ export function part(name, ...inside) {
   return made;
 }
 
-// Greets whoever comes; `introduce` says in a few words what the model is.
-export function begin(introduce) {
-  introduced = introduce;
+// Greets whoever comes; `introduce` says in a few words what the model is, `example` what curl is to send.
+export function begin(introduce, example) {
+  [introduced, asking] = [introduce, example];
+  showExample();
   at("entry").addEventListener("submit", (event) => {
     event.preventDefault();
     sessionStorage.setItem("token", at("token").value.trim());

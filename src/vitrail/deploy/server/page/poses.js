@@ -280,5 +280,4 @@ onBox(() => (shown && model ? size() : null), add);
 at("layer").addEventListener("input", look);
 at("shown").addEventListener("change", look);
 
-at("example").textContent = `curl -F image=@team.jpg -F boxes='[[12, 30, 110, 240]]' ${new URL("predict", location)}`;
-begin(introduce);
+begin(introduce, `-F image=@team.jpg -F boxes='[[12, 30, 110, 240]]' ${new URL("predict", location)}`);
