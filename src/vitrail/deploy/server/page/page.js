@@ -19,7 +19,7 @@ export async function ask(path, options = {}, wait = () => {}) {
     if (answer.ok) return JSON.parse(text);
     const error = refusal(answer.status, text);
     if (answer.status === 401) {
-      await anotherToken(token, error);
+      await anotherToken(token);
       continue;
     }
     if (answer.status !== 429 || !--left) throw error;
@@ -57,11 +57,11 @@ function showExample() {
 }
 
 // Waits until a token is entered, perhaps in place of one that was refused; what was said before is said again then.
-async function anotherToken(refused, error) {
+async function anotherToken(refused) {
   if (sessionStorage.getItem("token") !== refused) return; // another question has asked for it
   sessionStorage.removeItem("token");
   const said = [at("status").textContent, at("status").classList.contains("busy")];
-  if (refused !== null) complain(error);
+  if (refused !== null) complain(new Error("This token is wrong."));
   else if (at("problem").hidden) say("It waits for the token.");
   at("token").focus();
   await new Promise((go) => at("entry").addEventListener("submit", go, { once: true }));
