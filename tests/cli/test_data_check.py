@@ -111,6 +111,20 @@ def test_data_of_one_class_in_every_split_is_shown_split_by_split(checked, tmp_p
     assert any(line.split() == ["train", "test"] for line in out) and any(line.split() == ["cat", "1", "1"] for line in out)
 
 
+def test_faults_stand_above_notes_and_notes_that_seldom_matter_below_the_others(checked, pictures, tmp_path):
+    root = shutil.copytree(pictures, tmp_path / "pictures")
+
+    Image.new("RGB", (9, 9), "red").save(root / "blue" / "0.png", icc_profile=b"another")
+    (root / "red" / "notes.txt").touch()
+    (root / "red" / "text.jpg").write_text("no picture")
+    for number in range(100):
+        Image.effect_noise((12, 12), 90 + number).save(root / "red" / f"noise{number}.png")
+    lines = checked(root)[1].splitlines()
+    kinds = [line.split("  ")[0] for line in lines if line.startswith(("note: ", "unreadable"))]
+    assert kinds[:2] == ["unreadable", "note: imbalance"] and {*kinds[2:]} == {"note: profile", "note: ignored"}
+    assert lines[-1] == "1 fault"
+
+
 def test_nothing_but_faults_is_told_too(checked, tmp_path):
     (tmp_path / "labels.csv").write_text("image,label\ngone.png,cat\n")
     code, out = checked(tmp_path / "labels.csv")

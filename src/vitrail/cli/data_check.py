@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 OPTIONS = ["source", "target", "task", "config", "model", "out", "json"]
 """Of the command."""
+MINOR = ("profile", "ignored", "no-split")
+"""Kinds of notices that seldom matter."""
 MAX_ROWS = 40
 """Longer tables of classes are summed up."""
 MAX_NOTICES = 10
@@ -293,17 +295,23 @@ def _print(found: "Check") -> None:
 
 
 def _print_issues(issues: "list[Issue]", noticed: "list[Issue]") -> None:
+    """Print faults, then notices, which may be many and change less."""
+    for issue in issues:
+        result(f"{issue.kind}  {issue.path}  {issue.what}")
+    _print_notices(noticed)
+    count = len(issues)
+    result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
+
+
+def _print_notices(noticed: "list[Issue]") -> None:
+    """Print some notices of each kind, of `MINOR` kinds last."""
     kinds: Counter[str] = Counter(notice.kind for notice in noticed if notice.kind != "hidden")
-    for kind, count in kinds.items():
+    for kind, count in sorted(kinds.items(), key=lambda each: each[0] in MINOR):
         notices = [notice for notice in noticed if notice.kind == kind]
         for notice in notices[:MAX_NOTICES]:
             result(f"note: {kind}  {notice.path}  {notice.what}")
         if count > MAX_NOTICES:
             result(f"note: {kind}  and {count - MAX_NOTICES:,} more; --json lists them all")
-    for issue in issues:
-        result(f"{issue.kind}  {issue.path}  {issue.what}")
-    count = len(issues)
-    result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
 
 
 def _print_classes(found: "Check") -> None:
