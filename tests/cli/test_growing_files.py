@@ -47,6 +47,7 @@ def vectors_in(file):
 COMMANDS = [
     ("predict CLASSES COLOURS", "--csv", "a.csv", rows_of),
     ("predict CLASSES COLOURS", "--sort-into", "sorted", files_in),
+    ("predict JOINTS PEOPLE", "--csv", "a.csv", rows_of),
     ("predict JOINTS PEOPLE", "--pictures", "drawn", files_in),
     ("caption CAPTIONS COLOURS --beam 1 --max-length 2", "--csv", "a.csv", rows_of),
     ("embed CLASSES COLOURS", "--out", "a.npz", vectors_in),

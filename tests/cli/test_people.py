@@ -122,11 +122,42 @@ def test_an_empty_box_and_boxes_of_other_pictures_are_refused(vitrail, model, ke
     assert answer.code == 3 and "none.json cannot be read" in answer.err
 
 
-@pytest.mark.parametrize("words", [("--top", 3), ("--csv", "table.csv"), ("--sort-into", "folder")])
+@pytest.mark.parametrize("words", [("--top", 3), ("--sort-into", "folder")])
 def test_options_of_labels_mean_nothing_to_a_model_that_finds_joints(vitrail, model, keypoints, words, monkeypatch):
     monkeypatch.chdir(keypoints.parent)
     answer = vitrail("predict", model, "1.png", *words)
     assert answer.code == 2 and "the model finds joints, and gives no labels" in answer.err and words[0] in answer.err
+
+
+def test_csv_has_a_row_for_each_person_that_is_found(vitrail, model, keypoints):
+    table, images = keypoints.parent / "found.csv", [keypoints.parent / f"{number}.png" for number in (2, 1)]
+    found = parsed(vitrail("predict", model, *images, "--boxes", keypoints, "--csv", table, "--json"))
+    head, *rows = [line.split(",") for line in table.read_text(encoding="utf-8-sig").splitlines()]
+    assert head[:7] == ["image", "person", "left", "top", "width", "height", "score"]
+    assert head[7:] == [f"{joint}_{column}" for joint in JOINTS for column in ("x", "y", "score")]
+    assert [row[:2] for row in rows] == [[str(image), number] for image in images for number in "12"]
+    for row, one in zip(rows, found, strict=True):
+        assert [float(cell) for cell in row[2:]] == pytest.approx([*one["box"], one["score"], *one["keypoints"]], abs=0.01)
+    again = vitrail("predict", model, images[0], "--csv", table)
+    assert again.code == 2 and "--csv" in again.err
+
+
+def test_where_no_boxes_are_given_it_is_said_that_an_image_is_one_person(vitrail, model, keypoints):
+    alone, boxed = (vitrail("predict", model, keypoints.parent / "1.png", *more) for more in ((), ("--boxes", keypoints)))
+    assert "no --boxes: each image is taken for one person" in alone.err and "taken for one" not in boxed.err
+
+
+def test_a_box_outside_of_its_picture_is_left_out_and_told_of_and_the_others_are_answered(vitrail, model, keypoints):
+    rows = [{"image_id": 1, "bbox": [1, 1, 20, 30]}, {"image_id": 1, "bbox": [70, 1, 9, 9]}]
+    boxes = keypoints.parent / "boxes.json"
+    boxes.write_text(json.dumps(rows))
+    asked = ("predict", model, keypoints.parent / "1.png", "--boxes", boxes, "--json")
+    answer = vitrail(*asked)
+    assert [one["box"] for one in parsed(answer)] == [[1, 1, 20, 30]]
+    assert "left out: 1 (1.png: box 2, (70, 1, 9, 9), is outside of the picture)" in answer.err
+    boxes.write_text(json.dumps(rows[1:]))
+    answer = vitrail(*asked)
+    assert answer.code == 3 and "1.png: box 1, (70, 1, 9, 9), is outside of the picture" in answer.err
 
 
 @pytest.mark.parametrize("words", [("--boxes", "keypoints.json"), ("--pictures", "folder"), ("--smoothing", 1)])

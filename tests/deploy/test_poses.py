@@ -352,7 +352,7 @@ def test_people_in_the_boxes_of_annotations_are_judged_as_pycocotools_does(keypo
     expected = by_pycocotools(json.loads(keypoints.read_text()), metrics.results, tmp_path)
     assert 0 < found["ap"] < 1 and of_coco(found) == pytest.approx(expected, abs=1e-9)
     rows = (tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert len(rows) == 13 and rows[0].startswith("image,left,top,width,height,score,head_x,head_y,head_score,")
+    assert len(rows) == 13 and rows[0].startswith("image,person,left,top,width,height,score,head_x,head_y,head_score,")
 
 
 def test_results_give_every_score_of_cocos_where_boxes_and_joints_are_of_other_sizes(tmp_path, capfd):
@@ -551,3 +551,24 @@ def test_where_no_picture_keeps_a_box_nobody_is_found_and_the_table_has_its_head
     scores = vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)[0].scores()
     assert scores["boxes"] == scores["ap"] == 0 and scores["people"] == 10
     assert len((tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines()) == 1
+
+
+def test_boxes_that_are_none_or_outside_are_left_out_of_an_evaluation_and_told_of(keypoints, knowing, tmp_path):
+    notes: list[str] = []
+    rows = [{"image_id": one["image_id"], "bbox": one["bbox"]} for one in json.loads(keypoints.read_text())["annotations"]]
+    wrong = [{"image_id": 1, "bbox": [5, 5, 0, 12]}, {"image_id": 1, "bbox": [900, 5, 9, 9]}]
+    (tmp_path / "boxes.json").write_text(json.dumps([*rows, *wrong]))
+    options = {"split": "all", "mirror": False, "on_note": notes.append}
+    found = vitrail.evaluate(knowing, keypoints, boxes=tmp_path / "boxes.json", **options)[0].scores()
+    own = vitrail.evaluate(knowing, keypoints, boxes=keypoints, **options)[0].scores()
+    assert found["boxes"] == 12 and found == pytest.approx(own, abs=1e-9) and len(notes) == 2
+    assert "the box (5, 5, 0, 12) is empty" in notes[0] and "1.png: box" in notes[1] and "outside" in notes[1]
+
+
+def test_a_detectors_boxes_that_are_corners_are_told_of(keypoints, tmp_path):
+    notes: list[str] = []
+    width, height = Image.open(keypoints.parent / "1.png").size
+    corners = [0.4 * width, 0.4 * height, 0.9 * width, 0.9 * height]
+    (tmp_path / "corners.json").write_text(json.dumps([{"image_id": number, "bbox": corners} for number in range(1, 6)]))
+    vitrail.evaluate(tiny_pose(), keypoints, split="all", boxes=tmp_path / "corners.json", on_note=notes.append)
+    assert any("5 of 5 boxes reach beyond their pictures, and none would if they were corners" in note for note in notes)

@@ -39,6 +39,14 @@ def test_every_side_is_seen_on_any_ground(ground):
         assert changed[y - 4 : y + 5, x - 4 : x + 5].any()
 
 
+def test_boxes_are_drawn_with_their_numbers():
+    boxes = [Box(85, 85, 10, 10), Box(30, 20, 40, 50)]
+    one, two = (np.asarray(draw_people(GREY, PLACES[:0], BODY, boxes=some)).astype(int) for some in (boxes[1:], boxes))
+    changed = np.abs(one - 128).sum(axis=2) > 30
+    assert changed[22:69, 30].all() and changed[70, 32:68].all() and not changed[45:65, 45:65].any()
+    assert (one[21:40, 31:50] != two[21:40, 31:50]).any() and (one[45:75] == two[45:75]).all()  # 1 and 2
+
+
 def test_a_joint_is_drawn_where_it_is_to_the_centre_of_its_pixel():
     single = Skeleton.of(["thumb"])
     for size in (21, 901, 2401):  # drawn four times as large, twice, and as it is, where half a pixel is lost

@@ -255,9 +255,15 @@ def test_where_few_torsos_are_marked_joints_are_measured_by_the_box_so_that_most
 
 
 def test_a_person_is_as_sure_as_the_sure_joints_times_the_box():
-    scores = np.array([[0.9, 0.5, 0.2, 0.1], [0.2, 0.1, 0.0, -0.3]])
-    assert person_score(scores) == pytest.approx([0.7, 0])
-    assert person_score(scores, np.array([0.5, 1])) == pytest.approx([0.35, 0])
+    scores = np.array([[0.9, 0.5, 0.2, 0.1], [0.2, 0.1, 0.06, 0.0]])
+    assert person_score(scores) == pytest.approx([0.7, 0.09])
+    assert person_score(scores, np.array([0.5, 1])) == pytest.approx([0.35, 0.09])
+
+
+def test_people_of_whom_no_joint_is_sure_are_ranked_by_all_their_joints():
+    """With 0 for all of them average precision would depend on the order of the people alone."""
+    scores = np.array([[0.05, 0.01], [0.19, 0.15], [0.2, 0.2]])
+    assert person_score(scores).argsort().tolist() == [0, 1, 2] and len(set(person_score(scores).tolist())) == 3
 
 
 def test_results_are_flat_and_plain():

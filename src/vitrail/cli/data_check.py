@@ -88,8 +88,8 @@ def check(
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
         folder where one is written. Of sentences: source, languages, sentences, splits, words, faults, notices. Of people:
-        source, people, images, splits, marked, boxes, left_out, untold, faults, notices. Of captions: source, images, splits,
-        captions, words, left_out, faults, notices.
+        source, people, images, splits, marked, boxes, left_out, notes, untold, faults, notices. Of captions: source, images,
+        splits, captions, words, left_out, faults, notices.
     """
     kind = kind_of(data, task, languages=source is not None or target is not None)
     if kind != "images":
@@ -227,7 +227,7 @@ def _print_people(found: "PeopleCheck") -> None:
         result(f"{split:<7}  {count['people']:,} people in {count['images']:,} images")
     for reason, number in found.contents.left_out.items():
         result(f"note     left out: {number:,} {reason}")
-    for line in found.untold:
+    for line in (*found.contents.notes, *found.untold):
         result(f"note     {line}")
     if found.boxes:
         result("boxes    width×height " + ", ".join(f"{name} {_size(sides)}" for name, sides in found.boxes.items()))

@@ -1,6 +1,6 @@
 """``vitrail predict`` of a model that finds joints."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitrail.checks import refuse_given
 from vitrail.cli.answers import Answers
 from vitrail.cli.console import note, printed, report_unreadable
+from vitrail.errors import DataError
 from vitrail.runtime.terminal import one_line
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class People:
     """By how many places heatmaps are smoothed; None as the model keeps it."""
     pictures: Path | None
     """A folder to write images with skeletons to."""
+    table: Path | None
+    """A CSV file to write."""
     batch_size: int
     json: bool
 
@@ -51,13 +54,18 @@ class People:
         """Find the people in some images and tell of them; with several processes each takes its share."""
         from vitrail.cli.progress import counting
         from vitrail.data.poses.detections import Detections, number_in
-        from vitrail.deploy.predict_poses import poses_each
+        from vitrail.deploy.poses import people_rows
+        from vitrail.deploy.predict_poses import BoxReport, poses_each
+        from vitrail.tasks.answer_table import growing_table
 
         with group.together():
             detections = None if self.boxes is None else Detections.read(self.boxes)
             given = [None] * len(files) if detections is None else detections.of([(file, None) for file in files])
-            if detections is not None:
+            if detections is None:
+                note("no --boxes: each image is taken for one person, from rim to rim")
+            else:
                 detections.tell(note)
+                detections.tell_of_empty([boxes or () for boxes in given], note)
             predictor = predictor.smoothed_by(self.smoothing)
         number_of = number_in if detections is None else detections.number
         numbers = dict(zip(files, _numbers([number_of(file) for file in files]), strict=True))
@@ -69,6 +77,10 @@ class People:
 
         with counting("predicting") as progress, Answers() as answers:
             answers.to(printed(json=self.json), entries if self.json else partial(_lines, predictor))
+            if self.table is not None:
+                head, *_ = people_rows([], predictor.skeleton)
+                rows = growing_table(self.table, head)
+                answers.to(rows, lambda file, people: people_rows([(str(file), people)], predictor.skeleton)[1:])
             if self.pictures is not None:
                 from vitrail.deploy.drawn import drawn_pictures
                 from vitrail.study.skeletons import draw_people
@@ -76,9 +88,18 @@ class People:
                 answers.to(drawn_pictures(self.pictures, predictor.skeleton, draw_people), lambda *answered: [answered])
             progress.start(len(files))
             framed = group.dealt(list(zip(files, given, strict=True)))
-            batches = poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror)
-            unreadable = answers.add_each(files, group.in_order(batches), progress.advance)
+            report, found = BoxReport(), list[int]()
+            own = poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror, report=report)
+            unreadable = answers.add_each(files, _counted(group.in_order(own), found), progress.advance)
+            report.tell(note, nobody=not any(found), group=group)
         report_unreadable(unreadable)
+
+
+def _counted(batches: "Iterable[Sequence[Sequence[FoundPerson] | DataError]]", found: list[int]) -> Iterator[Any]:
+    """Yield batches as they are; appends to ``found`` how many people each has."""
+    for batch in batches:
+        found.append(sum(len(people) for people in batch if not isinstance(people, DataError)))
+        yield batch
 
 
 def _lines(predictor: "PosePredictor", file: Path, people: "Sequence[FoundPerson]") -> Iterator[str]:

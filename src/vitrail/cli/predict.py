@@ -68,7 +68,7 @@ def predict(
         Makes a sentence of each label: "a photo of a {}".
     csv
         A file to write: a row for each image with its label, the score, and the labels that follow; or with all that it is
-        told to show. It must not exist.
+        told to show; of a model that finds joints, a row for each person. It must not exist.
     sort_into
         A folder to write, which must not exist: each image is copied to FOLDER/LABEL, one of several labels into each, one of
         none to FOLDER/none. Nothing is moved.
@@ -82,7 +82,8 @@ def predict(
         Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
         none. Default: as the model keeps it.
     pictures
-        Of such a model: a folder to write, which must not exist, with each image and the skeletons that were found.
+        Of such a model: a folder to write, which must not exist, with each image, the skeletons that were found, and
+        their boxes and numbers.
     json
         One JSON document: a list of images with their predictions, best first, and with the labels that they are told to show
         where there may be several; or of people with their joints, as COCO's results of keypoints have them.
@@ -110,8 +111,8 @@ def predict(
     for folder in (sorted_to, drawn_to):
         if table is not None and folder is not None:
             require_outside(table, folder, where="--csv")
-    asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, batch_size, json)
-    of_labels = {"--top": top is not None, "--csv": table is not None, "--sort-into": sorted_to is not None}
+    asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, table, batch_size, json)
+    of_labels = {"--top": top is not None, "--sort-into": sorted_to is not None}
     from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files

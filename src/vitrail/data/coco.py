@@ -2,18 +2,25 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
+from unicodedata import normalize
 
 from vitrail.data.items import Issue
 from vitrail.errors import DataError
 from vitrail.files import LARGE, read_text
+from vitrail.settings import brief
 
 TRIED = 100
 """Pictures that are looked for in each folder they may be in."""
 OF_A_SPLIT = ("person_keypoints_", "captions_")
 """What stands before the name of the split in the names of COCO's files."""
+MOST = 2.0**31
+"""Pixels: no place is so far away."""
+WHOLE = re.compile(r"([+-]?[0-9]{1,19})(\.0*)?", re.ASCII)
+"""A whole number in a text, as tables write it where a cell of the column is empty."""
 
 
 def read_json(file: Path) -> Any:
@@ -30,12 +37,13 @@ def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int,
     """The pictures by their numbers; an issue for each that has no number or name of its own."""
     pictures: dict[int, Mapping[str, Any]] = {}
     for place, picture in enumerate(listed):
-        if not isinstance(picture, dict) or not is_whole(picture.get("id")) or picture["id"] in pictures:
+        number = whole(picture.get("id")) if isinstance(picture, dict) else None
+        if number is None or number in pictures:
             issues.append(Issue("bad-image", str(file), f"image {place + 1} in the list has no id of its own"))
         elif not isinstance(picture.get("file_name"), str) or not picture["file_name"]:
-            issues.append(Issue("bad-image", str(file), f"image {picture['id']} has no file_name"))
+            issues.append(Issue("bad-image", str(file), f"image {number} has no file_name"))
         else:
-            pictures[picture["id"]] = picture
+            pictures[number] = picture
     return pictures
 
 
@@ -46,8 +54,44 @@ def folder_of(file: Path, names: list[str]) -> Path:
         split = split.removeprefix(prefix)
     near = file.parent, file.parent / "images", file.parent / split, file.parent.parent / split, file.parent.parent / "images"
     more = file.parent / "images" / split, file.parent.parent / "images" / split
-    return max((*near, *more), key=lambda folder: sum(os.path.isfile(folder / name) for name in names[:TRIED]))
+    return max((*near, *more), key=lambda folder: sum(os.path.isfile(image_in(folder, name)) for name in names[:TRIED]))
 
 
-def is_whole(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+def image_in(folder: Path, name: str) -> Path:
+    """Return the path of an image, whose name may have Windows' strokes or be written in other letters that look alike."""
+    spellings = (name, *(normalize(form, name.replace("\\", "/")) for form in ("NFC", "NFD")))
+    return next((folder / spelling for spelling in spellings if os.path.isfile(folder / spelling)), folder / name)
+
+
+def one_spelling(name: str) -> str:
+    """Return an image's name as it is compared with others: with ``/`` for ``\\``, and é as one letter."""
+    return str(Path(normalize("NFC", name.replace("\\", "/"))))
+
+
+def whole(value: Any) -> int | None:
+    """Return a whole number, which may be written as ``1.0`` or ``"1"``; None for anything else."""
+    if isinstance(value, str):
+        written = WHOLE.fullmatch(value.strip())
+        return int(written[1]) if written else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number of pixels, which may be written as a text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST else None
+
+
+def is_crowd(annotation: Mapping[str, Any]) -> bool:
+    """Return whether an annotation is of a crowd; raises `ValueError` where its ``iscrowd`` is neither 0 nor 1."""
+    value = annotation.get("iscrowd")
+    number = 0 if value is None else int(value) if isinstance(value, bool) else whole(value)
+    if number not in (0, 1):
+        raise ValueError(f"its iscrowd is {brief(value)}, and not 0 or 1")
+    return number == 1

@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.decode import decode
+from vitrail.data.poses.people import Box
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.deploy.poses import FoundPerson
 from vitrail.deploy.sorting import free_name
@@ -15,13 +16,13 @@ from vitrail.files import whole_folder
 from vitrail.runtime.output import report_partial
 from vitrail.runtime.terminal import note
 
-Draw = Callable[[Image.Image, np.ndarray, Skeleton, np.ndarray], Image.Image]
-"""A picture, joints (N, K, 2), which of them are connected, and scores (N, K), to the picture with all skeletons."""
+Draw = Callable[..., Image.Image]
+"""As `vitrail.study.skeletons.draw_people`."""
 
 
 @contextmanager
 def drawn_pictures(out: Path, skeleton: Skeleton, draw: Draw) -> Iterator[Callable[[tuple[Path, Sequence[FoundPerson]]], None]]:
-    """Write every picture upright with its skeletons as ``out/name.png``, the second of one name as ``name (2).png``.
+    """Write every picture upright with its skeletons and boxes as ``out/name.png``, the second of one name as ``name (2).png``.
 
     The folder is called `partial_of` its name until all are drawn, and stays so if anything fails. A line on stderr counts them.
 
@@ -38,7 +39,9 @@ def drawn_pictures(out: Path, skeleton: Skeleton, draw: Draw) -> Iterator[Callab
                 file, people = answered
                 joints = np.array([person.joints for person in people]).reshape(-1, count, 2)
                 scores = np.array([person.scores for person in people]).reshape(-1, count)
-                draw(decode(file), joints, skeleton, scores).save(draft / free_name(f"{file.stem}.png", used))
+                picture, boxes = decode(file), [person.box for person in people]
+                shown = [] if boxes == [Box.of_picture(picture.size)] else boxes  # which nobody gave
+                draw(picture, joints, skeleton, scores, boxes=shown).save(draft / free_name(f"{file.stem}.png", used))
 
             yield write
     except BaseException:

@@ -5,21 +5,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from vitrail.checks import refuse_given
 from vitrail.data.poses.detections import Detections
 from vitrail.data.poses.people import PeopleData, Person, Picture
 from vitrail.data.poses.skeleton import Skeleton
-from vitrail.deploy.poses import FoundPerson, PosePredictor
-from vitrail.deploy.predict_poses import poses_each
+from vitrail.deploy.poses import FoundPerson, PosePredictor, people_rows
+from vitrail.deploy.predict_poses import BoxReport, poses_each
 from vitrail.deploy.predictor import OnBatch
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Note
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import Row, write_table
 from vitrail.tasks.pose_metrics import Found, average_precision
-from vitrail.tasks.pose_table import found_rows, judged_rows
+from vitrail.tasks.pose_table import judged_rows
 from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Metrics
 
@@ -110,10 +108,11 @@ def evaluate_boxes(
         batch_size, on_start, on_batch, on_note, group: as in `evaluate_poses`.
 
     Raises:
-        DataError: a picture that cannot be read, or a box outside of it; no box is in any of the pictures.
+        DataError: a picture that cannot be read; no box is in any of the pictures.
     """
     with group.together():
         boxes = detections.of([(picture.path, picture.known) for picture in pictures])
+        detections.tell_of_empty(boxes, on_note)
     peopled = {person.target.image for person in people}
     looked_at = [(one, some) for one, some in zip(pictures, boxes, strict=True) if some or one.number in peopled]
     there = [(one, some) for one, some in looked_at if one.number in peopled or os.path.isfile(one.path)]
@@ -125,7 +124,8 @@ def evaluate_boxes(
         on_start(len(framed))
     own: list[list[FoundPerson]] = []
     failure: DataError | None = None
-    for answers in poses_each(predictor, group.part(framed), batch_size=batch_size, mirror=settings.mirror):
+    report = BoxReport()
+    for answers in poses_each(predictor, group.part(framed), batch_size=batch_size, mirror=settings.mirror, report=report):
         failures = [answer for answer in answers if isinstance(answer, DataError)]
         if failures:
             failure = failures[0]
@@ -135,6 +135,7 @@ def evaluate_boxes(
             on_batch(len(answers) * group.count)
     group.raise_together(failure)
     found = group.gathered(own)
+    report.tell(on_note, nobody=not any(found), group=group)
     answered = [InPicture(picture, some) for (picture, _), some in zip(there, found, strict=True)]
     return BoxMetrics(people, predictor.skeleton, answered)
 
@@ -175,11 +176,5 @@ class BoxMetrics(Metrics):
 
     @property
     def rows(self) -> list[Row]:
-        """As `vitrail.tasks.pose_table.found_rows`."""
-        found = [(str(one.picture.path), each) for one in self.pictures for each in one.people]
-        names, people = [name for name, _ in found], [one for _, one in found]
-        count = len(self.skeleton.joints)
-        places = np.array([one.joints for one in people]).reshape(-1, count, 2)  # there may be nobody
-        joints = Found(places, np.array([one.scores for one in people]).reshape(-1, count))
-        scores = np.array([one.score for one in people])
-        return found_rows(names, [one.box for one in people], joints, scores, self.skeleton)
+        """As `people_rows`."""
+        return people_rows([(str(one.picture.path), one.people) for one in self.pictures], self.skeleton)

@@ -18,9 +18,11 @@ from vitrail.deploy.predictor import OnBatch, Predictor, answering, in_python, n
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import evaluate
 from vitrail.tasks.pose import PoseMetrics, answers_of, heatmaps_of, joints_in, surest_turns
-from vitrail.tasks.pose_metrics import CATEGORY
+from vitrail.tasks.pose_metrics import CATEGORY, Found
+from vitrail.tasks.pose_table import found_rows
 from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers
 from vitrail.weights.folder import TrainedModel
@@ -51,6 +53,18 @@ class FoundPerson(NamedTuple):
             "score": self.score,
             "joints": dict(zip(skeleton.joints, rows.tolist(), strict=True)),
         }
+
+
+def people_rows(pictures: Sequence[tuple[str, Sequence[FoundPerson]]], skeleton: Skeleton) -> list[Row]:
+    """Return a head and a row for each person in some pictures: as `found_rows`, with the person's number in the picture."""
+    found = [(name, number, one) for name, people in pictures for number, one in enumerate(people, 1)]
+    people, count = [one for *_, one in found], len(skeleton.joints)
+    places = np.array([one.joints for one in people]).reshape(-1, count, 2)  # there may be nobody
+    joints = Found(places, np.array([one.scores for one in people]).reshape(-1, count))
+    scores = np.array([one.score for one in people])
+    (head, *rows) = found_rows([name for name, *_ in found], [one.box for one in people], joints, scores, skeleton)
+    numbered = [[name, str(number), *row] for (name, *row), (_, number, _) in zip(rows, found, strict=True)]
+    return [[head[0], "person", *head[1:]], *numbered]
 
 
 @dataclass(frozen=True)

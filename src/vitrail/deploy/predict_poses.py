@@ -1,6 +1,7 @@
 """Pictures in, people with their joints out, by whatever model."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -12,15 +13,19 @@ import torch
 from vitrail.checks import require_positive
 from vitrail.data.ahead import each_answer, read_ahead
 from vitrail.data.decode import Source
-from vitrail.data.poses.detections import Detection, require_inside
+from vitrail.data.plan import Extent
+from vitrail.data.poses.detections import Detection, counted_errors, errors_outside
 from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.suspicions import corners_note
 from vitrail.data.warp import Warp
 from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.poses import AnyPredictor, FoundPerson, PosePredictor
 from vitrail.deploy.predict import open_pose_predictor
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision
+from vitrail.runtime.observer import Note
+from vitrail.runtime.processes import Processes
 from vitrail.tasks.pose_metrics import person_score
 from vitrail.weights.folder import TrainedModel
 
@@ -28,6 +33,48 @@ Boxes = Sequence[Sequence[float]] | np.ndarray
 """Of one picture: left, top, width and height in pixels of each, and perhaps a score."""
 Framed = tuple[Source, Sequence[Detection] | None]
 """A picture and the boxes in it; None where the picture is one person from rim to rim."""
+SEEN = 1000
+"""Boxes by which it is judged whether they are corners."""
+
+
+class CutOut(NamedTuple):
+    """The people that were cut out of a picture."""
+
+    boxes: Sequence[Detection]
+    warps: Sequence[Warp]
+    pixels: np.ndarray
+    """uint8 (N, C, H, W)."""
+    size: Extent
+    """Of the picture."""
+    given: Sequence[Detection] = ()
+    """Boxes from outside, with those that are left out."""
+    wrong: Sequence[DataError] = ()
+    """Why boxes are left out."""
+
+
+@dataclass
+class BoxReport:
+    """What is seen of the boxes in a file when their pictures are opened."""
+
+    wrong: list[DataError] = field(default_factory=list)
+    """Why boxes are left out."""
+    boxes: list[tuple[Box, Extent]] = field(default_factory=list)
+    """Boxes with the sizes of their pictures, not more than `SEEN`."""
+
+    def add(self, pictures: Sequence[CutOut]) -> None:
+        """Take up the boxes in some pictures."""
+        self.wrong += [error for cut in pictures for error in cut.wrong]
+        self.boxes += [(box, cut.size) for cut in pictures for box, _ in cut.given][: SEEN - len(self.boxes)]
+
+    def tell(self, note: Note, *, nobody: bool, group: Processes) -> None:
+        """Tell which boxes are left out, and whether they are corners; raises `DataError` where no box is left."""
+        wrong, boxes = group.gathered(self.wrong), group.gathered(self.boxes)
+        if wrong and nobody:
+            raise wrong[0]
+        if wrong:
+            note(f"boxes that are left out: {counted_errors(wrong)}")
+        if what := corners_note(boxes):
+            note(what)
 
 
 def predict_poses(
@@ -74,14 +121,19 @@ def poses_each(
     *,
     batch_size: int,
     mirror: bool = False,
+    report: BoxReport | None = None,
 ) -> Iterator[list[list[FoundPerson] | DataError]]:
     """`predict_poses`, some pictures at a time, with the error in place of one that cannot be read or has a box outside.
 
     Every picture is decoded once. Boxes of several pictures are answered together, as many as a batch has room for.
+    With a ``report`` boxes outside are left out, and stand in it.
     """
-    read, answer = partial(_cut_out, predictor.preparation), partial(predictor.joints, mirror=mirror)
+    read = partial(_cut_out, predictor.preparation, strict=report is None)
+    answer = partial(predictor.joints, mirror=mirror)
     for group in read_ahead(read, _groups(pictures, batch_size)):
         cut = [one for one in group if isinstance(one, CutOut)]
+        if report is not None:
+            report.add(cut)
         people = iter(_found(cut, answer, batch_size))
         yield [one if isinstance(one, DataError) else [next(people) for _ in one.boxes] for one in group]
 
@@ -91,24 +143,25 @@ def boxes_in(pictures: Sequence[Framed]) -> int:
     return sum(_count(picture) for picture in pictures)
 
 
-class CutOut(NamedTuple):
-    """The people that were cut out of a picture."""
-
-    boxes: Sequence[Detection]
-    warps: Sequence[Warp]
-    pixels: np.ndarray
-    """uint8 (N, C, H, W)."""
-
-
-def _cut_out(preparation: BoxPreparation, picture: Framed) -> CutOut:
-    """The people in a picture, which is decoded once; raises `DataError`."""
+def _cut_out(preparation: BoxPreparation, picture: Framed, *, strict: bool) -> CutOut:
+    """Cut out the people in a picture, which is decoded once; raises `DataError`, if ``strict`` for a box outside, too."""
     source, given = picture
     image = preparation.decode(source)
     boxes = [Detection(Box.of_picture(image.size))] if given is None else given
-    require_inside([box for box, _ in boxes], image.size, where=source if isinstance(source, Path) else "image")
+    wrong = errors_outside([box for box, _ in boxes], image.size, where=source if isinstance(source, Path) else "image")
+    if wrong and strict:
+        raise next(iter(wrong.values()))
+    boxes = [box for place, box in enumerate(boxes) if place not in wrong]
     pixels = [preparation.cut_out(image, box) for box, _ in boxes]
     shape = (0, preparation.channels, *preparation.image_size)
-    return CutOut(boxes, [preparation.warp(box) for box, _ in boxes], np.stack(pixels) if pixels else np.zeros(shape, np.uint8))
+    stacked = np.stack(pixels) if pixels else np.zeros(shape, np.uint8)
+    errors = [_in_picture(error, source) for error in wrong.values()]
+    return CutOut(boxes, [preparation.warp(box) for box, _ in boxes], stacked, image.size, given or (), errors)
+
+
+def _in_picture(error: DataError, source: Source) -> DataError:
+    """An error about a box that names its picture."""
+    return DataError(f"{Path(str(source)).name}: {error.what}", where=error.where, hint=error.hint)
 
 
 def _found(

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from PIL import Image, ImageColor, ImageDraw
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from vitrail.data.decode import decode
-from vitrail.data.poses.people import Person
+from vitrail.data.poses.limbs import drawn_limbs
+from vitrail.data.poses.people import Box, Person
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.study.figures import BLUE, ORANGE, STYLE, short_path
 from vitrail.tasks.pose_metrics import Found, marked_joints
@@ -27,6 +28,8 @@ FAINT = 95
 """Their opacity, of 255."""
 LINE, RIM, DOT = 0.011, 0.4, 0.85
 """Width of a limb as a share of the picture's size; of its white outline and radius of a joint as shares of that width."""
+THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
+"""Width of a box's side and height of its number as shares of a limb's width, and the number's height in pixels at least."""
 RING = 0.045
 """Radius of a ring around a joint, as a share of the picture's longer side."""
 FINE, FINEST = 2048, 4
@@ -47,6 +50,7 @@ def draw_people(
     *,
     confident: float = CONFIDENT,
     line: float = LINE,
+    boxes: Sequence[Box] = (),
 ) -> Image.Image:
     """A picture with the skeletons of people, the left and the right side of a body in their own colours.
 
@@ -57,11 +61,14 @@ def draw_people(
         scores: (N, K), by which joints are fainter; None for joints that are all certain.
         confident: the least score of a joint that is not fainter.
         line: width of a limb as a share of the picture's size.
+        boxes: of the N people, drawn with their numbers from 1; none where this is empty.
     """
     factor = max(1, min(FINEST, FINE // max(picture.size)))
     layer = Image.new("RGBA", (factor * picture.width, factor * picture.height))
     pen = ImageDraw.Draw(layer)
     width = factor * max(1.5, line * (picture.width * picture.height) ** 0.5)
+    for number, box in enumerate(boxes, 1):
+        _draw_box(pen, factor, box, number, width)
     sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= confident
     for number, (places, certain) in enumerate(zip(joints, sure, strict=True)):
         strokes = list(_strokes(factor * (places + 0.5) - 0.5, certain, skeleton, SHADES[number % len(SHADES)]))
@@ -71,6 +78,16 @@ def draw_people(
                 for stroke in some:
                     stroke.draw(pen, width, rim * width)
     return Image.alpha_composite(picture.convert("RGBA"), layer.reduce(factor)).convert("RGB")
+
+
+def _draw_box(pen: ImageDraw.ImageDraw, factor: int, box: Box, number: int, width: float) -> None:
+    """Draw a box with a white outline, and the person's number in its corner, on a layer that is ``factor`` times larger."""
+    left, top = factor * (box.left + 0.5) - 0.5, factor * (box.top + 0.5) - 0.5
+    corners, thin = (left, top, left + factor * box.width, top + factor * box.height), THIN * width
+    font = ImageFont.load_default(max(NUMBER * width, factor * LEAST_NUMBER))
+    for colour, more in (("white", 2 * RIM), (MIDDLE, 0.0)):
+        pen.rectangle(corners, None, colour, max(1, round(thin + more * thin)))
+    pen.text((left + 2 * thin, top + thin), str(number), MIDDLE, font, stroke_width=round(thin), stroke_fill="white")
 
 
 def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
@@ -102,7 +119,7 @@ class Stroke(NamedTuple):
 def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade: float) -> Iterator[Stroke]:
     """All limbs, then all joints of a person whose places (K, 2) are known."""
     there, colours = np.isfinite(places).all(axis=1), _colours(skeleton, shade)
-    for one, other in skeleton.limb_indices:
+    for one, other in ((skeleton.joints.index(one), skeleton.joints.index(other)) for one, other in drawn_limbs(skeleton)):
         if there[one] and there[other]:
             sides = {colours[one], colours[other]} - {colours[-1]}
             colour = sides.pop() if len(sides) == 1 else colours[-1]

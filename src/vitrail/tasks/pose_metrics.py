@@ -180,12 +180,14 @@ def _ends(skeleton: Skeleton, by: Length) -> tuple[int, int] | None:
 
 
 def person_score(scores: np.ndarray, box_scores: np.ndarray | float = 1.0) -> np.ndarray:
-    """How sure a model is of each person, (N,), by the scores of the joints, (N, K), and of the box, (N,).
+    """Compute how sure a model is of each person, (N,), by the scores of the joints, (N, K), and of the box, (N,).
 
     The mean score of joints that have more than 0.2, times the score of the box, as ViTPose's evaluation has it, which took it
-    from Simple Baselines (Xiao et al. 2018, https://arxiv.org/abs/1804.06208); 0 where no joint has more.
+    from Simple Baselines (Xiao et al. 2018, https://arxiv.org/abs/1804.06208). Where no joint has more these give 0, and all
+    such people are ranked alike; here it is the mean of all joints, which is less than 0.2.
     """
-    return np.nan_to_num(_mean(np.where(scores > SURE, scores, np.nan), axis=1)) * box_scores
+    sure = _mean(np.where(scores > SURE, scores, np.nan), axis=1)
+    return np.where(np.isnan(sure), scores.mean(axis=1), sure) * box_scores
 
 
 def coco_results(images: Sequence[int], found: Found, box_scores: np.ndarray | float = 1.0) -> list[dict[str, Any]]:

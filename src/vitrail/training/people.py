@@ -80,7 +80,7 @@ def open_people_for(
     if run and own:
         source = used(open_source(run.settings, run=run), run.bad_images, run.settings)
     else:
-        source = open_people(str(data), boxes=task.boxes if task.boxes in OF_DATA else "annotations")
+        source = open_people(str(data), like=skeleton, boxes=task.boxes if task.boxes in OF_DATA else "annotations")
     if not source.skeleton.is_like(skeleton):
         what = f"the data has the joints {', '.join(source.skeleton.joints)}, the model {', '.join(skeleton.joints)}"
         raise DataError(what, where=source.source, hint="give data with the model's joints, in their order")

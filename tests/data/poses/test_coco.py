@@ -2,15 +2,18 @@
 
 import json
 import re
+from unicodedata import normalize
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from data.people import CATEGORY, KEYPOINTS, annotation, picture, write_coco
-from vitrail.data.poses.coco import CROWD, NO_JOINTS, OTHERS, read_coco
+from vitrail.data.poses.bodies import FROM_0, NO_LIMBS
+from vitrail.data.poses.coco import CROWD, NO_JOINTS, UNSEEN, read_coco
 from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import DataError
 
 
@@ -28,15 +31,88 @@ def test_a_person_has_a_box_joints_and_an_area(file):
     assert found.issues == found.warnings == [] and found.sizes == {str(person.image): (50, 60)}
 
 
-def test_limbs_are_numbered_from_1(file):
-    skeleton = read_coco(write_coco(file, [annotation(1)])).skeleton
-    assert skeleton.joints == ("nose", "left_hip", "right_hip")
-    assert skeleton.limbs == (("nose", "left_hip"), ("nose", "right_hip"))
+BOTH = [("nose", "left_hip"), ("nose", "right_hip")]
+
+
+@pytest.mark.parametrize(("limbs", "expected", "notes"), [
+    ([[1, 2], [1, 3]], BOTH, {}),
+    ([[1.0, "2"], ["1", 3.0], [3, 1]], BOTH, {}),
+    ([["nose", "left_hip"], ["nose", 3]], BOTH, {}),
+    ([[0, 1], [0, 2]], BOTH, {FROM_0: 2}),
+    ([[0, 1], [1, 3]], BOTH[1:], {NO_LIMBS: 1}),
+    ([[1, 4], [1, 2, 3], [1, 1], [1, "tail"], 5, [1, 3]], BOTH[1:], {NO_LIMBS: 5}),
+    ({"1": 2}, [], {NO_LIMBS: 1}),
+    (None, [], {}),
+])  # fmt: skip
+def test_limbs_are_numbered_from_1_or_0_or_named_and_others_are_left_out_and_counted(file, limbs, expected, notes):
+    found = read_coco(write_coco(file, [annotation(1)], categories=[{**CATEGORY, "skeleton": limbs}]))
+    assert found.skeleton.limbs == tuple(expected) and found.notes == notes and len(found.people) == 1
+
+
+@pytest.mark.parametrize("write", [str, float, "{:.2f}".format], ids=["text", "fraction", "text of a fraction"])
+@pytest.mark.parametrize("field", ["id", "image_id", "category_id", "iscrowd", "area", "bbox", "keypoints"])
+def test_numbers_that_another_type_holds_are_read_alike(file, field, write):
+    rows = [annotation(1), annotation(2)]
+    plain = read_coco(write_coco(file, rows)).people
+    value = rows[1][field]
+    rows[1][field] = [write(one) for one in value] if isinstance(value, list) else write(value)
+    found = read_coco(write_coco(file, rows))
+    assert found.people == plain and not found.issues and not found.left_out and not found.notes
+
+
+@pytest.mark.parametrize("write", [str, float])
+def test_ids_of_images_and_categories_that_another_type_holds_are_read_alike(file, write):
+    picture(file.parent / "1.png")
+    images, categories = [{"id": write(1), "file_name": "1.png", "width": "50", "height": 60.0}], [{**CATEGORY, "id": write(1)}]
+    rows = [annotation(1), annotation(2, iscrowd="1"), annotation(3, iscrowd=False)]
+    found = read_coco(write_coco(file, rows, images, categories))
+    assert len(found.people) == 2 and found.left_out == {CROWD: 1} and list(found.sizes.values()) == [(50, 60)]
+
+
+def test_categories_with_equal_joints_are_one_body_and_unused_ones_do_not_matter(file):
+    hand = {"id": 3, "name": "hand", "keypoints": ["wrist"]}
+    rows = [annotation(1), annotation(2, category_id=2), annotation(3, category_id=2), annotation(4, category_id=None)]
+    found = read_coco(write_coco(file, rows, categories=[CATEGORY, {**CATEGORY, "id": 2, "name": "dog"}, hand]))
+    assert len(found.people) == 4 and not found.left_out and found.skeleton.joints == ("nose", "left_hip", "right_hip")
+    assert found.notes == {"people of the category person": 2, "people of the category dog": 2}
+
+
+def test_of_categories_with_different_joints_a_skeleton_chooses_one(file):
+    hand = {"id": 3, "name": "hand", "keypoints": ["wrist"]}
+    rows = [annotation(1), annotation(2, category_id=3, keypoints=[1, 2, 2])]
+    write_coco(file, rows, categories=[CATEGORY, hand])
+    for joints, number, other in ((["wrist"], 2, 1), (["nose", "hip_left", "R_Hip"], 1, 3)):
+        found = read_coco(file, Skeleton.of(joints))
+        assert [one.target.number for one in found.people] == [number]
+        assert found.left_out == {f"annotations of category_id {other}": 1}
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), "nan", "NaN", "NA", "null", "", "None"])
+@pytest.mark.parametrize(("visibility", "noted"), [(0, 0), ("0", 0), (2, 1), ("same", 0)])
+def test_a_joint_without_a_place_is_not_marked(file, nothing, visibility, noted):
+    row = [nothing, nothing, nothing if visibility == "same" else visibility]
+    found = read_coco(write_coco(file, [annotation(1, keypoints=[*KEYPOINTS[:6], *row])]))
+    assert found.people[0].target.joints[2] == (0, 0, 0) and not found.issues and found.notes.total() == noted
+
+
+def test_why_people_are_left_out_is_counted_apart(file):
+    rows = [annotation(1, keypoints=[5, 5, 0] * 3), annotation(2, keypoints=[0] * 9), annotation(3, iscrowd=1)]
+    found = read_coco(write_coco(file, rows))
+    assert found.left_out == {UNSEEN: 1, NO_JOINTS: 1, CROWD: 1} and not found.people
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("between", ["/", "\\"])
+def test_names_with_windows_strokes_or_other_letters_that_look_alike_are_found(file, form, between):
+    made = picture(file.parent / "images" / normalize({"NFC": "NFD", "NFD": "NFC"}[form], "écran.png"))
+    name = normalize(form, f"images{between}écran.png")
+    (person,) = read_coco(write_coco(file, [annotation(1)], [{"id": 1, "file_name": name}])).people
+    assert person.image == made and person.name == f"{name}#1"
 
 
 def test_crowds_people_without_marks_and_other_categories_are_left_out_and_counted(file):
     other = {"id": 2, "name": "dog"}
-    nothing = [1, 2, 0] * 3
+    nothing = [0, 0, 0] * 3
     rows = [
         annotation(1),
         annotation(2, iscrowd=1),
@@ -45,7 +121,7 @@ def test_crowds_people_without_marks_and_other_categories_are_left_out_and_count
     ]
     found = read_coco(write_coco(file, rows, categories=[other, CATEGORY]))
     assert [person.target.number for person in found.people] == [1] and found.issues == []
-    assert found.left_out == {CROWD: 1, NO_JOINTS: 1, OTHERS: 1}
+    assert found.left_out == {CROWD: 1, NO_JOINTS: 1, "annotations of category_id 2": 1}
 
 
 def test_a_joint_that_is_not_marked_is_nowhere(file):
@@ -53,7 +129,9 @@ def test_a_joint_that_is_not_marked_is_nowhere(file):
     assert person.joints.tolist() == [[20, 10, 2], [0, 0, 0], [0, 0, 0]]
 
 
-@pytest.mark.parametrize(("bbox", "warned"), [(None, 0), ([5, 6, 0, 40], 1), ([5, 6, 30, 0], 1)])
+@pytest.mark.parametrize(
+    ("bbox", "warned"), [(None, 0), ([5, 6, 0, 40], 1), ([5, 6, 30, 0], 1), ([], 1), ([float("nan")] * 4, 1), ([None] * 4, 1)]
+)
 def test_without_a_box_it_is_the_smallest_around_the_joints(file, bbox, warned):
     found = read_coco(write_coco(file, [annotation(3, bbox=bbox, area=None)]))
     assert found.people[0].target.box == (12, 10, 18.5, 31.25) and found.people[0].target.area == 18.5 * 31.25
@@ -68,7 +146,7 @@ def test_joints_in_one_place_have_a_box_of_a_pixel(file, keypoints):
     assert np.isfinite(BoxPreparation.of_size((64, 48)).plan_of((50, 60), person.target.box).matrix).all()
 
 
-@pytest.mark.parametrize("area", ["900", -1, 0, None, True, [900], float("nan"), float("inf"), 10**400])
+@pytest.mark.parametrize("area", ["wide", -1, 0, None, True, [900], float("nan"), float("inf"), 10**400])
 def test_without_an_area_it_is_the_boxs(file, area):
     (person,) = read_coco(write_coco(file, [annotation(1, area=area)])).people
     assert person.target.area == 1200
@@ -169,7 +247,11 @@ def test_no_value_of_another_kind_is_more_than_an_issue(file, path):
 @pytest.mark.parametrize(("fields", "message"), [
     ({"keypoints": None}, "its keypoints are not 3 numbers for each of 3 joints"),
     ({"keypoints": KEYPOINTS[:8]}, "3 numbers"),
-    ({"keypoints": [*KEYPOINTS[:8], "2"]}, r"its joint '.+' is .*'2'\], and not x, y and visibility"),
+    ({"keypoints": [*KEYPOINTS[:8], "seen"]}, r"its joint '.+' is .*'seen'\], and not x, y and visibility"),
+    ({"iscrowd": "no"}, "its iscrowd is 'no', and not 0 or 1"),
+    ({"iscrowd": 2}, "its iscrowd is 2, and not 0 or 1"),
+    ({"category_id": "person"}, "its category_id is 'person', and no whole number"),
+    ({"category_id": 1.5}, "its category_id is 1.5"),
     ({"keypoints": [*KEYPOINTS[:8], float("nan")]}, "its joint '.+' is .*nan"),
     ({"keypoints": [1e400, *KEYPOINTS[1:]]}, "its joint '.+' is .*inf"),
     ({"keypoints": [2**31, *KEYPOINTS[1:]]}, "its joint '.+' is .*2147483648"),
@@ -177,7 +259,7 @@ def test_no_value_of_another_kind_is_more_than_an_issue(file, path):
     ({"bbox": [1, 2, 3]}, "is not left"),
     ({"bbox": "1 2 3 4"}, "is not left"),
     ({"image_id": 5}, "there is no image 5"),
-    ({"image_id": "1"}, "there is no image '1'"),
+    ({"image_id": "one"}, "there is no image 'one'"),
     ({"image_id": True}, "there is no image True"),
     ({"image_id": None}, "there is no image None"),
 ])  # fmt: skip
@@ -215,17 +297,14 @@ def test_what_is_there_twice_or_without_a_number_is_told_by_its_place(file):
 @pytest.mark.parametrize(("categories", "message"), [
     ([], "no category has keypoints"),
     ([{"id": 1, "name": "person"}], "no category has keypoints"),
-    ([CATEGORY, {**CATEGORY, "id": 2, "name": "dog"}], "several categories have keypoints: 'person', 'dog'"),
-    ([{**CATEGORY, "name": "x" * 10**6}, {**CATEGORY, "name": [[[]]]}], "several categories"),
-    ([{**CATEGORY, "id": "1"}], "the id '1'"),
+    ([CATEGORY, {**CATEGORY, "name": "dog", "keypoints": ["tail"]}], "different keypoints: 'person', 'dog'"),
+    ([{**CATEGORY, "name": "x" * 10**6}, {**CATEGORY, "name": [[[]]], "keypoints": ["tail"]}], "several categories"),
+    ([{**CATEGORY, "id": "one"}], "the id 'one'"),
     ([{**CATEGORY, "keypoints": ["a", "a", "b"]}], "are no joints"),
     ([{**CATEGORY, "keypoints": ["a", 2, "b"]}], "are no joints"),
     ([{**CATEGORY, "keypoints": ["a", "", "b"]}], "are no joints"),
-    ([{**CATEGORY, "skeleton": [[0, 1]]}], "names joint 0 of 3"),
-    ([{**CATEGORY, "skeleton": [[1, 4]]}], "names joint 4 of 3"),
-    ([{**CATEGORY, "skeleton": [[1, 2, 3]]}], "pairs of numbers"),
-    ([{**CATEGORY, "skeleton": [[1.0, 2.0]]}], "pairs of numbers"),
-    ([{**CATEGORY, "skeleton": {"1": 2}}], "pairs of numbers"),
+    ([{**CATEGORY, "keypoints": ["joint"] * 1001}], "1,001 keypoints, more than 1,000"),
+    ([{**CATEGORY, "skeleton": [[1, 2]] * 3001}], "3,001 limbs, more than 3,000"),
 ])  # fmt: skip
 def test_bodies_that_cannot_be_read_are_refused(file, categories, message):
     with pytest.raises(DataError, match=message) as error:

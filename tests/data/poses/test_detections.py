@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -22,14 +23,11 @@ def read(tmp_path, values) -> Detections:
     "told",
     [
         {"image": "photos/000000000139.jpg"}, {"file_name": "000000000139.jpg"}, {"image_id": 139}, {"image_id": "139"},
+        {"image_id": 139.0}, {"image": "photos\\000000000139.jpg"},
         {"image_id": "000000000139"}, {"image": "./photos/000000000139.jpg", "image_id": 7},
     ],
 )  # fmt: skip
 def test_a_box_tells_its_picture_by_name_or_number(tmp_path, told):
-    if told == {"image_id": "139"}:
-        with pytest.raises(DataError, match="none of the boxes is in any of the images"):
-            read(tmp_path, [{**told, "bbox": BOX}]).of([(tmp_path / "photos" / "000000000139.jpg", None)])
-        return
     found = read(tmp_path, [{**told, "bbox": BOX, "score": 0.25}])
     pictures = [(tmp_path / "photos" / name, None) for name in ("000000000139.jpg", "other.jpg")]
     assert found.of(pictures) == [[Detection(Box(1, 2, 30, 40), 0.25)], []]
@@ -69,7 +67,7 @@ def test_results_of_other_categories_are_left_out(tmp_path):
     notes: list[str] = []
     found.tell(notes.append)
     read(tmp_path, [{"image_id": 1, "bbox": BOX}]).tell(notes.append)
-    assert notes == ["boxes of other categories than people's are left out: 1 of category_id 18"]
+    assert notes == ["boxes of boxes.json that are left out: 1 of category_id 18"]
 
 
 def test_results_that_are_all_of_other_categories_are_refused_by_their_numbers(tmp_path):
@@ -96,6 +94,61 @@ def test_results_that_are_all_of_other_categories_are_refused_by_their_numbers(t
 def test_what_is_no_box_is_told_with_its_place_and_picture(tmp_path, row, what):
     with pytest.raises(DataError, match=what):
         read(tmp_path, [row])
+
+
+@pytest.mark.parametrize("crowd", [0, "0", 0.0, False, None, "absent"])
+@pytest.mark.parametrize("category", [1, "1", 1.0, None])
+def test_values_of_another_type_leave_nobody_out(tmp_path, crowd, category):
+    row = {"image_id": 1, "category_id": category, "bbox": BOX} | ({} if crowd == "absent" else {"iscrowd": crowd})
+    people = [{"id": "1", "name": "person"}]
+    for values in ([row], {"images": [], "annotations": [row], "categories": people}, {"annotations": [row]}):
+        found, notes = read(tmp_path, values), []
+        found.tell(notes.append)
+        assert found.of([(Path("1.jpg"), None)]) == [[Detection(Box(*BOX))]] and notes == []
+
+
+def test_one_box_that_is_none_is_left_out_and_told_of(tmp_path):
+    wrong = [{"image_id": 2, "bbox": [5, 5, 0, 12]}, {"image_id": 2, "bbox": None}, {"bbox": BOX}]
+    rows = [
+        {"image_id": 1, "bbox": BOX},
+        *wrong,
+        {"image_id": 1, "bbox": BOX, "iscrowd": "no"},
+        {"image_id": 1, "bbox": BOX, "iscrowd": "1"},
+    ]
+    found, notes = read(tmp_path, rows), []
+    found.tell(notes.append)
+    assert found.of([(Path("1.jpg"), None)]) == [[Detection(Box(*BOX))]] and notes == [
+        "boxes of boxes.json that are left out: 1 of crowds",
+        "boxes of boxes.json that are left out because they are none: 4 "
+        "(box 2 of the list, in image 2: the box (5, 5, 0, 12) is empty; and others)",
+    ]
+
+
+@pytest.mark.parametrize(("values", "known"), [
+    ([{"image_id": 2, "bbox": BOX}], True),  # of a picture beside it
+    ([{"image": "2.png", "bbox": BOX}], True),
+    ([{"image_id": 3, "bbox": BOX}], False),
+    ({"images": [{"id": 7, "file_name": "1.png"}], "annotations": [{"image_id": 8, "bbox": BOX}]}, True),
+])  # fmt: skip
+def test_a_picture_without_boxes_may_be_asked_alone_where_the_file_is_of_it_or_of_those_beside_it(tmp_path, values, known):
+    for name in ("1.png", "2.png", "3.txt"):
+        (tmp_path / name).touch()
+    found = read(tmp_path, values)
+    if known:
+        assert found.of([(tmp_path / "1.png", None)]) == [[]]
+        notes: list[str] = []
+        found.tell_of_empty([[], [Detection(Box(*BOX))]], notes.append)
+        assert notes == ["boxes.json has no box in 1 of 2 images: nobody is looked for there"]
+    else:
+        with pytest.raises(DataError, match="none of the boxes is in any of the images"):
+            found.of([(tmp_path / "1.png", None)])
+
+
+def test_names_in_other_letters_that_look_alike_are_one(tmp_path):
+    name = "écran.png"
+    for form, other in (("NFC", "NFD"), ("NFD", "NFC")):
+        found = read(tmp_path, [{"image": normalize(form, name), "bbox": BOX}])
+        assert found.of([(tmp_path / normalize(other, name), None)]) == [[Detection(Box(*BOX))]]
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[3]", "{}", '{"images": [], "categories": [], "annotations": 3}'])

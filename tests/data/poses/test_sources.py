@@ -139,6 +139,15 @@ def test_pictures_without_people_belong_to_their_file(tmp_path):
     assert [one.path.name for one in gone.pictures_of("train")] == ["b.png", "empty.png"] and len(gone.pictures_of("val")) == 3
 
 
+def test_a_model_chooses_among_categories_with_different_joints(tmp_path):
+    rows = [annotation(1), annotation(2, category_id=2, keypoints=[1, 2, 2])]
+    file = write_coco(tmp_path / "keypoints.json", rows, categories=[CATEGORY, {"id": 2, "name": "hand", "keypoints": ["wrist"]}])
+    with pytest.raises(DataError, match="different keypoints: 'person', 'hand'"):
+        open_people(file)
+    assert open_people(file, like=Skeleton.of(["Nose", "L_Hip", "R_Hip"])).skeleton.joints == ("nose", "left_hip", "right_hip")
+    assert open_people(file, skeleton=Skeleton.of(["wrist"])).skeleton.joints == ("wrist",)
+
+
 @pytest.mark.parametrize("fields", [{"bbox": None}, {"bbox": [1, 2]}, {"keypoints": [1, 2]}, {"image_id": 99}, {"image_id": [1]}])
 def test_a_crowd_without_a_place_is_counted_alone(tmp_path, fields):
     data = open_people(write_coco(tmp_path / "keypoints.json", [annotation(1), annotation(2, **{"iscrowd": 1, **fields})]))
@@ -193,7 +202,7 @@ def test_splits_of_different_bodies_are_refused(tmp_path):
 
 @pytest.mark.parametrize("rows", [[], [annotation(1, iscrowd=1)], [annotation(1, keypoints=[0] * 9)]])
 def test_data_of_nobody_is_refused(tmp_path, rows):
-    with pytest.raises(DataError, match="nobody with joints"):
+    with pytest.raises(DataError, match="nobody with marked joints is left"):
         open_people(write_coco(tmp_path / "keypoints.json", rows))
 
 

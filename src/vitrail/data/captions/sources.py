@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
-from vitrail.data.coco import folder_of, is_whole, pictures_in, read_json
+from vitrail.data.coco import folder_of, pictures_in, read_json, whole
 from vitrail.data.items import Issue
 from vitrail.data.rows import read_rows, row_of, split_in
 from vitrail.data.split_files import split_files
@@ -132,9 +132,9 @@ def _read_coco(file: Path, issues: list[Issue]) -> tuple[Path, list[Line], int]:
     seen = set()
     for place, annotation in enumerate(values["annotations"]):
         told = annotation if isinstance(annotation, dict) else {}
-        number, caption = told.get("image_id"), told.get("caption")
-        if not is_whole(number) or number not in pictures or not isinstance(caption, str):
-            wrong = "it has no caption" if is_whole(number) and number in pictures else f"there is no image {brief(number)}"
+        number, caption = whole(told.get("image_id")), told.get("caption")
+        if number is None or number not in pictures or not isinstance(caption, str):
+            wrong = "it has no caption" if number in pictures else f"there is no image {brief(told.get('image_id'))}"
             issues.append(Issue("bad-annotation", str(file), f"annotation {place + 1} in the list: {wrong}"))
             continue
         seen.add(number)

@@ -8,6 +8,7 @@ import numpy as np
 
 from vitrail.data.poses.detections import Detection, Detections
 from vitrail.data.poses.people import Box, PeopleContents, Person
+from vitrail.data.poses.suspicions import corners_in
 
 LEAST_OVERLAP = 0.5
 """Intersection over union from which on a box is taken for a person's."""
@@ -30,8 +31,10 @@ def with_boxes(contents: PeopleContents, file: Path) -> tuple[PeopleContents, li
         pictures.setdefault(person.target.image, []).append(person)
     places = [(Path(str(people[0].image)), known.get(number)) for number, people in pictures.items()]
     found: dict[str, Box] = {}
-    for people, boxes in zip(pictures.values(), detections.of(places), strict=True):
+    detected = detections.of(places)
+    for people, boxes in zip(pictures.values(), detected, strict=True):
         found |= _matched(people, boxes)
+    notes += corners_in([(one.box, image) for (image, _), boxes in zip(places, detected, strict=True) for one in boxes])
     splits = {split: [_in_box(person, found) for person in people] for split, people in contents.splits.items()}
     if without := sum(map(len, splits.values())) - len(found):
         notes.append(

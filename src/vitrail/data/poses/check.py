@@ -88,6 +88,7 @@ class PeopleCheck:
             "marked": self.marked,
             "boxes": self.boxes,
             "left_out": self.contents.left_out,
+            "notes": self.contents.notes,
             "untold": self.untold,
             "faults": [vars(issue) for issue in self.issues],
             "notices": [vars(notice) for notice in self.notices],
@@ -111,7 +112,7 @@ def check_people(
     Raises:
         DataError: nothing there, data that cannot be read at all, or a skeleton of other joints.
     """
-    contents = with_skeleton(read_people(data), skeleton)
+    contents = with_skeleton(read_people(data, skeleton), skeleton)
     pictures: dict[str, list[Person]] = {}
     for person in _people(contents):
         pictures.setdefault(str(person.image), []).append(person)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from vitrail.data.coco import read_json
+from vitrail.data.coco import is_crowd, one_spelling, read_json, whole
 from vitrail.data.plan import Extent
 from vitrail.data.poses.people import Box
+from vitrail.data.tree import files_of, is_image
 from vitrail.errors import DataError
 from vitrail.settings import brief
 
@@ -19,6 +20,8 @@ BEYOND = 1.0
 """How far a box may reach beyond the picture to each side, in widths and heights of the picture."""
 PERSON = 1
 """COCO's number of the category."""
+MOST_REASONS = 5
+"""Reasons why boxes are left out that are told."""
 SHAPE = 'give a list of {"image": "photo.jpg", or "image_id": 1, "bbox": [left, top, width, height], "score": 0.9}'
 
 
@@ -54,44 +57,58 @@ class Detections:
     """By the name of a picture, or by its number."""
     numbers: dict[str, int] = field(default_factory=dict)
     """COCO's number of a picture, by its name, where the file tells both."""
-    others: Counter[Any] = field(default_factory=Counter)
-    """How many boxes of other categories than a person's are left out, by the category's number."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many boxes are left out, by the reason."""
+    wrong: list[DataError] = field(default_factory=list)
+    """What is wrong with each that is no box, or an empty one; these are left out, too."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """The boxes in JSON: a list of results, or COCO's annotations. What is not called a person is left out, and crowds.
+        """Read boxes in JSON: a list of results, or COCO's annotations. Crowds, and what is not called a person, are left out.
 
         Raises:
-            DataError: no such file, or something in it is no box, or an empty one.
+            DataError: no such file, or nothing in it is a box.
         """
         found, values, people = cls(file), read_json(file), [PERSON]
         if isinstance(values, dict):
-            people = _people(_rows(values.get("categories"), file))
-            named = [(one.get("file_name"), one.get("id")) for one in _rows(values.get("images"), file)]
-            found.numbers = {str(Path(name)): n for name, n in named if isinstance(name, str) and isinstance(n, int)}
-            values = [row for row in _rows(values.get("annotations"), file) if not row.get("iscrowd")]
+            people = _people(_rows(values.get("categories", []), file)) or people
+            named = [(one.get("file_name"), whole(one.get("id"))) for one in _rows(values.get("images", []), file)]
+            found.numbers = {one_spelling(name): n for name, n in named if isinstance(name, str) and n is not None}
+            values = values.get("annotations")
         name_of = {number: name for name, number in found.numbers.items()}
         for place, row in enumerate(_rows(values, file), 1):
-            if (category := row.get("category_id", PERSON)) in people:
-                found.keep(row, name_of, place)
-            else:
-                found.others[brief(category)] += 1
+            category = PERSON if row.get("category_id") is None else whole(row["category_id"])
+            try:
+                if row.get("category_id") is not None and category not in people:
+                    found.left_out[f"of category_id {brief(row['category_id'])}"] += 1
+                elif is_crowd(row):
+                    found.left_out["of crowds"] += 1
+                else:
+                    found.keep(row, name_of, place)
+            except ValueError as error:
+                found.wrong.append(DataError(f"box {place} of the list: {error}", where=file, hint=SHAPE))
+            except DataError as error:
+                found.wrong.append(error)
+        if found.wrong and not found.boxes:
+            raise found.wrong[0]
         return found
 
     def tell(self, note: Callable[[str], object]) -> None:
-        """Tell how many boxes are left out."""
-        if self.others:
-            note(f"boxes of other categories than people's are left out: {self._counted}")
+        """Tell how many boxes are left out, and why."""
+        if self.left_out:
+            note(f"boxes of {self.file.name} that are left out: {self._counted}")
+        if self.wrong:
+            note(f"boxes of {self.file.name} that are left out because they are none: {counted_errors(self.wrong)}")
 
     @property
     def _counted(self) -> str:
-        return ", ".join(f"{count:,} of category_id {category}" for category, count in self.others.most_common(4))
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.most_common(MOST_REASONS))
 
     def keep(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
-        """Take up what stands at a place of the list."""
-        number = row.get("image_id")
+        """Take up what stands at a place of the list; raises `DataError` where it is no box."""
+        number = whole(row.get("image_id"))
         name = row.get("image", row.get("file_name"))
-        key = str(Path(name)) if isinstance(name, str) else _key(number, name_of)
+        key = one_spelling(name) if isinstance(name, str) else _key(row.get("image_id"), name_of)
         if key is None:
             raise DataError(f"box {place} of the list has no image", where=self.file, hint=SHAPE)
         box = row.get("bbox")
@@ -103,34 +120,46 @@ class Detections:
             where = f"image {key}" if isinstance(key, int) else key
             raise DataError(f"box {place} of the list, in {where}: {error.what}", where=self.file, hint=error.hint) from None
         self.boxes.setdefault(key, []).append(detection)
-        if isinstance(key, str) and isinstance(number, int):
+        if isinstance(key, str) and number is not None:
             self.numbers.setdefault(key, number)
 
     def of(self, pictures: Sequence[tuple[Path, int | None]]) -> list[list[Detection]]:
-        """The boxes in each of some pictures, of which the numbers may be known; a picture without boxes has none.
+        """Return the boxes in each of some pictures, of which the numbers may be known; a picture without boxes has none.
 
         A picture is known by its path, by the end of its path, or by its number. Where that is not known, it may be its name:
         ``000000000139.jpg`` is COCO's image 139.
 
         Raises:
-            DataError: no box is in any of the pictures, or a person's.
+            DataError: no box is a person's; or all are in pictures that the file does not name among these, and that do not lie
+                beside the first.
         """
         found = [[box for key in self._keys(path, number) for box in self.boxes.get(key, [])] for path, number in pictures]
-        if self.others and not self.boxes:
+        if self.left_out and not self.boxes:
             hint = f"a person's category_id is {PERSON}, or the one that the file's categories have for it; or leave it out"
             raise DataError(f"no box is a person's: {self._counted}", where=self.file, hint=hint)
-        if pictures and not any(found):
+        if pictures and not any(found) and not self._knows(pictures):
             hint = "a box tells its picture by image, as the path of the picture ends, or by image_id"
             raise DataError("none of the boxes is in any of the images", where=self.file, hint=hint)
         return found
 
+    def tell_of_empty(self, boxes: Sequence[Sequence[Detection]], note: Callable[[str], object]) -> None:
+        """Tell in how many pictures, whose boxes `of` gave, there is no box."""
+        if empty := sum(not some for some in boxes):
+            note(f"{self.file.name} has no box in {empty:,} of {len(boxes):,} images: nobody is looked for there")
+
+    def _knows(self, pictures: Sequence[tuple[Path, int | None]]) -> bool:
+        """Return whether nobody is in these pictures: the file names one, or has boxes in one beside them, or has no boxes."""
+        if not self.boxes or any(name in self.numbers for path, _ in pictures for name in names_of(path)):
+            return True
+        return any(self._keys(file, None) for file in files_of(pictures[0][0].parent) if is_image(file))
+
     def number(self, path: Path) -> int | None:
         """The number of a picture, as the file or the picture's name tells it."""
-        return next((self.numbers[name] for name in _names(path) if name in self.numbers), number_in(path))
+        return next((self.numbers[name] for name in names_of(path) if name in self.numbers), number_in(path))
 
     def _keys(self, path: Path, number: int | None) -> list[str | int]:
         """What the file may call a picture: by one name, and by one number; its name's only where no number is known."""
-        named = next((name for name in (*_names(path), path.stem) if name in self.boxes), None)
+        named = next((name for name in (*names_of(path), one_spelling(path.stem)) if name in self.boxes), None)
         told = number_in(path) if number is None else number
         return [key for key in (named, told) if key is not None and key in self.boxes]
 
@@ -140,16 +169,21 @@ def number_in(path: Path) -> int | None:
     return int(path.stem) if path.stem.isascii() and path.stem.isdigit() and len(path.stem) < 19 else None
 
 
-def _names(path: Path) -> list[str]:
-    """A path and its ends, the longest first."""
-    return [str(Path(*path.parts[start:])) for start in range(len(path.parts))]
+def names_of(path: Path) -> list[str]:
+    """Return a path and its ends, the longest first, in one spelling."""
+    return [one_spelling(str(Path(*path.parts[start:]))) for start in range(len(path.parts))]
 
 
 def _key(number: Any, name_of: Mapping[int, str]) -> str | int | None:
-    """By what a picture is known that is told by its number, which may be a word."""
-    if isinstance(number, bool) or not isinstance(number, int | str):
-        return None
-    return name_of.get(number, number) if isinstance(number, int) else number
+    """Return by what a picture is known that is told by its number, which may be a word."""
+    if (plain := whole(number)) is None or (isinstance(number, str) and str(plain) != number):  # "0139" may be a picture's name
+        return number if isinstance(number, str) else plain
+    return name_of.get(plain, plain)
+
+
+def counted_errors(errors: Sequence[DataError]) -> str:
+    """Return how many errors there are, with the first."""
+    return f"{len(errors):,} ({errors[0].what}{'; and others' if len(errors) > 1 else ''})"
 
 
 def _rows(values: Any, file: Path) -> list[Mapping[str, Any]]:
@@ -159,10 +193,10 @@ def _rows(values: Any, file: Path) -> list[Mapping[str, Any]]:
     return values
 
 
-def _people(categories: list[Mapping[str, Any]]) -> list[Any]:
+def _people(categories: list[Mapping[str, Any]]) -> list[int]:
     """The numbers of the categories that are people: the only one, and any with joints or with the name person."""
     found = [one for one in categories if len(categories) == 1 or one.get("keypoints") or one.get("name") == "person"]
-    return [one.get("id") for one in found]
+    return [number for one in found if (number := whole(one.get("id"))) is not None]
 
 
 def require_inside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> None:
@@ -171,11 +205,19 @@ def require_inside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> 
     Raises:
         DataError: with the number of the box, from 1.
     """
-    for number, box in enumerate(boxes, 1):
+    if errors := errors_outside(boxes, size, where=where):
+        raise next(iter(errors.values()))
+
+
+def errors_outside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> dict[int, DataError]:
+    """Return what `require_inside` raises for each box that it refuses, by the box's place."""
+    errors: dict[int, DataError] = {}
+    for place, box in enumerate(boxes):
         if what := _wrong(box, size):
             shown = ", ".join(f"{side:g}" for side in box)
             hint = f"a box is left, top, width and height in pixels; the upright picture is {size[0]} wide and {size[1]} high"
-            raise DataError(f"box {number}, ({shown}), {what}", where=where, hint=hint)
+            errors[place] = DataError(f"box {place + 1}, ({shown}), {what}", where=where, hint=hint)
+    return errors
 
 
 def _wrong(box: Box, size: Extent) -> str:

@@ -100,6 +100,8 @@ class PeopleContents:
     """How many annotations are no part of the data, by the reason."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Width and height of each picture, by its path, where the data says them."""
+    notes: list[str] = field(default_factory=list)
+    """What is read otherwise than it stands there, or cannot be meant, in words."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def with_splits(
 ) -> PeopleData:
     """A data set with the three splits: its own, or drawn with ``seed`` picture by picture, or as ``assignment`` says."""
     made = divided(contents.splits, to_divide(contents.splits), partial(_assign, seed=seed), shares, assignment)
-    notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
+    notes = [*(f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count), *contents.notes]
     if empty := sum(warning.kind == EMPTY_BOX for warning in contents.warnings):
         notes.append(f"boxes that are empty, for which the smallest around the joints is taken: {empty:,}")
     if made.added:

@@ -55,7 +55,8 @@ WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 """Of a joint's name."""
 APART = "\0"
 """Stands between left or right and what is written together with it, while words are looked for."""
-MOST_JOINTS = 1000
+MOST_JOINTS, MOST_LIMBS = 1000, 3000
+"""Of a skeleton. Joints that are all connected with one another would keep a drawing for minutes."""
 SHOWN = 8
 """Joints that are named where skeletons differ."""
 
@@ -68,7 +69,7 @@ class Skeleton(Settings):
 
     joints: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1, max_length=MOST_JOINTS)]
     """Their names."""
-    limbs: tuple[Limb, ...] = ()
+    limbs: Annotated[tuple[Limb, ...], Field(max_length=MOST_LIMBS)] = ()
     """Joints that are drawn connected."""
     pairs: tuple[Limb, ...] | None = None
     """Joints that change places in a mirror image; by their names where this is left out."""
@@ -134,12 +135,12 @@ class Skeleton(Settings):
 
     def is_like(self, other: "Skeleton") -> bool:
         """Whether the joints are the same in the same order, however their names are spelt: ``L_Eye`` is ``left_eye``."""
-        one, another = ([_spelt_out(name) for name in skeleton.joints] for skeleton in (self, other))
+        one, another = ([words_of(name) for name in skeleton.joints] for skeleton in (self, other))
         return self.joints == other.joints or (one == another and all(one))
 
     def difference(self, other: "Skeleton") -> str:
         """How another skeleton's joints differ from these, in words, however names are spelt."""
-        ours, theirs = ({frozenset(_spelt_out(name)) or name: name for name in one.joints} for one in (self, other))
+        ours, theirs = ({frozenset(words_of(name)) or name: name for name in one.joints} for one in (self, other))
         new, missing = (
             [name for key, name in one.items() if key not in another] for one, another in ((theirs, ours), (ours, theirs))
         )
@@ -169,6 +170,11 @@ COCO = Skeleton.of(
     ),
 )
 """COCO's 17 joints."""
+
+
+def words_of(name: str) -> set[str]:
+    """Return the words in a joint's name, and its numbers, with its side in full."""
+    return {{"l": "left", "r": "right"}.get(word, word) for word in (*_words(name), *re.findall("[0-9]+", name))}
 
 
 def _pairs(names: tuple[str, ...]) -> tuple[Limb, ...]:
@@ -204,11 +210,6 @@ def _sigma(name: str) -> float:
 
 def _is_upper(name: str) -> bool:
     return Skeleton.has_word(name, UPPER)
-
-
-def _spelt_out(name: str) -> set[str]:
-    """The words in a joint's name, and its numbers, with its side in full."""
-    return {{"l": "left", "r": "right"}.get(word, word) for word in (*_words(name), *re.findall("[0-9]+", name))}
 
 
 def _words(name: str) -> set[str]:

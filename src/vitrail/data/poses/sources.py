@@ -11,12 +11,16 @@ from pathlib import Path
 from vitrail.data.decode import upright_size
 from vitrail.data.items import Issue
 from vitrail.data.poses.boxes import with_boxes
-from vitrail.data.poses.coco import Annotations, around, read_coco
+from vitrail.data.poses.coco import NO_JOINTS, UNSEEN, Annotations, around, read_coco
+from vitrail.data.poses.foreign import is_deeplabcut, refuse_deeplabcut
 from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, Picture, with_splits
 from vitrail.data.poses.skeleton import OF_DATA, Boxes, Skeleton
+from vitrail.data.poses.suspicions import suspicions
 from vitrail.data.poses.table import has_joints, read_table
+from vitrail.data.poses.yolo import read_yolo, yolo_file
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment, named_apart
+from vitrail.data.tree import files_of
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -27,6 +31,7 @@ def open_people(
     source: str | Path,
     *,
     skeleton: Skeleton | None = None,
+    like: Skeleton | None = None,
     boxes: Boxes = "annotations",
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
@@ -36,8 +41,9 @@ def open_people(
 
     Args:
         source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, see
-            `split_files`; or a table with the columns ``image,nose_x,nose_y,…``.
+            `split_files`; a table with the columns ``image,nose_x,nose_y,…``; or YOLO's ``data.yaml``, or its folder.
         skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
+        like: a model's skeleton, whose joints choose among categories with different ones; else ``skeleton`` does.
         boxes: where boxes come from.
         split_seed: data without splits is split by it, picture by picture.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
@@ -46,7 +52,7 @@ def open_people(
     Raises:
         DataError: nothing there, or something is wrong with it.
     """
-    contents = read_people(source)
+    contents = read_people(source, like or skeleton)
     if contents.issues:
         first, *others = contents.issues
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
@@ -64,15 +70,26 @@ def open_people(
     return replace(found, notes=(*found.notes, *notes))
 
 
-def read_people(source: str | Path) -> PeopleContents:
-    """What a data set of people holds, with everything that is wrong with it; see `open_people`."""
+def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleContents:
+    """Read what a data set of people holds, with everything that is wrong with it.
+
+    Args:
+        source: as for `open_people`.
+        wanted: chooses among categories with different joints.
+
+    Raises:
+        DataError: nothing is there, or nobody with marked joints.
+    """
     path = require_there(source)
+    if yolo := yolo_file(path):
+        read_by_split = read_yolo(yolo)
+        return _joined(str(path), read_by_split, {split: read.people for split, read in read_by_split.items()})
     if path.is_dir():
         files = _files(path)
-        found = {split: read_coco(file) for split, file in files.items()}
+        found = {split: read_coco(file, wanted) for split, file in files.items()}
         return _joined(str(path), found, {split: read.people for split, read in found.items()})
     if path.suffix.lower() == ".json":
-        read = read_coco(path)
+        read = read_coco(path, wanted)
         return _joined(str(path), {"all": read}, {"all": read.people})
     read, splits = read_table(path)
     return _joined(str(path), {"all": read}, splits)
@@ -83,23 +100,29 @@ def require_there(source: str | Path) -> Path:
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
+    if yolo_file(path):
+        return path
     if path.is_dir():
         _files(path)
     elif path.suffix.lower() not in (".json", ".csv"):
         raise DataError(f"{path.name} holds no people", where="--data", hint=HINT)
+    else:
+        refuse_deeplabcut(path)
     return path
 
 
 def tells_people(source: str | Path) -> bool:
-    """Whether a file can only hold people: JSON, or a table with columns for the places of joints."""
+    """Whether data can only hold people: JSON, a table with columns for the places of joints, or YOLO's with ``kpt_shape``."""
     path = path_of(source)
     if not os.path.isfile(path):
-        return False
-    return path.suffix.lower() == ".json" or (path.suffix.lower() == ".csv" and has_joints(path))
+        return os.path.isdir(path) and yolo_file(path) is not None
+    return path.suffix.lower() == ".json" or (path.suffix.lower() == ".csv" and (has_joints(path) or is_deeplabcut(path)))
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    return split_files(folder, "keypoint", (".json",), hint=HINT)
+    labels = any(file.suffix == ".txt" for place in (folder, folder / "labels") if place.is_dir() for file in files_of(place))
+    hint = "labels of YOLO's pose models are read by their data.yaml with kpt_shape, beside images and labels" if labels else HINT
+    return split_files(folder, "keypoint", (".json",), hint=hint)
 
 
 def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[Person]]) -> PeopleContents:
@@ -111,16 +134,27 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
     issues = [issue for read in found.values() for issue in read.issues]
     images = sorted({str(person.image) for people in splits.values() for person in people})
     issues += [Issue("missing", image, "there is no such image") for image in images if not os.path.isfile(image)]
+    left_out, notes = (sum(of, Counter[str]()) for of in zip(*((one.left_out, one.notes) for one in found.values()), strict=True))
     if not any(splits.values()) and not issues:
-        raise DataError("nobody with joints found", where=source, hint=HINT)
-    left_out = sum((read.left_out for read in found.values()), Counter[str]())
+        raise _nobody(source, left_out)
     warnings = [warning for read in found.values() for warning in read.warnings]
     notices = [notice for read in found.values() for notice in read.notices]
     sizes = {image: size for read in found.values() for image, size in read.sizes.items()}
     named = named_apart(splits, lambda person, name: replace(person, name=name))
     pictures = {split: read.pictures for split, read in found.items()}
     _number(named, pictures)
-    return PeopleContents(source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes)
+    told = [*(f"{what}: {count:,}" for what, count in notes.items() if count), *suspicions(named, first.skeleton)]
+    return PeopleContents(
+        source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes, told
+    )
+
+
+def _nobody(source: str, left_out: Counter[str]) -> DataError:
+    """An error that says why nobody is left."""
+    why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
+    unmarked = not left_out.keys().isdisjoint((NO_JOINTS, UNSEEN))
+    hint = "a joint is marked by a place and a visibility of 1 where it is hidden, 2 where it is seen" if unmarked else HINT
+    return DataError("nobody with marked joints is left" + (f": {why}" if why else ""), where=source, hint=hint)
 
 
 def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]]) -> None:

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from vitrail.data.decode import SERVED, check_head, decode
 from vitrail.data.plan import Extent
 from vitrail.data.poses.detections import require_inside
+from vitrail.data.poses.limbs import drawn_limbs
 from vitrail.data.poses.people import Box
 from vitrail.deploy.poses import FoundPerson, PosePredictor
 from vitrail.deploy.server import pose_schema
@@ -123,7 +124,7 @@ class PoseService(PictureService[np.ndarray, Joints]):
             "name": self.name,
             "engine": predictor.name,
             "joints": list(skeleton.joints),
-            "limbs": [list(limb) for limb in skeleton.limbs],
+            "limbs": [list(limb) for limb in drawn_limbs(skeleton)],
             "pairs": [list(pair) for pair in skeleton.pairs or ()],
             "attention": self._look is not None,
             "unseen": self.unseen,
@@ -138,7 +139,7 @@ class PoseService(PictureService[np.ndarray, Joints]):
         found = [
             {"bbox": list(box), **self._found(box, *each).to_json(skeleton)} for box, each in zip(cut.boxes, joints, strict=True)
         ]
-        return {"size": list(cut.size), "people": found, "limbs": [list(limb) for limb in skeleton.limbs]}
+        return {"size": list(cut.size), "people": found, "limbs": [list(limb) for limb in drawn_limbs(skeleton)]}
 
     async def look(self, request: Request, boxes: str | None) -> dict[str, Any]:
         """Where the queries of the joints of the one person look."""
