@@ -19,12 +19,12 @@ from typing import Any
 import side_by_side
 import torch
 from torch import Tensor, nn
+from vitrail.deploy.pictures import pictures_of
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.data.tree import images_below
 from vitrail.deploy.captions import Writer
-from vitrail.deploy.pictures import pictures_of
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.captioning import write
 from vitrail.weights.captioner import TrainedCaptioner, open_captioner

@@ -64,7 +64,7 @@ def train(
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
     if data is not None:
-        settings["data"] = str(data)
+        settings["data"] = data if isinstance(data, str) else str(path_of(data))
     given, own = nested(settings | teacher_settings(teacher)), None if isinstance(teacher, str | Path) else teacher
     with watching(observer, progress) as observer:
         options: dict[str, Any] = {"observer": observer, "transform": transform, "teacher": own}

@@ -19,6 +19,8 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
 SMALL, LARGE = 12 * 2**20, 2**31
 """Bytes of a file that is read whole: of what describes a model, since JSON of more may take over 300 MB; of a line per image."""
+MODULE = "give vitrail.TrainedModel(module, labels, preparation) to predict, evaluate and save_pretrained; see docs/python.md"
+"""What to do with a module of torch, which has no labels and no preparation."""
 SLACK = 2**20
 """What a folder takes beside the tensors in it, in bytes."""
 
@@ -37,7 +39,13 @@ def path_of(text: str | Path) -> Path:
     """A path, with ``~`` as the home folder (``~nobody`` stays as it is).
 
     An empty text becomes a path that does not exist: ``Path("")`` would mean the current folder, which nobody named.
+
+    Raises:
+        ConfigError: it is neither text nor a path; of a module it says what makes a model of it that can be given.
     """
+    if not isinstance(text, str | os.PathLike):
+        hint = MODULE if hasattr(text, "state_dict") else "give a name, a file or a folder"
+        raise ConfigError(f"{type(text).__name__} is neither text nor a path", hint=hint)
     if not str(text):
         return Path(os.devnull, "empty path")
     return Path(os.path.expanduser(text))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vitrail.deploy.pictures import Picture
+from vitrail.data.pictures import Picture
 from vitrail.deploy.predict import predict
 from vitrail.errors import ConfigError
 from vitrail.models.cost import cost

@@ -5,8 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from vitrail.checks import refuse_given, require_positive
 from vitrail.deploy.predictor import in_python
+from vitrail.errors import ConfigError
 from vitrail.files import whole_folder
 from vitrail.models.inference import in_evaluation_mode
 from vitrail.runtime.device import pick_device
@@ -15,7 +18,7 @@ from vitrail.runtime.output import free_folder, name_of
 from vitrail.study.subjects import Subjects, subjects_of
 from vitrail.training.data_of_model import open_any
 from vitrail.training.people import open_people_for
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.folder import TrainedModel, require_as_built
 from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import open_model
 
@@ -63,6 +66,7 @@ def study_model(
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()
     trained = model if isinstance(model, TrainedModel) else open_model(model)
+    _require_studied(trained)
     if isinstance(trained, TrainedPose):
         refuse_given("the patch that looks is where the model finds a joint", {"--query": query is not None})
         opened = partial(open_people_for, trained.skeleton, model, data, split, observer.note)
@@ -82,6 +86,15 @@ def study_model(
             predictions, look = _predictions(trained, subjects, observer), Look(layer, head, query)
             numbers = write_study(draft, trained, subjects, predictions, observer, title=title, attention=look)
     return folder, numbers
+
+
+def _require_studied(trained: TrainedModel) -> None:
+    """Refuse a loaded model that has no study; raises `ConfigError`."""
+    if trained.config.answer == "heatmaps":
+        require_as_built(trained.model, trained.config)
+    if (dtype := next(trained.model.parameters()).dtype) != torch.float32:
+        hint = "give it as model.float()"
+        raise ConfigError(f"a study computes in float32, the model has weights of {dtype}", where="model", hint=hint)
 
 
 def _predictions(trained: TrainedModel, subjects: Subjects, observer: Observer) -> "Predictions | None":

@@ -50,9 +50,10 @@ def test_the_command_writes_a_page_and_tables_and_moves_nothing(vitrail, run, mi
     table = rows(tmp_path / "out" / "wrong-labels.csv")
     assert [int(row["rank"]) for row in table] == list(range(1, 51))
     top = table[0]
-    assert top["image"] == first["path"] and (top["split"], top["label"], top["suggestion"]) == ("train", "blue", "red")
+    assert top["image"] == "train/blue/red.png" and (top["split"], top["label"], top["suggestion"]) == ("train", "blue", "red")
     assert top["probably_wrong"] == "yes" and float(top["confidence"]) > 0.5 and table[-1]["probably_wrong"] == "no"
     alike = rows(tmp_path / "out" / "near-duplicates.csv")
+    assert all((mislabelled / row["image"]).is_file() for row in (*table, *alike))  # as predictions.csv names them
     assert [(row["group"], row["split"], row["label"]) for row in alike] == [("1", "train", "blue"), ("1", "val", "blue")]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "blue → red" in page and "train/blue/red.png (train)" in page and "in several splits" in page

@@ -1,6 +1,7 @@
 """``vitrail translate``: a line for each line."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -29,6 +30,19 @@ def test_a_line_goes_out_for_each_that_comes_in_and_what_is_no_text_is_told_by_i
     assert out.startswith("eins Katze\n\n\nrot Hund\n")
     code, out, err = ask(b"one\n\xff\xfe\n", "--beam", 1)
     assert code == 3 and "standard input, line 2" in err and not out
+
+
+def test_a_file_is_translated_as_standard_input_is(ask, tmp_path):
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"\xef\xbb\xbfone cat\r\n\nred dog")
+    assert ask(b"dog", file, "--beam", 1) == (0, "eins Katze\n\nrot Hund\n", "")
+    file.write_bytes(b"one\n\xff\xfe\n")
+    code, out, err = ask(b"", file)
+    assert code == 3 and f"{file}, line 2" in err and not out
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("absent.txt", "pipe", ""):
+        code, out, err = ask(b"", tmp_path / name)
+        assert code == 3 and "cannot be read" in err and "standard input" in err and "Traceback" not in err
 
 
 def test_whatever_the_lines_are_as_many_go_out_as_come_in(translated_run):

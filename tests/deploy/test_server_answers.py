@@ -259,3 +259,13 @@ def test_others_are_answered_while_a_large_form_is_taken_apart():
             answered += server.client.get("/health").status_code == 200
         sending.join()
     assert answered >= 20  # some are answered before the form has come
+
+
+def test_a_server_that_rejects_gives_unsure_images_no_label(model):
+    sureness = [answer[0][1] for answer in vitrail.predict(model, PICTURES)]
+    bound = (sorted(sureness)[5] + sorted(sureness)[6]) / 2
+    predictor = replace(in_python(model), thresholds=[bound] * len(model.labels))
+    with serving(predictor.rejecting()) as found:
+        answer = found.client.post("/predict", files=form(*PICTURES)).json()["predictions"]
+    assert [bool(each["labels"]) for each in answer] == [score > bound for score in sureness]
+    assert all(each["predictions"] for each in answer)

@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from server_running import Later, client, serving_by
 
+from vitrail.data.text.tokenizer import ByteLevel
 from vitrail.deploy.server import texts
 from vitrail.deploy.server.limits import TEXTS, Limits
 from vitrail.deploy.server.texts import TextService
 from vitrail.deploy.translate import InPython, Translator, writer_of
+from vitrail.errors import DataError
 
 SENTENCES = ["one cat", "red dog and cat", "", "dog", "one red cat and dog"]
 
@@ -40,6 +42,15 @@ def same(found, wanted):
 
 
 # what it says
+
+
+def test_a_language_that_the_model_has_not_is_refused(server, monkeypatch):
+    def refuse(tokenizer, text):
+        raise DataError(f"the model has no language {text}", hint="did you mean >>de<<?")
+
+    monkeypatch.setattr(ByteLevel, "language_code", refuse)
+    answer = ask(server, [">>DE<<"])
+    assert answer.status_code == 422 and ">>DE<<" in answer.json()["detail"] and ">>de<<" in answer.json()["hint"]
 
 
 @pytest.mark.parametrize("options", [{}, {"beams": 1}, {"beams": 3}])

@@ -14,7 +14,7 @@ from vitrail.weights.labelled import Answer
 
 
 def model(*labels: str, several: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(labels=list(labels), multi_label=several)
+    return SimpleNamespace(labels=list(labels), may_tell_none=several)
 
 
 def answers(folder: Path, told: dict[str, list[str]]) -> list[tuple[Path, Answer]]:

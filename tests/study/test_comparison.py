@@ -14,8 +14,19 @@ from PIL import Image
 
 from vitrail import api
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.study.comparison import Compared, columns, differences, flattened, paired_runs, same_data, same_images, text
-from vitrail.study.comparison_page import best, curves, run_table
+from vitrail.study.comparison import (
+    Compared,
+    columns,
+    differences,
+    document,
+    flattened,
+    pair_notes,
+    paired_runs,
+    same_data,
+    same_images,
+    text,
+)
+from vitrail.study.comparison_page import best, curves, run_table, write_comparison
 from vitrail.study.paired import Paired, answers_in, paired
 from vitrail.training.run_folder import RunFolder
 
@@ -198,8 +209,58 @@ def test_runs_of_other_images_of_the_same_names_are_not_paired_and_of_data_that_
     answers = [answers_in(folder / "predictions.csv").keys() for folder in runs]
     assert answers[0] == answers[2], "else it shows nothing"
     assert same_data(*found[:2]) and not same_data(*found[1:])
-    shutil.rmtree(runs[1] / "checkpoints")
-    assert paired_runs(api.compare(runs)) == [] != paired_runs(api.compare([run.folder, runs[0]]))
+    shutil.rmtree(runs[1] / "checkpoints")  # without which files tell
+    found = api.compare(runs)
+    assert [(pair.first, pair.second) for pair in paired_runs(found)] == [("colours", "of-moved")]
+    shutil.rmtree(moved)
+    assert paired_runs(api.compare(runs)) == []
+    assert ["may be other images" in note for note in pair_notes(api.compare(runs))] == [True] * 3
+
+
+def answered(folder, name, source, images, **changes):
+    """A run on the images of a data folder: their names with labels, and whether they are right."""
+    (folder / name).mkdir()
+    rows = "".join(f"{image},{label},x,{correct}\n" for image, label, correct in images)
+    (folder / name / "predictions.csv").write_text(f"image,true_label,label,correct\n{rows}")
+    return replace(compared(name, settings={"data": {"source": str(source)}}), folder=folder / name)
+
+
+RAW = [("1.png", "ant", "no"), ("2.png", "bee", "yes"), ("3.png", "bee", "yes"), ("4.png", "ant", "no")]
+CLEANED = {
+    "an image removed": (RAW[:3], (3, (1, 0), (2, 2))),
+    "a label changed": ([*RAW[:3], ("4.png", "bee", "yes")], (3, (1, 1), (2, 2))),
+    "others added": ([("1.png", "ant", "yes"), *RAW[1:3], ("5.png", "ant", "yes")], (3, (1, 1), (2, 3))),
+}
+
+
+@pytest.mark.parametrize("where", ["in place", "another table", "a copy"])
+@pytest.mark.parametrize("cleaning", CLEANED)
+def test_runs_before_and_after_cleaning_are_compared_on_what_they_have_in_common_and_that_is_said(cleaning, where, tmp_path):
+    images, (common, left_out, right) = CLEANED[cleaning]
+    for data in ("raw", "copy"):
+        (tmp_path / data).mkdir()
+        for number in range(1, 6):
+            (tmp_path / data / f"{number}.png").write_text(str(number))
+        for table in ("a.csv", "b.csv"):
+            (tmp_path / data / table).touch()
+    first, second = {
+        "in place": ("raw", "raw"), "another table": ("raw/a.csv", "raw/b.csv"), "a copy": ("raw", "copy"),
+    }[where]  # fmt: skip
+    runs = [answered(tmp_path, "before", tmp_path / first, RAW), answered(tmp_path, "after", tmp_path / second, images)]
+    (pair,) = paired_runs(runs)
+    assert (pair.images, pair.left_out) == (common, left_out)
+    assert (pair.both + pair.only_first, pair.both + pair.only_second) == right
+    told = f"evaluated on 4 and {len(images)} images and are compared on the 3 that they have in common"
+    assert told in text(runs) and told in document(runs)["notes"][0]
+    write_comparison(tmp_path, [replace(run, rows=[]) for run in runs])
+    assert told in (tmp_path / "report.html").read_text()
+
+
+def test_runs_without_common_images_say_that_nothing_is_compared_and_runs_without_answers_nothing(tmp_path):
+    runs = [answered(tmp_path, name, "data", [(f"{name}.png", "ant", "yes")]) for name in "abcdef"]
+    assert text(runs[:2]).count("a and b are not compared image by image: none of their 1 and 1 images") == 1
+    assert pair_notes(runs)[-1] == "and 7 more pairs of runs"
+    assert pair_notes([replace(run, folder=None) for run in runs]) == []
 
 
 @pytest.mark.parametrize("value", [None, [1], {"a": {}}, {"a": "b"}])

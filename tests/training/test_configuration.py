@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vitrail.cli.sweep import _axis
+from vitrail.cli.train import dotted_settings
 from vitrail.errors import ConfigError
 from vitrail.training.configuration import nested, read_yaml, to_yaml
 from vitrail.training.request import Request
@@ -18,6 +20,34 @@ def test_a_few_lines_of_yaml_do_not_become_gigabytes(layer, tmp_path):
     with pytest.raises(ConfigError, match="more than 100,000 values") as error:
         read_yaml(file)
     assert error.value.where == file
+
+
+NUMBERS = ["9" * 5000, "0x" + "f" * 5000, "0" + "7" * 6000, "0b" + "1" * 20_000, "-0x" + "f" * 5000]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:3])
+def test_a_number_of_thousands_of_digits_is_refused_in_a_file_and_in_a_flag(number, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(f"seed: 1\nmodel: {{depth: {number}}}\n")
+    for read, where in (
+        (lambda: read_yaml(file), f"{file}, line 2"),
+        (lambda: dotted_settings(("--model.depth", number)), "--model.depth"),
+        (lambda: _axis(f"model.depth=1,{number}"), "--over model.depth"),
+    ):
+        with pytest.raises(ConfigError, match=f"is a number of {len(number):,} digits") as error:
+            read()
+        assert error.value.where == where and len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("layer", ["[{}]", "{{{}}}"], ids=["lists", "mappings"])
+def test_the_aliases_of_a_flag_do_not_become_gigabytes(layer):
+    names = [
+        ", ".join([f"*x{n - 1}"] * 9) if layer[0] == "[" else ", ".join(f"k{k}: *x{n - 1}" for k in range(9)) for n in range(12)
+    ]
+    layers = [f"x{n}: &x{n} {layer.format(names[n])}" for n in range(1, 12)]
+    with pytest.raises(ConfigError, match="more than 100,000 values") as error:
+        dotted_settings(("--optimizer", f"{{x0: &x0 {{a: b}}, {', '.join(layers)}}}"))
+    assert error.value.where == "--optimizer"
 
 
 def test_values_of_yaml_may_be_shared_and_never_hold_themselves(tmp_path):

@@ -1,7 +1,10 @@
 """transformers' MarianMT, read and written: the same logits, the same tokens, and nothing passed over."""
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from peers import declare_operators
 from vitrail import api
 from vitrail.data.text.dataset import filled
+from vitrail.data.text.pieces import SentencePieces
 from vitrail.data.text.tokens import open_tokens
 from vitrail.deploy.translate import Translator, translate
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.models.registry import create_model
 from vitrail.training.configuration import nested
 from vitrail.training.run import begin_run
@@ -288,3 +292,56 @@ def test_a_run_from_such_a_folder_is_scored_with_what_stands_in_the_data(folder,
     begin_run(tmp_path / "run", kept.append, asked, recipe=None, config=None, observer=None, transform=None)
     wanted = {wanted for _, _, wanted in kept[0].metrics.texts}
     assert any("…" in text for text in wanted) and wanted <= {pair.target for pair in kept[0].items}
+
+
+# -- languages
+
+
+def pieces_with(*codes):
+    """The tokens of a folder whose vocabulary has the marks of some languages."""
+    files = contents()
+    names = [name for name in json.loads(files["vocab.json"]) if name != ">>de<<"]
+    files = {**files, "vocab.json": json.dumps({name: number for number, name in enumerate([*names, *codes])}).encode()}
+    return SentencePieces(files, where="folder")
+
+
+MANY = tuple(f">>l{number:02}<<" for number in range(40))
+
+
+@pytest.mark.parametrize(
+    ("codes", "text", "words"),
+    [
+        ((">>de<<", ">>es<<"), ">>xyz<< one dog", ">>de<<, >>es<<"),
+        ((">>de<<", ">>es<<"), ">>DE<< one dog", "did you mean >>de<<?"),
+        ((">>cmn_Hans<<", ">>cmn_Hant<<"), ">>cmn-Hans<< one dog", "did you mean >>cmn_Hans<<?"),
+        ((">>de<<",), ">>german<<one dog", "known: >>de<<"),
+        (MANY, ">>xx<< one", "and 20 more"),
+        ((), ">>de<< one dog", "leave the code out"),
+    ],
+)
+def test_a_language_that_the_model_has_not_is_refused_by_those_that_it_has(codes, text, words):
+    tokens = pieces_with(*codes)
+    for encode in (tokens.encode, lambda texts: [tokens.language_code(one) for one in texts]):
+        with pytest.raises(DataError, match=re.escape(text.partition("<<")[0])) as error:
+            encode(["one dog", text])
+        assert words in str(error.value) and text in str(error.value)
+
+
+@pytest.mark.parametrize("codes", [(">>de<<", ">>es<<"), ()])
+@pytest.mark.parametrize("text", [">> a << one dog", "one >>xyz<< dog", ">><< dog", ">>one", ">>cat >>dog<<"])
+def test_what_is_no_code_is_read_as_text(codes, text):
+    tokens = pieces_with(*codes)
+    assert tokens.language_code(text) == "" and len(tokens.encode([text])[0]) > 2
+
+
+def test_a_known_code_is_one_token_with_or_without_a_space():
+    tokens = pieces_with(">>de<<", ">>es<<")
+    assert tokens.encode([">>es<< one dog"]) == tokens.encode([">>es<<one dog"])
+    assert tokens.encode([">>es<<"])[0][0] == tokens.numbers[">>es<<"]
+
+
+def test_the_command_names_the_line_of_a_language_that_is_not_there(tmp_path):
+    write_folder(tmp_path / "marian", random_marian())
+    command = [sys.executable, "-m", "vitrail", "translate", str(tmp_path / "marian")]
+    done = subprocess.run(command, input="one\n>>xyz<< one dog\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "") and "standard input, line 2" in done.stderr and ">>de<<" in done.stderr

@@ -1,12 +1,16 @@
 """What stands beside weights may be a stranger's: every read has a limit and wants a regular file."""
 
+import contextlib
 import json
 import os
+import socket
+from contextlib import contextmanager
 
 import pytest
 
 import vitrail
 from vitrail.data.preparation import Preparation
+from vitrail.deploy.ctranslate2 import ExportedTranslator
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.training.configuration import read_yaml
 from vitrail.weights.convert import read_labels
@@ -75,3 +79,30 @@ def test_a_pickle_is_known_by_its_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ModelFileError, match="is a pickle"):
         open_model(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+@pytest.mark.parametrize("name", ["w.safetensors", "w.npz", "w.pt", "model"])
+def test_a_model_that_is_no_regular_file_is_refused_by_its_name(kind, name, tmp_path):
+    with strange(tmp_path / name, kind), pytest.raises(ModelFileError, match=f"{name} is no regular file"):
+        open_model(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+@pytest.mark.parametrize("name", ["config.json", "model.bin", "shared_vocabulary.json", "vmap.txt"])
+def test_no_file_of_a_folder_for_an_engine_is_waited_for(kind, name, tmp_path):
+    (tmp_path / "translator.json").write_text("{}")
+    with strange(tmp_path / name, kind), pytest.raises(ModelFileError, match=f"{name} is no regular file"):
+        ExportedTranslator(tmp_path)
+
+
+@contextmanager
+def strange(file, kind):
+    """Something that may never end in the place of a file."""
+    if kind != "socket":
+        damage(file, kind)
+        yield
+        return
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(file.parent):  # a path of a socket has at most 108 letters
+        listener.bind(file.name)
+        yield

@@ -33,6 +33,7 @@ def predict(
     sort_into: Path | None = None,
     boxes: Path | None = None,
     mirror: Annotated[bool, Parameter(negative=())] = False,
+    reject: Annotated[bool, Parameter(negative=())] = False,
     smoothing: float | None = None,
     pictures: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -78,6 +79,9 @@ def predict(
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
         in eight turns has no use for it.
+    reject
+        Say "none of these" of an image whose surest label is less probable than that of 95 % of the validation images of the
+        training. It finds some of the images that are none of the labels, not all: see docs/deploy.md.
     smoothing
         Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
         none. Default: as the model keeps it.
@@ -112,7 +116,7 @@ def predict(
         if table is not None and folder is not None:
             require_outside(table, folder, where="--csv")
     asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, table, batch_size, json)
-    of_labels = {"--top": top is not None, "--sort-into": sorted_to is not None}
+    of_labels = {"--reject": reject, "--top": top is not None, "--sort-into": sorted_to is not None}
     from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
@@ -141,8 +145,9 @@ def predict(
             asked.predict(predictor, files, group)
             return
         predictor = predictor.with_mirror_images() if mirror else predictor
+        predictor = predictor.rejecting() if reject else predictor
         told = partial(_line, all_told=predictor.multi_label and top is None)
-        entry = partial(_entry, several=predictor.multi_label)
+        entry = partial(_entry, several=predictor.may_tell_none)
         with counting("predicting") as progress, Answers() as answers:
             answers.to(printed(json=json), entry if json else told)
             if table is not None:
@@ -164,7 +169,8 @@ def _entry(file: Path, answer: "Answer", *, several: bool) -> Iterator[dict[str,
 def _line(file: Path, answer: "Answer", *, all_told: bool) -> Iterator[str]:
     """Yield the line of an image, with the best labels, or all that the model tells."""
     told = answer.told if all_told else answer.best
-    yield f"{one_line(file)}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none")
+    words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"
+    yield f"{one_line(file)}: " + (words if answer.told or all_told else f"none of these ({words})")
 
 
 def _labels(given: str) -> list[str]:
@@ -172,11 +178,13 @@ def _labels(given: str) -> list[str]:
     from vitrail.files import is_text, path_of, read_lines
 
     file = path_of(given)
-    if not os.path.isfile(file):
+    if not os.path.exists(file):
         if not is_text(given):
             raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
         return given.split(",")
     try:
         return read_lines(file)
+    except OSError as error:
+        raise ConfigError(f"{file.name} cannot be read: {error.strerror}", where="--labels", hint="give a text file") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file.name} is not in UTF-8", where="--labels", hint="save it as text in UTF-8") from None

@@ -35,6 +35,7 @@ def serve(
     max_texts: Whole | None = None,
     max_characters: Whole | None = None,
     max_mebibytes: Whole | None = None,
+    reject: Annotated[bool, Parameter(negative=())] = False,
     access_log: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Answer over HTTP: labels or captions of images, joints, or translations of texts, where the model looked, and a page.
@@ -78,6 +79,8 @@ def serve(
         Characters of each. Default: 5000.
     max_mebibytes
         The size of a request. Default: 20, of a translator 1.
+    reject
+        Give an image no label where its surest one does not reach the threshold of the validation images: see docs/deploy.md.
     access_log
         Write a line for each request to stderr: time, address, method, path, status, bytes, milliseconds.
     """
@@ -115,6 +118,7 @@ def serve(
         allow_origins=origins,
         engine=engine,
         precision=precision,
+        reject=reject,
         limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),
         workers=workers,
         on_start=lambda address: note(f"listening at {address}"),

@@ -82,7 +82,7 @@ def _axis(words: str) -> tuple[str, list[Any]]:
     try:
         if takes_words(dotted_name(name)):
             return name, words_of(values)
-        return name, [_number(value) for value in value_of(f"[{values}]")]
+        return name, [_number(value) for value in value_of(f"[{values}]", where=f"--over {name}")]
     except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigError(f"the values {values!r} cannot be read", where=f"--over {name}", hint="write them as 1,2,3") from None
 

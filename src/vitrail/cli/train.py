@@ -203,7 +203,7 @@ def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
         if name in values:
             raise ConfigError(f"--{name} is given twice", where="command line", hint="give it once")
         try:
-            values[name] = value_of(text)
+            values[name] = value_of(text, where=f"--{name}")
         except (yaml.YAMLError, ValueError, RecursionError):
             values[name] = text  # no YAML, so a word
     return values

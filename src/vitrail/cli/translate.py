@@ -2,16 +2,16 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from cyclopts import Parameter
 
 from vitrail.cli.answers import Answers
 from vitrail.cli.console import Whole, printed
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import partial_of, path_of, whole_file, write_json
+from vitrail.files import partial_of, path_of, regular_file, whole_file, write_json
 from vitrail.runtime.output import report_partial, require_free_file
 
 if TYPE_CHECKING:
@@ -25,17 +25,21 @@ DRAWN = 16
 
 def translate(
     model: str,
+    texts: Path | None = None,
+    /,
     *,
     beam: Whole = 5,
     json: Annotated[bool, Parameter(negative=())] = False,
     attention: Path | None = None,
 ) -> None:
-    """Translate standard input, a line for each line: vitrail translate RUN < sentences.txt > translations.txt
+    """Translate the lines of a file, or of standard input: vitrail translate RUN sentences.txt > translations.txt
 
     Parameters
     ----------
     model
         A run folder or a model folder.
+    texts
+        A file in UTF-8, a text in each line. Default: standard input.
     beam
         Translations that are followed side by side; 1 takes the likeliest token each time, which is the fastest.
     json
@@ -65,27 +69,52 @@ def translate(
         answers.to(printed(json=json), lambda one: [one.to_dict() if json else one.text])
         if drawing is not None:
             answers.to(_drawn(drawing), lambda one: [one])
-        for lines in _windows():
+        for lines in _windows(texts and path_of(texts), translator.tokenizer.language_code):
             for one in translator.translate(lines, attention=looks, scores=scores, on_done=progress.advance):
                 answers.add(one)
 
 
-def _windows() -> Iterator[list[str]]:
-    """The lines of standard input, several at a time; raises `DataError` for one that is not in UTF-8."""
-    if sys.stdin is None:
-        raise ConfigError("there is no standard input", where="translate", hint="give it lines: < sentences.txt")
-    window, most = [], 1 if sys.stdin.isatty() else WINDOW
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            window.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError:
-            hint = "save it in UTF-8; what stands before this window of lines is translated"
-            raise DataError("a line is not in UTF-8", where=f"standard input, line {number}", hint=hint) from None
-        if len(window) >= most:
+def _windows(file: Path | None, language_code: Callable[[str], str]) -> Iterator[list[str]]:
+    """Yield the lines of a file, or of standard input, several at a time.
+
+    Raises:
+        DataError: the file cannot be read, or a line is not in UTF-8 or names a language that the model has not.
+    """
+    before = "what stands before this window of lines is translated"
+    with _lines(file) as lines:
+        window, most = [], 1 if file is None and sys.stdin.isatty() else WINDOW
+        for number, line in enumerate(lines, 1):
+            where = f"{file or 'standard input'}, line {number}"
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                language_code(text.strip())
+            except UnicodeDecodeError:
+                raise DataError("a line is not in UTF-8", where=where, hint=f"save it in UTF-8; {before}") from None
+            except DataError as error:
+                raise DataError(error.what, where=where, hint=f"{error.hint}; {before}") from None
+            window.append(text)
+            if len(window) >= most:
+                yield window
+                window = []
+        if window:
             yield window
-            window = []
-    if window:
-        yield window
+
+
+@contextmanager
+def _lines(file: Path | None) -> Iterator[BinaryIO]:
+    """Open what is translated; raises `DataError` for a file that cannot be read, `ConfigError` without standard input."""
+    if file is None:
+        if sys.stdin is None:
+            raise ConfigError("there is no standard input", where="translate", hint="give a file of lines, or < sentences.txt")
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as opened:
+        try:
+            lines = opened.enter_context(regular_file(file))
+        except OSError as error:
+            hint = "give a text file, or give the lines on standard input: < FILE"
+            raise DataError(f"the file cannot be read: {error.strerror}", where=file, hint=hint) from None
+        yield lines
 
 
 @contextmanager

@@ -107,4 +107,4 @@ def _open(source: Source) -> IO[bytes]:
         return BytesIO(repr((source.shape, source.dtype.str)).encode() + source.tobytes())
     if isinstance(source, Image.Image):
         return BytesIO(repr((source.size, source.mode)).encode() + source.tobytes())
-    return source.open("rb") if isinstance(source, Path) else source.open()
+    return Path(source).open("rb") if isinstance(source, str | Path) else source.open()

@@ -64,7 +64,7 @@ class Stored(Protocol):
         """The content of its file; of one that is only looked at, little is read."""
 
 
-Source = Path | bytes | Image.Image | np.ndarray | Stored
+Source = str | Path | bytes | Image.Image | np.ndarray | Stored
 """What can be decoded: a file, its content, a picture, uint8 pixels (H, W) or (H, W, 3), or what is stored elsewhere."""
 
 
@@ -218,7 +218,7 @@ def _explained(source: Source, formats: tuple[str, ...] | None = None) -> Iterat
 def _name(source: Source) -> object:
     if isinstance(source, bytes | Image.Image | np.ndarray):
         return "image"
-    return source if isinstance(source, Path) else source.name
+    return source if isinstance(source, str | Path) else getattr(source, "name", type(source).__name__)
 
 
 def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduced:
@@ -278,7 +278,7 @@ def _opened(source: Source, formats: tuple[str, ...] | None = None) -> Iterator[
     elif isinstance(source, bytes):
         yield _open(BytesIO(source), formats)
     else:
-        with regular_file(source) if isinstance(source, Path) else source.open() as file:
+        with regular_file(Path(source)) if isinstance(source, str | Path) else source.open() as file:
             yield _open(file, formats)
 
 

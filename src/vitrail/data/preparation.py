@@ -1,7 +1,7 @@
 """The one preparation of images: what training, evaluation, prediction and the model folder share."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -11,11 +11,13 @@ from pydantic import Field, model_validator
 from vitrail.data.decode import Box, Reduced, Source, Whole, check_head, decode_reduced
 from vitrail.data.plan import Extent, Frame, Plan, Resize
 from vitrail.data.processors import read_processor
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.settings import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from vitrail.data.pictures import Picture
 
 Side = Annotated[int, Field(gt=0, le=16_384)]
 Size = tuple[Side, Side]
@@ -208,11 +210,19 @@ class Preparation(Settings):
         mean, std = both.to(pixels.device, non_blocking=pixels.is_cuda)  # else the program would wait for the GPU
         return pixels.float().div_(255).sub_(mean).div_(std)
 
-    def __call__(self, source: Source) -> "Tensor":
-        """One image, ready for a model: float32 (1, C, H, W)."""
+    def __call__(self, images: "Picture | Iterable[Picture]") -> "Tensor":
+        """Prepare one image or several, as `vitrail.predict` takes them, for a model: float32 (B, C, H, W).
+
+        Raises:
+            DataError: an image that cannot be read, or what is none.
+        """
         import torch
 
-        return self.normalize(torch.from_numpy(self.pixels(source))[None])
+        from vitrail.data.pictures import pictures_of
+
+        if not (pictures := pictures_of(images)):
+            raise DataError("there are no images to prepare", where="images", hint="give at least one")
+        return self.normalize(torch.from_numpy(np.stack([self.pixels(picture) for picture in pictures])))
 
     def to_hugging_face(self) -> dict[str, Any]:
         """As ``preprocessor_config.json`` in the keys of transformers' image processors.

@@ -12,8 +12,8 @@ from torch import Tensor
 from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
+from vitrail.data.pictures import Picture, pictures_of
 from vitrail.deploy.drafts import fast_copy
-from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.errors import DataError, ModelFileError
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.inference import for_inference, in_evaluation_mode, sharing_copy

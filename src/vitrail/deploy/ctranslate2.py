@@ -17,7 +17,7 @@ from vitrail.models.search import Written, normalized
 from vitrail.settings import Settings
 from vitrail.weights.layouts.ctranslate2 import CTRANSLATE2, variables
 from vitrail.weights.locate import EXPORTED as ABOUT
-from vitrail.weights.plain_files import DESCRIBING, read_json
+from vitrail.weights.plain_files import DESCRIBING, read_json, require_regular_files
 from vitrail.weights.sums import verified
 from vitrail.weights.translator import Aligned, TrainedTranslator, longest
 
@@ -108,6 +108,7 @@ class ExportedTranslator:
 
     def __init__(self, folder: str | Path, threads: int | None = None):
         self._folder = path = path_of(folder)
+        require_regular_files(path)
         with verified(path, (*DESCRIBING, ABOUT, MODEL, WORDS)):
             self._open(path, threads)
 

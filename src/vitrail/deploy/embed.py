@@ -10,14 +10,14 @@ from torch import Tensor
 from vitrail.checks import require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
+from vitrail.data.pictures import Picture, pictures_of
 from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.predictor import require_finite
 from vitrail.deploy.vector_files import Vectors
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision, pick_device
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.folder import TrainedModel, require_of_images
 from vitrail.weights.reference import open_model
 
 
@@ -77,6 +77,7 @@ def embed_each(
     if not isinstance(model, TrainedModel) and graph_of(model) is not None:
         raise ConfigError("an exported model gives answers alone", where="MODEL", hint="give the model that it was made of")
     trained, device = model if isinstance(model, TrainedModel) else open_model(model), pick_device()
+    require_of_images(trained.model)
     network = for_inference(in_evaluation_mode(trained.model, device), precision or "fp32")
     read: Callable[[Tensor], Tensor] = network.vectors if trained.labels else network
 

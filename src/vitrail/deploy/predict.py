@@ -6,9 +6,9 @@ from pathlib import Path
 from vitrail.checks import require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
+from vitrail.data.pictures import Picture, pictures_of
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
-from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.poses import AnyPredictor, PosePredictor, any_in_python, of_classes, of_joints
 from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError, DataError
@@ -92,6 +92,7 @@ def predict(
     batch_size: int = 32,
     precision: Precision | None = None,
     engine: str = "auto",
+    reject: bool = False,
 ) -> list[Labels]:
     """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
 
@@ -103,16 +104,19 @@ def predict(
             probabilities reach their thresholds, possibly none.
         batch_size: images per batch.
         precision, engine: as in `open_predictor`.
+        reject: whether an image whose surest label does not reach the threshold of the validation images gets no label.
 
     Raises:
+        ConfigError: ``reject``, and the model has no such threshold.
         DataError: an image that cannot be read, or what is none.
     """
     count = 1 if top is None else top
     require_positive(top=count, batch_size=batch_size)
     pictures = pictures_of(images)
     predictor = open_predictor(model, precision, engine=engine, images=len(pictures))
+    predictor = predictor.rejecting() if reject else predictor
     answers = each_answer(predict_each(predictor, pictures, top=count, batch_size=batch_size))
-    return [answer.told if top is None else answer.best for answer in answers]
+    return [answer.told if top is None or not (answer.told or predictor.multi_label) else answer.best for answer in answers]
 
 
 def predict_each(

@@ -13,13 +13,13 @@ import torch
 from vitrail.checks import require_positive
 from vitrail.data.ahead import each_answer, read_ahead
 from vitrail.data.decode import Source
+from vitrail.data.pictures import Picture, pictures_of
 from vitrail.data.plan import Extent
 from vitrail.data.poses.detections import Detection, counted_errors, errors_outside
 from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.suspicions import corners_note
 from vitrail.data.warp import Warp
-from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.poses import AnyPredictor, FoundPerson, PosePredictor
 from vitrail.deploy.predict import open_pose_predictor
 from vitrail.errors import ConfigError, DataError

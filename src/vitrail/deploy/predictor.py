@@ -12,8 +12,8 @@ from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import class_targets
-from vitrail.errors import ModelFileError
-from vitrail.models.configs.base import ImageConfig
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.base import ImageModel, Model
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
@@ -43,6 +43,7 @@ class Predictor(Labelled):
     logits: Callable[[Tensor], Tensor]
     """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
     thresholds: Sequence[float] = ()
+    reject: bool = False
 
     @property
     def run(self) -> Callable[[Tensor], Tensor]:
@@ -56,6 +57,20 @@ class Predictor(Labelled):
             return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
 
         return replace(self, logits=logits)
+
+    def rejecting(self) -> "Predictor":
+        """Return the same predictor, which says “none of these” of an image whose surest label does not reach its threshold.
+
+        Raises:
+            ConfigError: the model was trained without such a threshold, or an image may have no label anyway.
+        """
+        if self.multi_label:
+            hint = "leave it out: labels that do not reach their thresholds are left out anyway"
+            raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
+        if not self.thresholds:
+            hint = "train it, or evaluate a run of this version: a run keeps the threshold of its validation images"
+            raise ConfigError("the model has no threshold to reject images by", where="--reject", hint=hint)
+        return replace(self, reject=True)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
@@ -109,7 +124,15 @@ def in_python(
         ModelFileError: it gives vectors, or heatmaps.
     """
     require_classes(trained)
-    logits = answering(trained, precision, device, prepacked=prepacked)
+    answers = answering(trained, precision, device, prepacked=prepacked)
+
+    def logits(pixels: Tensor) -> Tensor:
+        found = answers(pixels)
+        if found.shape[1:] != (len(trained.labels),):
+            what = f"the model answers with {tuple(found.shape)} for {len(pixels)} images, and has {len(trained.labels)} labels"
+            raise ModelFileError(what, where="model", hint="give a name for each number that it gives of an image")
+        return found
+
     return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits, trained.thresholds)
 
 
@@ -127,6 +150,7 @@ def answering(
     """
     model = in_evaluation_mode(trained.model, device)
     network: nn.Module = model.at_any_size() if any_size else model
+    prepacked = prepacked and isinstance(model, Model)  # somebody's own module may know nothing of it
     if prepacked or precision != "fp32" or next(model.parameters()).dtype != torch.float32:
         network = for_inference(network, precision)
 
@@ -140,7 +164,7 @@ def answering(
 
 def require_classes(model: Labelled) -> None:
     """Refuse a model that gives vectors, or heatmaps."""
-    if getattr(model, "config", ImageConfig).answer != "vector":
+    if isinstance(model, TrainedModel) and isinstance(model.model, ImageModel) and model.config.answer != "vector":
         raise no_classes()
     if not model.labels:
         raise ModelFileError(

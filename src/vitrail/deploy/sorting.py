@@ -35,7 +35,7 @@ def sorted_copies(out: Path, model: Labelled, files: Sequence[Path]) -> Iterator
     Raises:
         DiskFullError: there is no room for a copy of each image, or of one more.
     """
-    names = folder_names(model.labels, taken=[NONE] if model.multi_label else [])
+    names = folder_names(model.labels, taken=[NONE] if model.may_tell_none else [])
     used: dict[str, set[str]] = {}
     copies = Counter[str]()
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.models.base import Model, Sight
+from vitrail.models.structure import changed_parts
 from vitrail.parts import Attention, Block, FeedForward, ParallelBlock
 
 OnEach = Callable[[str, Tensor], None]
@@ -128,6 +129,16 @@ def sight_of(model: nn.Module) -> Sight | None:
 def attends(model: nn.Module) -> bool:
     """Whether every layer of a model attends to the whole image, so that its maps can be followed through all of them."""
     return sight_of(model) == "image"
+
+
+def hides(model: nn.Module) -> bool:
+    """Return whether parts that somebody changed by hand keep maps from being followed through a model.
+
+    Attention does not pass heads, MLPs and the last norm: these hide nothing.
+    """
+    whole = model_in(model)
+    harmless = {*whole.heads(), "norm"}
+    return any(part.split(".")[0] not in harmless and ".mlp" not in part for part in changed_parts(whole))
 
 
 def require_capturable(model: nn.Module) -> None:

@@ -1,7 +1,8 @@
 """Runs side by side: accuracy with its uncertainty, paired differences, cost, and the settings that differ."""
 
+import filecmp
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vitrail.data.order import spread
 from vitrail.models.configs.texts import COUNTED
 from vitrail.study import figures
 from vitrail.study.calibration import wilson_interval
@@ -21,6 +23,8 @@ WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machi
 SPLITTING = ("split_seed", "test_share", "val_share")
 """Settings of the data that decide which images a run is evaluated on."""
 ANSWERS = "predictions.csv"
+MOST_NOTES, COMPARED_FILES = 8, 200
+"""Sentences on pairs of runs, and files of two data sets that are compared."""
 TOKENS_PER_SECOND = "tokens_per_second"
 """A run's rate where it learns texts."""
 
@@ -64,6 +68,11 @@ class Compared:
     def source(self) -> Path:
         """Where its data lay."""
         return Path(str(self.settings.get("data", {}).get("source"))).resolve()
+
+    @property
+    def place(self) -> Path:
+        """The folder that the names of its images begin at: its data, or where the table of its data lies."""
+        return self.source.parent if self.source.is_file() else self.source
 
     @property
     def score(self) -> float | None:
@@ -215,6 +224,8 @@ def text(runs: Sequence[Compared]) -> str:
     parts = [columns([head_of(runs), *table(runs)])]
     if pairs := paired_runs(runs):
         parts.append(columns([PAIRS, *paired_table(pairs)]))
+    if notes := pair_notes(runs):
+        parts.append("\n".join(f"note: {note}" for note in notes))
     different = differences(runs)
     if different:
         head = ("setting", *(run.name for run in runs))
@@ -238,22 +249,49 @@ def shown(value: Any) -> str:
 def document(runs: Sequence[Compared]) -> dict[str, Any]:
     """For programs."""
     pairs = [pair.to_dict() for pair in paired_runs(runs)]
-    return {"runs": [run.to_dict() for run in runs], "paired": pairs, "differences": differences(runs)}
+    known = {"runs": [run.to_dict() for run in runs], "paired": pairs, "notes": pair_notes(runs)}
+    return {**known, "differences": differences(runs)}
 
 
 def paired_runs(runs: Sequence[Compared]) -> list[Paired]:
-    """Every two runs that were evaluated on the same images, of the same data."""
-    answers = [(run, answers_in(run.folder / ANSWERS)) for run in runs if run.folder is not None]
-    both = (pair for pair in combinations(answers, 2) if same_data(pair[0][0], pair[1][0]))
-    return [found for pair in both for found in paired([(run.name, own) for run, own in pair])]
+    """Every two runs on the images that both were evaluated on, of the same data."""
+    return [pair for pair in _pairs(runs) if isinstance(pair, Paired)]
+
+
+def pair_notes(runs: Sequence[Compared]) -> list[str]:
+    """Sentences on runs that are compared on a part of their images, or not image by image; at most `MOST_NOTES`, and a count."""
+    notes = [note for pair in _pairs(runs) if (note := pair.note if isinstance(pair, Paired) else pair)]
+    return notes[:MOST_NOTES] + ([f"and {len(notes) - MOST_NOTES:,} more pairs of runs"] if len(notes) > MOST_NOTES else [])
+
+
+def _pairs(runs: Sequence[Compared]) -> Iterator[Paired | str]:
+    """Every two runs that keep answers to images, compared image by image, or why that cannot be done."""
+    answers = [(run, own) for run in runs if run.folder is not None and (own := answers_in(run.folder / ANSWERS))]
+    for (first, own), (second, others) in combinations(answers, 2):
+        names = f"{first.name} and {second.name} are not compared image by image: "
+        if not (common := own.keys() & others.keys()):
+            yield f"{names}none of their {len(own):,} and {len(others):,} images has the same name and label"
+        elif not same_data(first, second) and not _same_files(first, second, sorted(name for name, _ in common)):
+            yield f"{names}the same names may be other images in {first.source} and {second.source}"
+        else:
+            yield from paired([(first.name, own), (second.name, others)])
+
+
+def _same_files(first: Compared, second: Compared, names: Sequence[str]) -> bool:
+    """Return whether files of these names, at most `COMPARED_FILES` evenly taken, hold the same bytes in the data of two runs."""
+    chosen = [names[place] for place in spread(len(names), COMPARED_FILES)]
+    try:
+        return all(filecmp.cmp(first.place / name, second.place / name, shallow=False) for name in chosen)
+    except (OSError, ValueError):
+        return False
 
 
 def same_data(first: Compared, second: Compared) -> bool:
-    """Whether two runs learned from one data set: of the same place, or of another with the same names, labels and files.
+    """Whether two runs learned from one data set: of the same folder, or of another with the same names, labels and files.
 
     Names alone would not do: ``0001.png`` is in many.
     """
-    return first.source == second.source or (first.data is not None and first.data == second.data)
+    return first.place == second.place or (first.data is not None and first.data == second.data)
 
 
 def same_images(runs: Sequence[Compared]) -> bool:

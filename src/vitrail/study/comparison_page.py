@@ -47,9 +47,11 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
     settings = (
         page.table(("setting", *(run.name for run in runs)), rows) if rows else page.paragraph("All settings are the same.")
     )
+    paired_parts = [page.table(PAIRS, pairs), page.note(PAIRED)] if pairs else []
+    paired_parts += [page.paragraph(f"{note}.") for note in found["notes"]]
     sections = [
         page.section("Runs", run_table(runs, folder), page.note("The best of a column stands out.")),
-        *([page.section("Paired differences", page.table(PAIRS, pairs), page.note(PAIRED))] if pairs else []),
+        *([page.section("Paired differences", *paired_parts)] if paired_parts else []),
         page.section("Curves", page.picture(folder / "curves.png", "Curves of all runs", caption)),
         *compared_translations.sections(runs, folder),
         page.section("Settings that differ", settings),

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from vitrail.files import write_json, write_text
 from vitrail.models.cost import cost
+from vitrail.models.structure import changed_parts
 from vitrail.runtime.observer import Observer
 from vitrail.study import figures, page
-from vitrail.study.captures import attends, require_capturable
+from vitrail.study.captures import hides, require_capturable
 from vitrail.study.page import Markup
 from vitrail.study.predictions import Predictions
 from vitrail.study.stages import most_weights
@@ -43,7 +44,11 @@ class StudyContext:
         self.model, self.preparation = trained.model, trained.preparation
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
-        self.counted, self.attends = cost(self.model.config), attends(self.model)
+        self.changed = changed_parts(self.model)
+        """Parts that somebody changed by hand, with a sentence about each: the model's configuration tells no cost then."""
+        self.hidden = hides(self.model)
+        self.sight = None if self.hidden else self.model.sight
+        self.counted, self.attends = cost(self.model.config), self.sight == "image"
         self.batch = _batch(self._bytes())
         self.pixels = self.read(subjects.items, "reading images")
         self.maps: dict[str, Tensor] = {}
@@ -55,7 +60,7 @@ class StudyContext:
         if self.attends:
             tokens = c.prefix + c.grid[0] * c.grid[1]
             return int(KEPT * tokens * c.dim * c.depth + PER_PAIR * c.heads * tokens**2)
-        if not self.model.sight:
+        if not self.sight:
             return 1
         return PER_PAIR * most_weights(self.model, torch.zeros(1, c.channels, *c.image_size, device=self.device))
 

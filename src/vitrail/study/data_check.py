@@ -138,15 +138,18 @@ def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Ten
 
 
 def write_check(folder: Path, found: Check, ranked: list[Suspect] | None, *, title: str) -> None:
-    """Write ``report.html``, ``near-duplicates.csv`` and, where labels were judged, ``wrong-labels.csv`` to a folder."""
+    """Write ``report.html``, ``near-duplicates.csv`` and, where labels were judged, ``wrong-labels.csv`` to a folder.
+
+    Images have the names of ``predictions.csv``, relative to the data folder, so that tables join.
+    """
     groups = [(number, split, item) for number, group in enumerate(found.alike, 1) for split, item in group]
     names = found.contents.classes
-    rows = [(str(n), path_in(item), split, SEPARATOR.join(names[label] for label in item.labels)) for n, split, item in groups]
+    rows = [(str(n), item.name, split, SEPARATOR.join(names[label] for label in item.labels)) for n, split, item in groups]
     write_table(folder / "near-duplicates.csv", [("group", "image", "split", "label"), *rows])
     if ranked is not None:
         head = ("rank", "image", "split", "label", "suggestion", "confidence", "probably_wrong")
         lines = [
-            (str(rank), path_in(s.item), s.split, s.label, s.suggestion, f"{s.confidence:.4f}", "yes" if s.wrong else "no")
+            (str(rank), s.item.name, s.split, s.label, s.suggestion, f"{s.confidence:.4f}", "yes" if s.wrong else "no")
             for rank, s in enumerate(ranked, 1)
         ]
         write_table(folder / "wrong-labels.csv", [head, *lines])

@@ -22,6 +22,10 @@ COST = "Images per second of this machine, in single precision; memory is what t
 
 def size(study: StudyContext) -> Iterator[tuple[str, str]]:
     """Cards for the page: parameters and multiply-adds."""
+    if study.changed:  # whose configuration counts another model
+        study.numbers["parameters"] = sum(parameter.numel() for parameter in study.model.parameters())
+        yield f"{study.numbers['parameters'] / 1e6:.2f} M", "parameters"
+        return
     parameters, macs = study.counted.parameters, study.counted.macs
     study.numbers |= {"parameters": parameters, "macs": macs}
     yield f"{parameters / 1e6:.2f} M", f"parameters; {macs / 1e6:,.1f} M multiply-adds per image"

@@ -15,7 +15,7 @@ Answers = Mapping[tuple[str, str], bool]
 
 @dataclass(frozen=True)
 class Paired:
-    """What is known of two runs that were evaluated on the same images."""
+    """Two runs on the images that both were evaluated on."""
 
     first: str
     second: str
@@ -23,6 +23,10 @@ class Paired:
     only_first: int
     """Images that the first alone has right."""
     only_second: int
+    both: int = 0
+    """Images that both have right."""
+    left_out: tuple[int, int] = (0, 0)
+    """Images of the first and of the second that the other was not evaluated on, or under another label."""
 
     @property
     def difference(self) -> float:
@@ -34,6 +38,18 @@ class Paired:
         """McNemar's exact test (1947): how probable so uneven a split of the images that tell them apart is by chance alone."""
         apart = self.only_first + self.only_second
         return float(binomtest(self.only_first, apart).pvalue) if apart else 1.0
+
+    @property
+    def note(self) -> str | None:
+        """A sentence on the images that are left out and the scores on the others; None where none are."""
+        if not any(self.left_out):
+            return None
+        counts = " and ".join(f"{self.images + more:,}" for more in self.left_out)
+        first, second = (100 * (self.both + alone) / self.images for alone in (self.only_first, self.only_second))
+        return (
+            f"{self.first} and {self.second} were evaluated on {counts} images and are compared on the {self.images:,} that they "
+            f"have in common under one label: {first:.2f} % and {second:.2f} % right"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For programs."""
@@ -55,16 +71,18 @@ def answers_in(file: Path) -> Answers:
 
 
 def paired(runs: Sequence[tuple[str, Answers]]) -> list[Paired]:
-    """Every two runs, by name, that have answers to the same images."""
+    """Every two runs, by name, that have answers to some of the same images."""
     return [
         compared(first, second)
         for place, first in enumerate(runs)
         for second in runs[place + 1 :]
-        if first[1] and first[1].keys() == second[1].keys()
+        if first[1].keys() & second[1].keys()
     ]
 
 
 def compared(first: tuple[str, Answers], second: tuple[str, Answers]) -> Paired:
-    """Two runs with answers to the same images."""
-    both = [(right, second[1][image]) for image, right in first[1].items()]
-    return Paired(first[0], second[0], len(both), both.count((True, False)), both.count((False, True)))
+    """Two runs with answers to some of the same images."""
+    both = [(right, second[1][image]) for image, right in first[1].items() if image in second[1]]
+    only_first, only_second, right = (both.count(pair) for pair in ((True, False), (False, True), (True, True)))
+    left_out = len(first[1]) - len(both), len(second[1]) - len(both)
+    return Paired(first[0], second[0], len(both), only_first, only_second, right, left_out)

@@ -15,6 +15,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.study import figures
 from vitrail.study.attention import look_of, reading_map
+from vitrail.study.captures import hides
 from vitrail.study.pictures import overlay
 from vitrail.study.places import Places, patch_places
 from vitrail.study.reports.part import SPLIT_WORDS
@@ -47,7 +48,8 @@ class Predictions:
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
         """A model's predictions for the images of a study."""
-        chances, (look, _) = metrics.probabilities.numpy(), look_of(trained, reading_map)
+        chances = metrics.probabilities.numpy()
+        look = None if hides(trained.model) else look_of(trained, reading_map)[0]
         images = subjects.split, subjects.items, trained.preparation
         places = None if look is None else patch_places(trained.model)
         return cls(trained.labels, *images, chances, metrics.scores(), trained.thresholds, look, places)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import DataError
 from vitrail.study.attention import read
-from vitrail.study.captures import attends, capture, model_in
+from vitrail.study.captures import attends, capture, capture_names, model_in
 
 NEIGHBOURS = 20
 RIDGE = 1.0
@@ -44,11 +44,12 @@ class FewShot:
 def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
     """What an answer could be read from after every layer, and at last what the heads read: arrays (N, D), one each.
 
-    After a layer that is the class token, the mean of the patches, or whatever `read` reads; a model that does not attend gives
-    what its heads read alone.
+    After a layer that is the class token, the mean of the patches, or whatever `read` reads; a model that does not attend, or
+    has blocks of somebody's own, gives what its heads read alone.
     """
     vit: Any = model_in(model)
-    every = ["blocks.*.output"] if attends(vit) else []
+    named = {f"blocks.{number}.output" for number in range(len(vit.layers()))} <= set(capture_names(vit))
+    every = ["blocks.*.output"] if attends(vit) and named else []
     layers: list[list[Tensor]] = [[] for _ in range(len(vit.layers()) * len(every) + 1)]
 
     def each(name: str, tokens: Tensor) -> None:

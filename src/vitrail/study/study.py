@@ -8,7 +8,6 @@ from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
 from vitrail.study import attention_sections, model_sections, page, stage_sections
 from vitrail.study.attention_sections import LAST, Look
-from vitrail.study.captures import attends
 from vitrail.study.context import StudyContext
 from vitrail.study.page import Markup
 from vitrail.study.predictions import Predictions
@@ -16,6 +15,7 @@ from vitrail.study.reports.multi_label import OWN, MultiLabel
 from vitrail.study.reports.single_label import SingleLabel
 from vitrail.study.subjects import Subjects
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.plain_files import some
 
 _FOLLOWED = (
     "so no map goes through all layers: rollout and relevance, which follow attention from layer to layer, the test of taking "
@@ -30,6 +30,11 @@ LEFT_OUT = {
     ),
 }
 """Why sections of others are not there, by what a token of the model can look at."""
+CHANGED = {
+    False: "So its cost, which is counted by its configuration, is left out.",
+    True: "So no maps can be followed through it: these, positions, filters and the cost of its configuration are left out.",
+}
+"""Why sections are not there of a model with changed parts, by whether these hide its inside."""
 
 
 def write_study(
@@ -57,10 +62,10 @@ def write_study(
         ConfigError: a model that `capture` refuses, or one of whose attention no layer, head or query can be chosen.
         DataError: an image that cannot be read.
     """
-    if attention != LAST and not attends(trained.model):
-        what = f"a {type(trained.model).__name__} has no attention to the whole image of which one could be chosen"
-        raise ConfigError(what, where="layer, head, query", hint="leave them out")
     study = StudyContext(folder, trained, subjects, predictions, observer)
+    if attention != LAST and not study.attends:
+        what = f"this {type(trained.model).__name__} has no attention to the whole image of which one could be chosen"
+        raise ConfigError(what, where="layer, head, query", hint="leave them out")
     return study.written(title, _sections(study, attention))
 
 
@@ -78,17 +83,22 @@ def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:
             yield attention_sections.occlusion_curves(study, predictions)
         yield attention_sections.distances(study)
         yield model_sections.positions(study)
-    elif study.model.sight:
+    elif study.sight:
         yield stage_sections.where_it_looks(study)
         yield stage_sections.distances(study)
         yield stage_sections.positions(study)
-    yield model_sections.filter_components(study)
+    if not study.hidden:
+        yield model_sections.filter_components(study)
     if study.subjects.known:
         yield model_sections.probe(study)
     elif study.subjects.unprobed:
         yield page.section("Probes", page.paragraph(f"None: {study.subjects.unprobed}."))
     if part:
         yield from part.sections(study.folder)
-    if not study.attends:
-        yield page.section("What is left out", page.paragraph(LEFT_OUT[study.model.sight]))
-    yield model_sections.cost(study)
+    if study.changed:
+        parts = f"Parts of the model were changed by hand: {some(list(study.changed.values()))}."
+        yield page.section("What is left out", page.paragraph(f"{parts} {CHANGED[study.hidden]}"))
+    elif not study.attends:
+        yield page.section("What is left out", page.paragraph(LEFT_OUT[study.sight]))
+    if not study.changed:
+        yield model_sections.cost(study)

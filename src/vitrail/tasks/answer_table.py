@@ -60,14 +60,15 @@ def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor
 def _head(model: Labelled, top: int) -> Row:
     if model.multi_label:
         return ["labels", "scores"]
-    count = min(top, len(model.labels))
-    return ["label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
+    count, accepted = min(top, len(model.labels)), ["accepted"] * model.reject
+    return [*accepted, "label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
 
 
 def _said(model: Labelled, answer: Answer) -> Row:
     if model.multi_label:
         return [SEPARATOR.join(label for label, _ in answer.told), SEPARATOR.join(_score(score) for _, score in answer.told)]
-    return [cell for label, score in answer.best for cell in (label, _score(score))]
+    accepted = ["yes" if answer.told else "no"] * model.reject
+    return [*accepted, *(cell for label, score in answer.best for cell in (label, _score(score)))]
 
 
 def _score(score: float) -> str:

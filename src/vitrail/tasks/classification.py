@@ -1,5 +1,6 @@
 """The class of an image."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -16,8 +17,11 @@ from vitrail.models.base import ImageModel
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.metrics import main_metric
-from vitrail.tasks.task import Answers, Means, Options
+from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.folder import TrainedModel
+
+ACCEPTED = 0.95
+"""The share of the validation images that a model accepts where it rejects others."""
 
 
 class Classification(ImageTask):
@@ -34,6 +38,9 @@ class Classification(ImageTask):
     name = "classification"
     counts: ClassVar[tuple[str, ...]] = ("top1",)
     multi_label = False
+    report_needs_validation = True
+    thresholds: Sequence[float] = ()
+    """The probability from which on each class is said where images are rejected; `settle` chooses it."""
 
     def __init__(
         self,
@@ -96,8 +103,19 @@ class Classification(ImageTask):
     def metrics(self, *, keep: bool = False) -> "LabelMetrics":
         return LabelMetrics(keep=keep)
 
+    def settle(self, validation: Metrics) -> Any:
+        """Choose the probability below which an image is rejected, where that is asked for; see `rejection_threshold`."""
+        assert isinstance(validation, LabelMetrics)
+        self.thresholds = [rejection_threshold(validation.probabilities)] * len(self.classes)
+
     def trained(self, model: ImageModel) -> TrainedModel:
-        return TrainedModel(model, self.classes, self.preparation, self.multi_label)
+        return TrainedModel(model, self.classes, self.preparation, self.multi_label, thresholds=self.thresholds)
+
+
+def rejection_threshold(probabilities: Tensor) -> float:
+    """Return the highest probability that the surest label of `ACCEPTED` of the images reaches, of (N, classes)."""
+    sureness = probabilities.amax(dim=1).sort(descending=True).values
+    return sureness[math.ceil(ACCEPTED * len(sureness)) - 1].item()
 
 
 class LabelMetrics(Means):

@@ -24,6 +24,7 @@ class MultiLabel(Classification):
 
     counts: ClassVar[tuple[str, ...]] = ()
     multi_label = True
+    settling_changes_scores = True
     report_needs_validation = True
     thresholds: Sequence[float] = ()
     """The probability from which on each class is said; one half for all until `settle` has chosen them."""

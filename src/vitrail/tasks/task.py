@@ -100,6 +100,8 @@ class Task(nn.Module):
     answers_slowly: ClassVar[bool] = False
     """Whether an answer that is evaluated takes longer than a step of training: it is searched for, or an image is looked at in
     several ways."""
+    settling_changes_scores: ClassVar[bool] = False
+    """Whether other metrics come out after `settle`, so that the same items are evaluated anew."""
     report_needs_validation: ClassVar[bool] = False
     """Whether the finished model keeps something that is chosen by the validation split."""
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -16,7 +17,7 @@ from vitrail.models.registry import ARCHITECTURES, architecture_of, named
 from vitrail.settings import Settings, brief
 from vitrail.tasks.registry import TASKS
 from vitrail.tasks.settings import CaptionSettings, TaskSettings
-from vitrail.training.plain_yaml import PlainLoader
+from vitrail.training.plain_yaml import value_of
 from vitrail.training.settings import ModelSettings, RunSettings, model_settings
 
 Values = dict[str, Any]
@@ -315,9 +316,16 @@ def _keys(name: str, value: Any) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """A value as a file of settings can hold it: a path becomes its text, a number of NumPy one of Python."""
+    """A value as a file of settings can hold it: a path becomes its text, a number of NumPy one of Python.
+
+    Raises:
+        ConfigError: a module of torch, which no file can hold.
+    """
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
+    if hasattr(value, "state_dict"):
+        hint = "save it with vitrail.TrainedModel.save_pretrained and give start=FOLDER; see docs/python.md for a changed model"
+        raise ConfigError(f"{type(value).__name__} is no setting: a run is made of names and files", where="train", hint=hint)
     return os.fspath(value) if isinstance(value, os.PathLike) else value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -330,35 +338,15 @@ def _dotted(name: str, value: Any) -> Iterator[str]:
         yield from _dotted(f"{name}.{key}", inner)
 
 
-MOST_BYTES, MOST_VALUES = 2**18, 100_000
+MOST_BYTES = 2**18
 """Of a configuration; all settings of a run are a few thousand bytes."""
 
 
-def _loaded(text: str, file: Path) -> Any:
-    """What a YAML text holds; raises `ConfigError` where a key stands twice, or aliases make more of it than anybody writes."""
-    loader = PlainLoader(text)
-    try:
-        node = loader.get_single_node()
-        rest, count = [node], 0
-        while rest and count <= MOST_VALUES:
-            inner = rest.pop()
-            count += 1
-            if isinstance(inner, yaml.SequenceNode):
-                rest.extend(inner.value)
-            elif isinstance(inner, yaml.MappingNode):
-                _require_once(inner, file)
-                rest.extend(part for pair in inner.value for part in pair)
-        if rest:
-            raise ConfigError(f"the configuration holds more than {MOST_VALUES:,} values", where=file, hint="write each once")
-        return None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _require_once(node: yaml.MappingNode, file: Path) -> None:
+def _require_once(node: yaml.Node, file: Path) -> None:
     """Refuse a key that stands twice in a section: YAML would keep the last, and say nothing."""
     seen: set[str] = set()
-    for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    for key in (key for key, _ in pairs if isinstance(key, yaml.ScalarNode)):
         if key.value in seen:
             where = f"{file}, line {key.start_mark.line + 1}"
             raise ConfigError(f"{brief(key.value)} is there twice", where=where, hint="write it once")
@@ -368,7 +356,7 @@ def _require_once(node: yaml.MappingNode, file: Path) -> None:
 def read_yaml(file: Path) -> Values:
     """A configuration file; raises `ConfigError` where it is missing or no mapping."""
     try:
-        values = _loaded(read_text(file, MOST_BYTES), file)
+        values = value_of(read_text(file, MOST_BYTES), where=file, check=partial(_require_once, file=file))
     except OSError as error:
         raise ConfigError(f"cannot read the configuration: {error.strerror}", where=file, hint="check the path") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

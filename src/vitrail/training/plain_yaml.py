@@ -1,12 +1,20 @@
 """YAML as settings are written in it: times and dates are words."""
 
 import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from vitrail.errors import ConfigError
+
+MOST_VALUES, MOST_DIGITS = 100_000, 100
+"""Of one text: values, each counted as often as aliases name it, and digits of an integer."""
+
 SIXTY = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?$")
 """A number in base 60, as which YAML reads 1:30: it would be 90, of whatever the setting counts."""
+WHOLE = "tag:yaml.org,2002:int"
 WORD, DATE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp"
 
 
@@ -20,9 +28,42 @@ PlainLoader.yaml_implicit_resolvers = {
 }
 
 
-def value_of(text: str) -> Any:
-    """What a text stands for; raises `yaml.YAMLError`, `ValueError` or `RecursionError`."""
-    return PlainLoader(text).get_single_data()
+def value_of(text: str, *, where: object, check: Callable[[yaml.Node], None] = lambda node: None) -> Any:
+    """Return what a text stands for, after a ``check`` of its nodes.
+
+    Raises:
+        ConfigError: aliases make more of it than anybody writes, or an integer has more digits than Python would print.
+        yaml.YAMLError, ValueError, RecursionError: it is no YAML.
+    """
+    loader = PlainLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        for inner in _nodes(node, where):
+            check(inner)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _nodes(node: yaml.Node, where: object) -> Iterator[yaml.Node]:
+    """Yield a node and all that is in it, each as often as it is named; raises as `value_of`."""
+    rest, count = [node], 0
+    while rest:
+        inner = rest.pop()
+        count += 1
+        if count > MOST_VALUES:
+            raise ConfigError(f"the text holds more than {MOST_VALUES:,} values", where=where, hint="write each once")
+        if isinstance(inner, yaml.ScalarNode) and inner.tag == WHOLE and len(inner.value) > MOST_DIGITS:
+            what = f"{inner.value[:20]}… is a number of {len(inner.value):,} digits"
+            line = f", line {inner.start_mark.line + 1}" * isinstance(where, Path)
+            raise ConfigError(what, where=f"{where}{line}", hint=f"write one of at most {MOST_DIGITS}")
+        yield inner
+        if isinstance(inner, yaml.SequenceNode):
+            rest.extend(inner.value)
+        elif isinstance(inner, yaml.MappingNode):
+            rest.extend(part for pair in inner.value for part in pair)
 
 
 def words_of(text: str) -> list[Any]:

@@ -276,7 +276,8 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
         trained.thresholds = task.trained(trained.model).thresholds
         if group.first:
             keep_thresholds(trainer.folder.path / "best", trained.thresholds)
-    metrics = evaluate_split(split, items)
+    reused = split == "val" and len(items) == len(trainer.validation) and not task.settling_changes_scores
+    metrics = validation if validation is not None and reused else evaluate_split(split, items)
     finished = Finished(trainer, trained, task, split, items, metrics, validation)
     if group.first:
         report(finished)

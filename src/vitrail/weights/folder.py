@@ -7,7 +7,7 @@ folder reads JSON and tensors and nothing else; no file in it can run code.
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
@@ -17,7 +17,9 @@ from vitrail.files import is_text, write_json, write_text
 from vitrail.models.base import ImageModel, Model
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import architecture_of
+from vitrail.models.structure import changed_parts
 from vitrail.runtime.notebook import table
+from vitrail.settings import Settings, brief
 from vitrail.weights.card import model_card
 from vitrail.weights.description import describe
 from vitrail.weights.hub import push_saved
@@ -32,7 +34,7 @@ from vitrail.weights.translate import first_that_holds
 C = TypeVar("C", bound=ModelConfig)
 FORMAT = "vitrail"
 THRESHOLDS = "thresholds"
-"""Of several labels, under which ``config.json`` has the probabilities from which on they are told."""
+"""Under which ``config.json`` has the probabilities from which on labels are told: of one label, where images are rejected."""
 PROBLEMS = ("single_label_classification", "multi_label_classification")
 """transformers' names for one label an image, and for any number."""
 
@@ -45,32 +47,44 @@ class TrainedModel(Labelled, nn.Module):
     """A model with what it needs to answer: prepared images (B, C, H, W) to logits (B, classes).
 
     Args:
-        model: what answers.
+        model: what answers: a model of this library, or any module from prepared images to logits, for `predict` and `evaluate`
+            alone.
         labels: a name for every logit, by index; none for a model that gives vectors.
         preparation: what makes its input of a picture.
         multi_label: whether an image may have several labels, or none.
         card: the model card, as Markdown.
-        thresholds: where there may be several labels, the probability from which on each is told; none for one half each.
+        thresholds: the probability from which on each label is told: where there may be several, none for one half each; where an
+            image has one, where others are rejected.
+
+    Raises:
+        ConfigError: another kind of model, labels or preparation.
     """
 
     def __init__(
         self,
-        model: ImageModel,
-        labels: list[str],
+        model: ImageModel | nn.Module,
+        labels: Sequence[str],
         preparation: Preparation,
         multi_label: bool = False,
         card: str = "",
         thresholds: Sequence[float] = (),
     ):
         super().__init__()
-        self.model, self.labels, self.preparation = model, labels, preparation
+        _require_parts(model, labels, preparation)
+        self.model: Any = model
+        self.labels, self.preparation = [str(label) for label in labels], preparation
         self.multi_label, self.card, self.thresholds = multi_label, card, thresholds
         self.training = model.training
 
     @property
     def config(self) -> ImageConfig:
-        """The model's configuration."""
-        return self.model.config
+        """The model's configuration.
+
+        Raises:
+            ConfigError: the model is none of this library.
+        """
+        require_of_images(self.model)
+        return cast(ImageConfig, self.model.config)
 
     @property
     def more(self) -> dict[str, Any]:
@@ -79,10 +93,17 @@ class TrainedModel(Labelled, nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Prepared images (B, C, H, W) to logits (B, classes)."""
-        return self.model(images)
+        logits: Tensor = self.model(images)
+        return logits
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = None) -> None:
-        """Write the model folder, which replaces nothing but an older one; see `save_model`."""
+        """Write the model folder, which replaces nothing but an older one; see `save_model`.
+
+        Raises:
+            ConfigError: parts of the model were changed by hand, or labels or preparation do not fit it: nothing could read that.
+        """
+        require_as_built(self.model, self.config)
+        _require_fitting(self)
         save_model(folder, self, card=self.card or self.plain_card(), layout=layout)
 
     def fill(self, folder: Path, card: str) -> None:
@@ -105,6 +126,45 @@ class TrainedModel(Labelled, nn.Module):
         return model_card(
             name=f"{architecture_of(self.config).about}, {self.config.summary}", labels=self.labels, multi_label=self.multi_label
         )
+
+
+def _require_parts(model: object, labels: object, preparation: object) -> None:
+    """Refuse what no `TrainedModel` can be made of."""
+    made_of = (("model", model, nn.Module), ("preparation", preparation, Settings))
+    for where, value, kind in made_of:
+        if not isinstance(value, kind):
+            hint = "vitrail.TrainedModel(model, labels, preparation) takes a module, a list of names and a vitrail.Preparation"
+            raise ConfigError(f"a {type(value).__name__} is no {where}", where=where, hint=hint)
+    if isinstance(labels, str) or not all(isinstance(label, str) for label in cast(Any, labels)):
+        raise ConfigError(f"the labels are no list of names: {brief(labels)}", where="labels", hint='give ["ant", "bee"]')
+
+
+def require_of_images(model: nn.Module) -> None:
+    """Refuse a module that is no model of images of this library; raises `ConfigError`."""
+    if not isinstance(model, ImageModel):
+        hint = "predict and evaluate take it; all else needs a model of vitrail.create_model, before torch.compile"
+        raise ConfigError(f"{type(model).__name__} is no model of this library", where="model", hint=hint)
+
+
+def require_as_built(model: Model, config: ModelConfig) -> None:
+    """Refuse to write a model whose configuration builds another; raises `ConfigError` with the parts that differ."""
+    if changed := list(changed_parts(model).values()):
+        what = f"the model is not what its configuration builds, which a folder is read by: {some(changed)}"
+        hint = "keep its state_dict() in a file, and build it by the same code; predict, evaluate and study_model take this one"
+        raise ConfigError(what, where="model", hint=hint)
+
+
+def _require_fitting(trained: TrainedModel) -> None:
+    """Refuse labels or a preparation that are not the model's; raises `ConfigError`."""
+    config, preparation = trained.config, trained.preparation
+    if len(trained.labels) != config.num_classes:
+        what = f"{len(trained.labels)} labels, and the model has {config.num_classes} classes"
+        raise ConfigError(what, where="labels", hint="give a name for each class")
+    if isinstance(preparation, Preparation):
+        made, taken = ((of.channels, *of.image_size) for of in (preparation, config))
+        if made != taken:
+            what = f"the preparation makes images of shape {made}, the model takes {taken}"
+            raise ConfigError(what, where="preparation", hint="give vitrail.Preparation.standard(model.config.image_size)")
 
 
 def save_model(folder: str | Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:
@@ -168,7 +228,7 @@ def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]
     config: Any = trained.config
     if layout is not None and layout.describe and layout.describe_data:
         named = layout.describe_data(layout, config, trained.labels, trained.preparation)
-        return layout.describe(config) | named | (_kind(trained) if trained.multi_label else {})
+        return layout.describe(config) | named | (_kind(trained) if trained.multi_label or trained.thresholds else {})
     values = config.model_dump(mode="json")
     if layout is None:
         values = {"architectures": [architecture_of(config).name], "model_type": FORMAT, **values}

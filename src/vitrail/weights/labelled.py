@@ -20,10 +20,13 @@ class Answer(NamedTuple):
     best: Labels
     """So many of the best as were asked for."""
     told: Labels
-    """What it tells: the surest label, or where there may be several all that reach their thresholds, possibly none."""
+    """What it tells: the surest label, or where there may be several all that reach their thresholds, possibly none.
+
+    Of a model that rejects, none where the surest label does not reach its threshold.
+    """
 
     def to_json(self, image: str, *, several: bool) -> dict[str, Any]:
-        """The answer for a program; what is told is named where there may be ``several`` labels."""
+        """The answer for a program; what is told is named where there may be ``several`` labels, or none."""
         best = {"image": image, "predictions": [{"label": label, "score": score} for label, score in self.best]}
         return {**best, "labels": [label for label, _ in self.told]} if several else best
 
@@ -36,16 +39,26 @@ class Labelled:
     multi_label: bool
     """Whether an image may have several labels, or none."""
     thresholds: Sequence[float]
-    """Where there may be several, the probability from which on each label is told, by index; none for one half each."""
+    """The probability from which on each label is told, by index; where there may be several, none for one half each."""
+    reject: bool = False
+    """Whether an image of one label has none where its surest label does not reach its threshold."""
 
     def answers(self, probabilities: Tensor, top: int) -> list[Answer]:
         """Probabilities (B, classes) in words: the ``top`` labels of each image, best first, and what it is told to show."""
         best = probabilities.topk(min(top, len(self.labels)), dim=1)
         found = [self._named(*each) for each in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-        if not self.multi_label:
+        if not self.may_tell_none:
             return [Answer(labels, labels[:1]) for labels in found]
+        if not self.multi_label:
+            enough = best.values[:, 0] >= self.bounds[best.indices[:, 0]]
+            return [Answer(labels, labels[: int(known)]) for labels, known in zip(found, enough, strict=True)]
         reached = probabilities >= self.bounds
         return [Answer(labels, self._reached(*each)) for labels, *each in zip(found, probabilities, reached, strict=True)]
+
+    @property
+    def may_tell_none(self) -> bool:
+        """Whether an image may have no label."""
+        return self.multi_label or self.reject
 
     def _named(self, indices: list[int], scores: list[float]) -> Labels:
         return [(self.labels[i], score) for i, score in zip(indices, scores, strict=True)]

@@ -44,6 +44,8 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
         return path
     if os.path.isdir(path):
         return _best(path)
+    if os.path.exists(path):
+        raise ModelFileError(f"{path.name} is no regular file", where=path, hint="give a file of weights, or a folder")
     require_possible(reference)
     model = published(str(reference))
     return fetch(str(reference)) if model is None else _fetched(model)

@@ -59,6 +59,17 @@ def refuse_pickle(file: Path) -> None:
         )
 
 
+def require_regular_files(folder: Path) -> None:
+    """Refuse a model folder with a pipe, a socket or a device in it, before a library that would wait for it opens its files.
+
+    Raises:
+        ModelFileError: with its name.
+    """
+    for file in sorted(folder.iterdir()):
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ModelFileError(f"{file.name} is no regular file", where=file, hint="fetch or write the folder again")
+
+
 def parse_json(text: str, *, any_name: bool = False) -> Any:
     """What a text of JSON holds; raises `ValueError` or `RecursionError`, also for half a letter, unless it has `any_name`."""
     values = json.loads(text)

@@ -14,7 +14,7 @@ from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_of
 from vitrail.models.text_model import TextModel
 from vitrail.weights.checkpoint import Checkpoint
-from vitrail.weights.folder import FORMAT, fill, in_layout_of_writers
+from vitrail.weights.folder import FORMAT, fill, in_layout_of_writers, require_as_built
 from vitrail.weights.hub import push_saved
 from vitrail.weights.layout import Layout
 from vitrail.weights.plain_files import CARD, CONFIG
@@ -58,8 +58,9 @@ class TrainedTexts(nn.Module):
             layout: ``vitrail``, or one of ``layouts``; None for transformers' where it can hold the model, else our own.
 
         Raises:
-            ConfigError: the layout cannot hold the model, or is none of such models.
+            ConfigError: the layout cannot hold the model, or is none of such models, or parts of the model were changed by hand.
         """
+        require_as_built(self.model, self.config)
         foreign = in_layout_of_writers(self.model, layout, self.layouts)
         with new_model_folder(folder) as draft:
             if foreign is None:

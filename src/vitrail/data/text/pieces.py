@@ -1,11 +1,12 @@
 """Texts as numbers of tokens as MarianMT has them: pieces of SentencePiece, numbered by a file beside it."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError, DataError, ModelFileError, nearest
 from vitrail.files import read_bytes
 from vitrail.settings import brief
 
@@ -14,6 +15,9 @@ SOURCE, TARGET, VOCABULARY, SETTINGS = FILES = ("source.spm", "target.spm", "voc
 MARKS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 """The marks of filling, end, and what is unknown, by their names in the settings, where these say nothing else."""
 SPACE = "▁"
+MOST_CODES = 20
+"""Marks of languages that an error lists."""
+_CODE, _USUAL_CODE = re.compile(r">>[^\s<>]+<<"), re.compile(r">>[A-Za-z]{2,3}([_@-][A-Za-z0-9_@-]+)?<<")
 HINT = "give a complete folder of a MarianMT"
 
 
@@ -37,6 +41,8 @@ class SentencePieces:
         self.numbers: dict[str, int] = _numbers(contents[VOCABULARY], where)
         self.names = sorted(self.numbers, key=self.numbers.__getitem__)
         """Of the tokens, by their numbers."""
+        self.codes = sorted(name for name in self.numbers if _CODE.fullmatch(name))
+        """The marks of the languages that the model translates into, where it tells them apart."""
         marks = _marks(_object(contents[SETTINGS], SETTINGS, where) if SETTINGS in contents else {}, where)
         if absent := [mark for mark in marks if mark not in self.numbers]:
             raise ModelFileError(f"{VOCABULARY} has no {', '.join(absent)}", where=where, hint=HINT)
@@ -76,9 +82,23 @@ class SentencePieces:
         return [self._numbered([code] * bool(code) + pieces) for code, pieces in zip(codes, found, strict=True)]
 
     def language_code(self, text: str) -> str:
-        """The mark of the language that a text asks to be translated into, ``>>de<<`` at its beginning, or nothing."""
-        end = text.find("<<") + 2
-        return text[:end] if text.startswith(">>") and end > 1 else ""
+        """Return the mark of the language that a text asks to be translated into, ``>>de<<`` at its beginning, or nothing.
+
+        A mark has no space in it. Where the vocabulary has no marks, only what looks like a code is one: two or three letters,
+        and more behind a line, as in ``>>zh_Hans<<``.
+
+        Raises:
+            DataError: the vocabulary has no such mark, which the model would read as an unknown token.
+        """
+        code = (_CODE if self.codes else _USUAL_CODE).match(text)
+        if code is None or code[0] in self.numbers:
+            return "" if code is None else code[0]
+        hint = "the model translates into one language: leave the code out"
+        if self.codes:
+            near = nearest(code[0].strip("<>"), [name.strip("<>") for name in self.codes])
+            rest = f" and {len(self.codes) - MOST_CODES:,} more" * (len(self.codes) > MOST_CODES)
+            hint = f"did you mean >>{near}<<? " * (near is not None) + f"known: {', '.join(self.codes[:MOST_CODES])}{rest}"
+        raise DataError(f"the model has no language {code[0]}", where=f"the text {brief(text)}", hint=hint)
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text that is to be written, the end behind them."""

@@ -33,7 +33,7 @@ class Tokens(Protocol):
         """The tokens of each text that is to be written, with the end."""
 
     def language_code(self, text: str) -> str:
-        """What stands at the beginning of a text to say which language is meant, or nothing."""
+        """Return what says at the beginning of a text which language is meant, or nothing; raises `DataError` of another."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without marks."""

@@ -81,7 +81,7 @@ class ImageService(PictureService[Asked, Answer]):
             """The best labels of every image. Either all images are answered or, with the reasons, none."""
             with self.admitted():
                 found = await self.predict(request, top)
-            several = self.predictor.multi_label
+            several = self.predictor.may_tell_none
             return JSONResponse({"predictions": [answer.to_json(name, several=several) for name, answer in found]})
 
         @app.post(

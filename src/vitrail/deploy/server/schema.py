@@ -40,7 +40,7 @@ class ImagePredictions(Document):
     predictions: list[Prediction]
     """Best first."""
     labels: list[str] | None = None
-    """Where an image may have several labels, those whose probabilities reach their thresholds, best first."""
+    """Where an image may have several labels, or none, those whose probabilities reach their thresholds, best first."""
 
 
 class Predictions(Document):

@@ -13,7 +13,7 @@ import torch
 from vitrail.checks import refuse_given, require_at_most, require_positive
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.captions import Writer
-from vitrail.deploy.poses import AnyPredictor, PosePredictor
+from vitrail.deploy.poses import AnyPredictor, PosePredictor, of_classes
 from vitrail.deploy.predict import open_any_predictor
 from vitrail.deploy.server.board import MOST_WORKERS, Board, Place
 from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
@@ -54,6 +54,7 @@ def serve(
     allow_origins: Sequence[str] = (),
     precision: Precision | None = None,
     engine: str = "auto",
+    reject: bool = False,
     limits: Limits | None = None,
     workers: int = 1,
     on_start: Callable[[str], None] = lambda address: None,
@@ -72,6 +73,7 @@ def serve(
         token_file: holds the token, of at least 16 characters; by default it is in the environment's ``VITRAIL_TOKEN``.
         allow_origins: addresses of pages, such as ``https://shop.example``, that may ask from a browser; others may not.
         precision, engine: as in `open_predictor`; a translator has but one of each.
+        reject: of a model of classes, whether images are rejected; see `vitrail.predict`.
         limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
         workers: processes that answer, which share the processor's cores. From two on they are forks of this process, in which
             torch must not have computed yet: one that dies is replaced, and the others go on.
@@ -88,9 +90,9 @@ def serve(
     captions = not texts and is_captioner(model)
     if texts:
         given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
-        refuse_given("a translator answers as it is, in Python or exported", given)
+        refuse_given("a translator answers as it is, in Python or exported", {**given, "--reject": reject})
     elif captions:
-        refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch")})
+        refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch"), "--reject": reject})
     try:
         from vitrail.deploy.server import running
         from vitrail.deploy.server.access import Access
@@ -116,7 +118,7 @@ def serve(
         elif captions:
             opened = _of_captions(model, limits, precision)
         else:
-            opened = _of_images(model, limits, looks, precision, engine)
+            opened = _of_images(model, limits, looks, precision, engine, reject)
         if workers == 1:
             return answer(Place.alone(), bound, lambda: on_start(address))
 
@@ -206,15 +208,24 @@ def _of_captions(model: str | Path, limits: Limits, precision: Precision | None)
 
 
 def _of_images(
-    model: str | Path, limits: Limits, looks: "dict[str, LookOf | None]", precision: Precision | None, engine: str
+    model: str | Path,
+    limits: Limits,
+    looks: "dict[str, LookOf | None]",
+    precision: Precision | None,
+    engine: str,
+    reject: bool,
 ) -> Opened:
     """With the functions that compute maps, or why there are none."""
+
+    def chosen(predictor: AnyPredictor) -> AnyPredictor:
+        return of_classes(predictor).rejecting() if reject else predictor
+
     name = name_of(str(model))
     if graph_of(model) is not None:
         unseen = "an exported model keeps its attention to itself"
-        return lambda place: _service(_predictor(model, precision, engine, place), name, limits, place, unseen=unseen)
+        return lambda place: _service(chosen(_predictor(model, precision, engine, place)), name, limits, place, unseen=unseen)
     trained = open_model(model)
-    predictor = open_any_predictor(trained, precision, engine=engine)
+    predictor = chosen(open_any_predictor(trained, precision, engine=engine))
     finds_joints = isinstance(predictor, PosePredictor)
     look, unseen = _seen(looks["joints" if finds_joints else "labels"], trained)
     relevance = None if finds_joints else _seen(looks["relevance"], trained)[0]

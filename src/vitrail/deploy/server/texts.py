@@ -20,6 +20,7 @@ from vitrail.deploy.server.reading import media_type, require_plain, while_conne
 from vitrail.deploy.server.schema import ToTranslate, refusals
 from vitrail.deploy.server.service import Service
 from vitrail.deploy.translate import BEAMS, LONGEST, Piece, Translator, Writer, joined
+from vitrail.errors import DataError
 
 JSON = "application/json"
 MOST_SEEN = 16 * LONGEST**2
@@ -112,7 +113,10 @@ class TextService(Service[Asked, Piece]):
         """
         asked = self._asked(content)
         translator = self._translators[asked.beams]
-        cut = [[Asked(tokens, asked.beams, asked.attention) for tokens in translator.cut(text)] for text in asked.text]
+        try:
+            cut = [[Asked(tokens, asked.beams, asked.attention) for tokens in translator.cut(text)] for text in asked.text]
+        except DataError as error:  # a language that the model has not
+            raise ProblemError(422, error.what, hint=error.hint) from None
         pieces = [len(piece.tokens) for piece in chain.from_iterable(cut)]
         if len(pieces) > self.limits.waiting:
             what = (

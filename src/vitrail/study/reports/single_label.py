@@ -1,5 +1,6 @@
 """The part of a report that is about images of one class each: confusion, classes, calibration, mistakes and close calls."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,13 @@ from vitrail.study.predictions import SHEET, Predictions
 from vitrail.study.tables import Score, class_table
 
 PAIRS = 10
+ACCEPTED_SHARES = (1.0, 0.99, 0.95, 0.9, 0.8)
+REJECTION = (
+    "A guess is accepted where its probability reaches the threshold. Coverage is the share of these images that is accepted; "
+    "as it falls, fewer of the accepted guesses should be wrong. All these images show known classes: how many others are "
+    "rejected cannot be seen here. A softmax shares all probability among the known classes, so an image of something else "
+    "may be sure."
+)
 SCANTY, MOST_DRAWN = 200, 1000
 """More classes than `SCANTY`, and than images, have no confusion matrix, nor have more than `MOST_DRAWN`: no eye tells its places
 apart, and of 12,000 classes it would take gigabytes."""
@@ -53,6 +61,7 @@ class SingleLabel:
         yield self._confusion(plots / "confusion.png")
         yield self._per_class()
         yield self._calibration(plots / "calibration.png")
+        yield self._rejection()
         yield self._mistakes(plots / "mistakes.png")
         yield self._unsure(plots / "unsure.png")
 
@@ -97,6 +106,19 @@ class SingleLabel:
         return page.section(
             "Calibration", page.paragraph(self.calibration.verdict), page.picture(file, "Reliability diagram", caption)
         )
+
+    def _rejection(self) -> Markup:
+        """How many images a threshold on the probability of the guess accepts, and how many of these guesses are wrong."""
+        order = np.sort(self.sureness)[::-1]
+        bounds = {f"{share:.0%} of these": order[math.ceil(share * len(order)) - 1] for share in ACCEPTED_SHARES}
+        own = {"--reject, from validation": self.predictions.thresholds[0]} if self.predictions.thresholds else {}
+        rows = []
+        for name, bound in {**own, **bounds}.items():
+            accepted = self.sureness >= bound
+            wrong = f"{100 * (1 - self.correct[accepted].mean()):.2f}" if accepted.any() else "–"
+            rows.append((name, Number(f"{100 * bound:.1f}"), Number(f"{100 * accepted.mean():.1f}"), Number(wrong)))
+        head = ("accepted", "threshold, %", "coverage, %", "wrong of the accepted, %")
+        return page.section("Rejection", page.paragraph(REJECTION), page.table(head, rows))
 
     def _mistakes(self, file: Path) -> Markup:
         predictions, wrong = self.predictions, int((~self.correct).sum())

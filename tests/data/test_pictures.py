@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.deploy.pictures import pictures_of
+from vitrail.data.pictures import pictures_of
 from vitrail.errors import DataError
 
 
