@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.runtime.terminal import note
-from vitrail.weights.naming import WRAPPERS, unwrapped
+from vitrail.weights.naming import MOST_DROPPED, WRAPPERS, unwrapped
 
 AVERAGED = re.compile(r"(.*_)?(ema|teacher|swa|average|averaged|avg|polyak|shadow|target)(_.*)?", re.IGNORECASE)
 """Names of averaged weights, or of the teacher that is an average of its student."""
@@ -33,18 +33,29 @@ def one_model(models: Mapping[str, Tensors], file: Path, key: str | None = None)
     if key is not None:
         return _requested(models, file, key)
     tensors = unwrapped(models[_chosen(models, file)])
-    groups = _groups(tensors)
-    related = {name: group for name, group in groups.items() if _is_related(name, groups)}
-    if len(related) < 2:
-        return tensors
-    taken = _chosen(related, file)
-    others = {f"{name}.{rest}" for name, group in related.items() if name != taken for rest in group}
-    return {name.removeprefix(f"{taken}."): tensor for name, tensor in tensors.items() if name not in others}
+    inner = tensors
+    for _ in range(MOST_DROPPED):
+        groups = _groups(inner)
+        related = {name: group for name, group in groups.items() if _is_related(name, groups)}
+        if len(related) > 1:
+            taken = _chosen(related, file)
+            others = {f"{name}.{rest}" for name, group in related.items() if name != taken for rest in group}
+            return {name.removeprefix(f"{taken}."): tensor for name, tensor in inner.items() if name not in others}
+        if [len(group) for group in groups.values()] != [len(inner)]:  # no word stands before all names
+            break
+        (inner,) = groups.values()
+    return tensors
 
 
 def _requested(models: Mapping[str, Tensors], file: Path, key: str) -> dict[str, Tensor]:
     known = {path or ".": tensors for path, tensors in models.items()}
-    known |= {name: group for tensors in models.values() for name, group in _groups(tensors).items() if name not in known}
+    for inner in models.values():
+        for _ in range(MOST_DROPPED):
+            groups = _groups(inner)
+            known |= {name: group for name, group in groups.items() if name not in known}
+            if len(groups) != 1:
+                break
+            (inner,) = groups.values()  # a word stands before all names
     fitting = [path for path in known if path == key or path.startswith(f"{key}.") or path.endswith(f".{key}")]
     if not fitting:
         hint = f"there are: {', '.join(sorted(known, key=lambda path: -_size(known[path]))[:12])}"
