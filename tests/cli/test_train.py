@@ -12,8 +12,9 @@ import yaml
 
 from captioned import write_captions
 from vitrail import api
-from vitrail.cli.train import dotted_settings
+from vitrail.cli.train import dotted_settings, print_result
 from vitrail.models.inference import quickest_precision
+from vitrail.result import Run
 from vitrail.runtime.device import pick_device
 from vitrail.training import preparing
 from vitrail.training.configuration import SHORT_NAMES, deep_merge, nested
@@ -33,7 +34,7 @@ def settings_of(vitrail, monkeypatch, pictures, tmp_path):
 
     def note_down(out=None, *, recipe=None, config=None, observer=None, **settings):
         seen["settings"], seen["start"] = preparing.resolve_run(recipe, config, nested(settings))
-        return SimpleNamespace(folder=tmp_path, split="test", trained=model, scores={"top1": 0.0, "loss": 0.0, "images": 0})
+        return Run(tmp_path, model, "test", {"top1": 0.0, "loss": 0.0, "images": 0})
 
     def settings_of(*words, data=pictures) -> RunSettings:
         seen.clear()
@@ -341,3 +342,11 @@ def test_resuming_a_finished_run_says_so_and_evaluates_nothing(vitrail, run, mon
     again = api.resume(run.folder)
     assert (again.folder, again.split, again.scores) == (run.folder, run.split, run.scores)
     assert {file: file.stat().st_mtime_ns for file in run.folder.rglob("*")} == before
+
+
+def test_the_next_command_for_a_model_that_has_hardly_learned_trains_it_for_longer(tmp_path, capsys):
+    longer = f"vitrail resume {tmp_path} --epochs 28 --training.time-limit 20m"
+    model = SimpleNamespace(labels=["a", "b"])
+    print_result(Run(tmp_path, model, "test", {"top1": 0.1, "loss": 2.3, "images": 9}, ("hardly trained",), longer))
+    first, second, *others = capsys.readouterr().err.split("next:\n")[1].splitlines()
+    assert first.endswith(longer.removeprefix("vitrail")) and " evaluate " in second and not others

@@ -51,13 +51,8 @@ def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:
         metrics={
             f"validation {metric.title}": row[f"val_{metric.name}"],
             "validation loss": row["val_loss"],
-            "epoch": epoch_of(row, epochs),
+            "epoch": f"{row['epoch']} of {epochs}" + (f", the mean of the last {row['averaged']}" if "averaged" in row else ""),
         },
         base_model=base,
         **inputs_of(settings).card(settings, data),
     )
-
-
-def epoch_of(row: Row, epochs: int) -> str:
-    """Return which epoch of a run a model is of, in words; a probe's head is epoch 0."""
-    return f"{row['epoch']} of {epochs}" + (f", the mean of the last {row['averaged']}" if "averaged" in row else "")

@@ -25,7 +25,7 @@ from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics, Task
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.adapters import target_layers
-from vitrail.training.best_model import BESIDE, epoch_of
+from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.clock import Clock, round_limit, shown_seconds
 from vitrail.training.configuration import Values
@@ -301,9 +301,11 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
         trained.thresholds = task.trained(trained.model).thresholds
         if group.first:
             keep_thresholds(trainer.folder.path / "best", trained.thresholds)
-    if trainer.best is not None:
-        head = ", a head fitted to the model as it came" if trainer.best["epoch"] == 0 else ""
-        trainer.folder.tell(f"the model that is kept is of epoch {epoch_of(trainer.best, trainer.epochs)}{head}", observer)
+    if trainer.best is not None and trainer.best["epoch"] == 0:
+        of = f" of {trainer.epochs}" if trainer.epochs else ""
+        trainer.folder.tell(
+            f"the model that is kept is the probe's, epoch 0{of}: a head fitted to the model as it came", observer
+        )
     items = _scored_items(trainer, observer)
     reused = split == "val" and len(items) == len(trainer.validation) and not task.settling_changes_scores
     metrics = validation if validation is not None and reused else evaluate_split(split, items)
