@@ -91,6 +91,7 @@ def test_the_model_is_opened_and_samples_are_read_once_whatever_is_refused(merge
 
     for name in ("from_pretrained", "samples_of", "MergingLimit"):
         counted(name)
+    monkeypatch.setattr(export_model.Judge, "__call__", losing(0.0))
     monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
     _, figures = api.export(
         saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, merge=merge, max_drop=100

@@ -178,16 +178,16 @@ class _Making:
         beside = of_classes(written.floats or in_python(self.trained, quickest_precision(torch.device("cpu"))))
         figures = speeds_of(python, graph, beside, samples.reporting, observer)
         if precision == "int8" and not self.force:
-            if self.auto:
-                require_faster(figures)
-            elif what := slower(figures):
-                observer.note(what)
             judged = judge(graph)
             require_accuracy(judged, max(MOST_LOST, self.limit.max_drop if self.limit else 0))
             if judged.elsewhere is not None:
                 observer.note(
                     f"int8 is judged on images of {judged.answers} of {judged.labels} labels, and on recoloured and random ones"
                 )
+            if self.auto:
+                require_faster(figures)
+            elif what := slower(figures):
+                observer.note(what)
             figures |= {"judged": judged.to_dict()}
         return figures | {"samples": str(samples)} | loss_of(python, graph, samples.reporting, observer)
 
