@@ -147,20 +147,21 @@ def test_images_are_mirrored_or_not_by_a_flag(settings_of):
     assert digits.augmentation.horizontal_flip == 0.5
 
 
-LANGUAGES = ("source", "target")
+OF_SENTENCES = {"source": "en", "target": "de", "bad_lines": "skip"}
 
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_flag_is_the_setting_it_stands_for(settings_of, name):
     text, value = SHORT[name]
     assert at(settings_of(f"--{name.replace('_', '-')}", text), SHORT_NAMES[name]) == value
-    assert SHORT.keys() | {"data", "fast_dev_run", "text", *LANGUAGES} == SHORT_NAMES.keys()
+    assert SHORT.keys() | {"data", "fast_dev_run", "text", *OF_SENTENCES} == SHORT_NAMES.keys()
 
 
-def test_languages_are_settings_of_translation(settings_of, tmp_path):
+def test_languages_and_bad_lines_are_settings_of_translation(settings_of, tmp_path):
     data = write_pairs(tmp_path / "pairs.tsv")
-    settings = settings_of("--task", "translate", "--source", "en", "--target", "de", data=data)
-    assert [at(settings, SHORT_NAMES[name]) for name in LANGUAGES] == ["en", "de"]
+    flags = [word for name, value in OF_SENTENCES.items() for word in (f"--{name.replace('_', '-')}", value)]
+    settings = settings_of("--task", "translate", *flags, data=data)
+    assert {name: at(settings, SHORT_NAMES[name]) for name in OF_SENTENCES} == OF_SENTENCES
 
 
 def test_a_text_is_a_setting_of_captions(settings_of, tmp_path):

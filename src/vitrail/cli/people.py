@@ -1,6 +1,6 @@
 """``vitrail predict`` of a model that finds joints."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from vitrail.checks import refuse_given
 from vitrail.cli.answers import Answers
 from vitrail.cli.console import note, printed, report_unreadable
-from vitrail.errors import DataError
 from vitrail.runtime.terminal import one_line
 
 if TYPE_CHECKING:

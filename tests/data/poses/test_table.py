@@ -160,13 +160,13 @@ def test_a_folder_or_no_file_is_refused(tmp_path):
 def test_the_columns_of_a_box_may_have_the_names_that_others_use(read, columns, cells, note):
     found, _ = read(f"image,{columns},nose_x,nose_y", f"a.png,{cells},5,6")
     assert found.people[0].target.box == (1, 2, 30, 40) and found.skeleton.joints == ("nose",)
-    assert found.notes == [] if note == () else note in found.notes[0]
+    assert found.read_as == [] if note == () else note in found.read_as[0]
 
 
 def test_columns_that_are_no_box_and_no_joint_are_named(read):
     found, _ = read("image,bbox_x,bbox_y,width,height,nose_score,nose_x,nose_y", "a.png,1,2,640,480,.9,5,6")
     assert found.people[0].target.box == (5, 6, 1, 1) and found.skeleton.joints == ("nose",)
-    (note,) = found.notes
+    (note,) = found.read_as
     assert "not used: 'bbox_x', 'bbox_y', 'width', 'height' and 'nose_score'" in note
 
 

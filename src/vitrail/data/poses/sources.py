@@ -91,7 +91,7 @@ def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleCon
         found = {split: read_coco(file, wanted) for split, file in files.items()}
         contents = _joined(str(path), found, {split: read.people for split, read in found.items()})
         listed = [*files.values(), *(picture.path for read in found.values() for picture in read.pictures)]
-        return replace(contents, notes=(*contents.notes, *unlisted_notes(path, listed)))
+        return replace(contents, notes=[*contents.notes, *unlisted_notes(path, listed)])
     if path.suffix.lower() == ".json":
         read = read_coco(path, wanted)
         return _joined(str(path), {"all": read}, {"all": read.people})
