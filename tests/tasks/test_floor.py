@@ -24,11 +24,14 @@ from vitrail.tasks.pose_metrics import in_boxes, mean_pose
         ({"top1": 0.90, "loss": 2.9}, {"top1": 0.10, "loss": 2.3}, False),  # sure of its few mistakes
         ({"bleu": 0.08, "loss": 9.0}, {"bleu": 0.4}, True),
         ({"bleu": 1.0, "loss": 9.0}, {"bleu": 0.4}, False),
+        ({"bleu": 0.0, "chrf": 78.0}, {"bleu": 0.0, "chrf": 20.0}, False),  # BLEU says nothing of texts of two words
+        ({"bleu": 0.0, "chrf": 9.0}, {"bleu": 0.0, "chrf": 20.0}, True),
+        ({"bleu": 0.0, "chrf": 0.0}, {"bleu": 0.0, "chrf": 0.0}, True),
         ({"loss": 1.1}, {"loss": 1.0}, True),
         ({"loss": 0.9}, {"loss": 1.0}, False),
     ],
 )
-def test_a_model_is_no_better_by_the_main_metric_or_nearly_so_with_a_loss_that_is_no_lower(scores, floor, no_better):
+def test_a_model_is_no_better_by_the_deciding_metric_or_nearly_so_with_a_loss_that_is_no_lower(scores, floor, no_better):
     assert is_no_better(scores, floor) == no_better
 
 

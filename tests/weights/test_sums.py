@@ -115,6 +115,7 @@ def test_a_model_that_is_replaced_again_and_again_is_read_whole(saved, trained, 
             if over.is_set():
                 return
             save_model(run / "best", model, card="# A model\n")
+            over.wait(0.2)  # long enough that some read ends between two replacements, also on a busy machine
 
     writer = threading.Thread(target=replace)
     writer.start()

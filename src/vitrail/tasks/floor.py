@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vitrail.tasks.metrics import main_metric
+from vitrail.tasks.metrics import Metric, main_metric
 
 MARGIN = 0.05
 """Share of what lies above a floor that a model must reach if its loss is no lower than the floor's."""
@@ -18,9 +18,14 @@ class Floor(NamedTuple):
     """The main metric, and perhaps the loss."""
 
 
+def deciding_metric(scores: Mapping[str, float], floor: Mapping[str, float]) -> Metric:
+    """Return the main metric of those that are not 0 for both, as BLEU is of texts of two words."""
+    return main_metric({name: value for name, value in floor.items() if value or scores.get(name)} or floor)
+
+
 def is_no_better(scores: Mapping[str, float], floor: Mapping[str, float]) -> bool:
-    """Return whether scores are no better than a floor: by the main metric, or nearly so with a loss that is no lower."""
-    metric = main_metric(floor)
+    """Return whether scores are no better than a floor: by the deciding metric, or nearly so with a loss that is no lower."""
+    metric = deciding_metric(scores, floor)
     own, least = scores[metric.name], floor[metric.name]
     if not metric.higher_is_better:
         return own >= least

@@ -20,8 +20,7 @@ from vitrail.runtime.processes import Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.floor import Floor, is_no_better
-from vitrail.tasks.metrics import main_metric
+from vitrail.tasks.floor import Floor, deciding_metric, is_no_better
 from vitrail.tasks.task import Metrics, Task
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.adapters import target_layers
@@ -364,7 +363,7 @@ def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str
     if trainer.stopped_early:
         doubts.append(f"the model is hardly trained: the time was up after {trainer.made_of_all}")
     if floor is not None and is_no_better(metrics.scores(), floor.scores):
-        metric = main_metric(floor.scores)
+        metric = deciding_metric(metrics.scores(), floor.scores)
         own, theirs = (metric.shown(scores[metric.name]) for scores in (metrics.scores(), floor.scores))
         doubts.append(f"the model is no better than {floor.name}: {metric.title} {own} against {theirs}")
     return doubts

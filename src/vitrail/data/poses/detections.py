@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from vitrail.data.coco import is_crowd, one_spelling, read_json, whole
-from vitrail.data.csv_rows import NAMED_ENDINGS
+from vitrail.data.csv_rows import NAMED_ENDINGS, text_lines
 from vitrail.data.plan import Extent
 from vitrail.data.poses.box_table import detected_boxes
 from vitrail.data.poses.people import Box
@@ -76,7 +76,7 @@ class Detections:
         Raises:
             DataError: no such file, or nothing in it is a box.
         """
-        if file.suffix.lower() in NAMED_ENDINGS:
+        if file.suffix.lower() in NAMED_ENDINGS and not _is_json(file):
             return cls._of_table(file)
         found, values, people = cls(file), read_json(file), [PERSON]
         if isinstance(values, dict):
@@ -192,6 +192,12 @@ class Detections:
         named = next((name for name in (*names_of(path), one_spelling(path.stem)) if name in self.boxes), None)
         told = number_in(path) if number is None else number
         return [key for key in (named, told) if key is not None and key in self.boxes]
+
+
+def _is_json(file: Path) -> bool:
+    """Return whether a file begins as JSON does, whatever its name is."""
+    with text_lines(file) as lines:
+        return next(iter(lines), "").lstrip("\ufeff \t").startswith(("[", "{"))
 
 
 def number_in(path: Path) -> int | None:
