@@ -67,6 +67,8 @@ def test_long_lists_of_strangers_are_cut():
         (["0", "1", "2"], ["0", "1", "2"], None),
         (["1"], ["0", "1", "2"], "by name: '1' is '1'"),
         (["0", "1"], ["cat", "dog"], "by index, from 0: '0' is 'cat', '1' is 'dog'"),
+        (["caf\u00e9"], ["cafe\u0301"], "by name, whatever"),  # an accent composed, and one by itself
+        (["cat\u200b"], ["cat"], "by name, whatever"),
         (["01", "2"], ["1", "2"], "by number: '01' is '1'"),
         (
             ["Cat", "big-dog"],

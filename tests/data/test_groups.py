@@ -1,5 +1,7 @@
 """Images of one site, animal or video are in one split."""
 
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -47,6 +49,31 @@ def test_captions_keep_groups_together_too(tmp_path):
     file = table(tmp_path, "image,caption,group", [f"a cat,site {i % SITES}" for i in range(COUNT)], "captions.csv")
     sites = sites_of(open_captions(file))
     assert sum(map(len, sites.values())) == len(set().union(*sites.values())) == SITES and set(sites) == {"train", "val", "test"}
+
+
+def test_captions_of_one_name_in_two_splits_have_groups_of_their_own(tmp_path):
+    for split in ("train", "val"):
+        table(tmp_path / split, "image,caption,group", [f"a {split} cat {i},{split} {i}" for i in range(4)], "captions.csv")
+        for file in (tmp_path / split).glob("*.png"):
+            file.write_bytes(file.read_bytes() + split.encode())  # no copies of each other
+    assert not check_captions(tmp_path).issues
+    assert not any("several splits" in note for note in open_captions(tmp_path).notes)
+
+
+def test_captions_without_the_column_that_is_named_are_refused(tmp_path):
+    fill(tmp_path, 2)
+    images = [{"id": i, "file_name": f"{i}.png"} for i in range(2)]
+    values = {"images": images, "annotations": [{"id": i, "image_id": i, "caption": "a cat"} for i in range(2)]}
+    (tmp_path / "captions.json").write_text(json.dumps(values))
+    with pytest.raises(DataError, match="no column 'site' of groups"):
+        open_captions(tmp_path / "captions.json", group="site")
+
+
+def test_groups_of_images_with_several_labels_stay_together_whatever_the_combinations(tmp_path):
+    own = [",".join(str(n >> bit & 1) for bit in range(4)) + f",site {n % 5}" for n in range(16)]
+    data = open_data(table(tmp_path, "image,a,b,c,d,group", own))
+    sites = sites_of(data, 5)
+    assert sum(map(len, sites.values())) == len(set().union(*sites.values())) == 5
 
 
 def test_a_group_in_several_splits_of_the_datas_own_is_a_fault_and_a_warning(tmp_path):

@@ -52,6 +52,15 @@ def test_every_image_has_its_pixels_label_and_name(tmp_path):
     assert greys == {"train": [0, 1, 2, 3], "val": [10, 11], "test": [20]}
 
 
+def test_a_split_of_the_name_itself_counts_before_those_like_it_and_several_alike_are_told(tmp_path):
+    more = {"train": table([0, 1]), "test": table([2], first=20), "test2": table([2, 2], first=30)}
+    contents = read_data(saved(DatasetDict(more), tmp_path / "a"))
+    assert {split: len(items) for split, items in contents.splits.items()} == {"train": 2, "test": 1}
+    del more["test"]
+    contents = read_data(saved(DatasetDict(more, test3=table([1], first=40)), tmp_path / "b"))
+    assert len(contents.splits["test"]) == 3 and "the split test is made of test2 and test3" in contents.notes
+
+
 def test_a_single_table_is_dealt_and_so_is_training_alone(tmp_path):
     flat = open_data(saved(table([0, 1] * 10), tmp_path / "flat"))
     assert not flat.has_splits and {s: flat.counts(s) for s in flat.splits} == {

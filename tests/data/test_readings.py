@@ -269,3 +269,17 @@ def test_pictures_of_further_formats_are_data(tmp_path, suffix):
         fill(tmp_path / name, 3, suffix)
     assert len(open_data(tmp_path).split("all")) == 6 and not check_data(tmp_path).issues
     assert read_data(tmp_path).told == ()
+
+
+def test_classes_called_test_1_and_test_2_are_classes(tmp_path):
+    flat(tmp_path, **{"Test 1": 3, "Test 2": 3})
+    assert open_data(tmp_path).classes == ["Test 1", "Test 2"]
+
+
+def test_the_file_of_classes_names_folders_however_their_accents_are_written(tmp_path):
+    for outer in ("A\u0308pfel", "Birnen"):
+        for inner in ("fern", "nah"):
+            (tmp_path / outer / inner).mkdir(parents=True)
+            fill(tmp_path / outer / inner, 3)
+    (tmp_path / "classes.txt").write_text("A\u0308pfel\nBirnen\n")
+    assert open_data(tmp_path).classes == ["A\u0308pfel", "Birnen"]

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from vitrail.errors import DataError
+from vitrail.plain_text import clean
 from vitrail.runtime.observer import Note
 from vitrail.settings import brief
 
@@ -51,8 +52,8 @@ def match_classes(
 
 
 def plain(name: str) -> str:
-    """Return a name in small letters, its words with single blanks between them."""
-    return " ".join(re.split(r"[\s_-]+", name.casefold().strip()))
+    """Return a clean name in small letters, its words with single blanks between them."""
+    return " ".join(re.split(r"[\s_-]+", clean(name).casefold()))
 
 
 def single(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from vitrail.data.csv_rows import ENDINGS
-from vitrail.data.items import SPLITS, Contents, Issue, Item, natural_key, pooled_notes, split_of
+from vitrail.data.items import SPLITS, Contents, Issue, Item, natural_key, pooled_notes, split_of, splits_by_name
 from vitrail.data.readings import CLASSES, way_to_classes
 from vitrail.data.table import TABLE
 from vitrail.data.tree import (
@@ -106,4 +106,5 @@ def has_class_folders(root: Path) -> bool:
 
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
     """The folders that are splits, with the split's name: those called like one that hold folders."""
-    return [(split, p) for p in below if (split := split_of(p.name)) and folders_of(p)]
+    splits = splits_by_name(folder.name for folder in below)
+    return [(splits[folder.name], folder) for folder in below if folder.name in splits and folders_of(folder)]

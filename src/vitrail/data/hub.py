@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from vitrail.data.items import SPLITS, Contents, Issue, Named, split_of, with_indices
+from vitrail.data.items import SPLITS, Contents, Issue, Named, pooled_notes, splits_by_name, with_indices
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.plain_text import clean
@@ -53,7 +53,8 @@ def read_hub(name: str) -> Contents:
     local = path_of(name)
     source = f"hf:{os.path.abspath(local) if local.exists() else name}"
     tables = _tables(local, name, source)
-    own = {key: tables[key] for split in SPLITS for key in tables if split_of(key) == split} or tables
+    splits = splits_by_name(tables)
+    own = {key: tables[key] for split in SPLITS for key in tables if splits.get(key) == split} or tables
     features = next(iter(own.values())).features  # of the training split, if there is one
     image, label = _image_column(features, source), _label_column(features, source)
     kind = classes, multi_label = _kind(features[label])
@@ -78,10 +79,11 @@ def read_hub(name: str) -> Contents:
             if of_image is None:
                 issues.append(Issue("no-label", stored.name, "the row has no label, or one that is no class"))
             else:
-                found.append(Named(split_of(split) or "all", row, stored, of_image))
+                found.append(Named(splits.get(split, "all"), row, stored, of_image))
     if not found:
         raise DataError("no images with labels found", where=source, hint="take a data set that has both")
-    return with_indices(source, found, classes=classes, multi_label=multi_label, issues=issues)
+    notes = tuple(pooled_notes((splits[key], key) for key in own if key in splits))
+    return with_indices(source, found, classes=classes, multi_label=multi_label, issues=issues, notes=notes)
 
 
 def _tables(local: Path, name: str, source: str) -> dict[str, Any]:

@@ -275,6 +275,14 @@ def split_of(name: str) -> str | None:
     return SPLIT_OF_NAME.get(_BEHIND_SPLITS.sub("", re.sub(r"[\W\d_]+", "", name.lower())))
 
 
+def splits_by_name(names: Iterable[str]) -> dict[str, str]:
+    """Return the split of each name that is one; beside ``test`` itself, ``test2016`` is none."""
+    names = list(names)
+    exact = {split for name in names if (split := SPLIT_OF_NAME.get(name.lower()))}
+    found = {name: split for name in names if (split := split_of(name))}
+    return {name: split for name, split in found.items() if split not in exact or name.lower() in SPLIT_OF_NAME}
+
+
 def splits_in(name: str) -> list[str]:
     """Return the splits that words of a file's name call, one after the other: ``captions_train2017``, ``my-hold-out``."""
     words = re.findall(r"[^\W\d_]+", name)

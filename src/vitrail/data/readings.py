@@ -2,11 +2,11 @@
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from vitrail.data.items import Issue, natural_key, split_of, splits_in
+from vitrail.data.items import SPLIT_OF_NAME, Issue, natural_key, splits_by_name, splits_in
 from vitrail.data.table import TABLE
 from vitrail.data.tree import shown
 from vitrail.errors import DataError
@@ -44,10 +44,12 @@ def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...]
     """
     outer = _sorted({folder.name for folder, found in images.items() if found})
     named = _named(root)
-    if not outer or named == outer:
+    if not outer or _is_named(named, outer):
         return None
     inside = _inside(images)
-    if all(map(split_of, outer)):
+    splits = splits_by_name(outer)
+    exact = any(name.lower() in SPLIT_OF_NAME for name in outer)
+    if len(splits) == len(outer) and (exact or len(set(splits.values())) > 1):  # Test 1 and Test 2 are classes
         if not flat and inside.images:  # a folder of a split in one: train/train/cat
             return inside.way
         raise _unsorted_splits(root, outer)
@@ -60,7 +62,7 @@ def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...]
     shared = [name for name, parents in inside.parents.items() if len(parents) > 1]
     if sum(inside.images[name] for name in shared) <= most:
         return None
-    if named == _sorted(set(inside.parents)):
+    if _is_named(named, inside.parents):
         return inside.way
     raise _two_ways(root, outer, _sorted(set(inside.parents)), named)
 
@@ -85,6 +87,11 @@ def _named(root: Path) -> list[str] | None:
         return _sorted(set(read_lines(root / CLASSES)))
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _is_named(named: list[str] | None, folders: Iterable[str]) -> bool:
+    """Return whether the file of classes, whose lines are cleaned, names just these folders."""
+    return named is not None and set(named) == set(map(clean, folders))
 
 
 def _unsorted_splits(root: Path, names: list[str]) -> DataError:

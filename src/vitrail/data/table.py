@@ -104,9 +104,10 @@ def read_table(file: Path, group: str | None = None) -> Contents:
 
 def _of_labels(found: Sequence[Named]) -> str:
     """Return why a column of groups is not used: it sorts labels, as an order of animals does, and not images; else ""."""
-    groups: dict[tuple[str, ...], set[str]] = {}
+    groups: dict[str, set[str]] = {}
     for one in found:
-        groups.setdefault(one.labels, set()).add(one.group)
+        for label in one.labels:
+            groups.setdefault(label, set()).add(one.group)
     sorts = len(groups) > 1 and all(len(own) == 1 for own in groups.values()) and any(one.group for one in found)
     return f"the column {GROUP!r} does not divide the data, since all images of a label are in one group" if sorts else ""
 

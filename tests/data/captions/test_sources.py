@@ -365,3 +365,12 @@ def test_a_folder_may_hold_captions_as_flickrs_sets_have_them(table, name):
     (table.parent / name).unlink()
     with pytest.raises(DataError, match=r"no file of captions in .*, which holds 32 \.png, 1 \.txt"):
         open_captions(table.parent)
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [("image,caption,category", True), ("image,caption,label", False), ("image,text,category", False)],
+)
+def test_a_category_beside_a_caption_does_not_make_labels_of_captions(tmp_path, header, expected):
+    (tmp_path / "captions.csv").write_text(header + "\n")
+    assert tells_captions(tmp_path / "captions.csv") is expected

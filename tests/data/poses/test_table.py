@@ -153,6 +153,8 @@ def test_a_folder_or_no_file_is_refused(tmp_path):
         ("x,y,w,h", "1,2,30,40", "left in 'x', top in 'y', width in 'w', height in 'h'"),
         ("bbox_x,bbox_y,bbox_width,bbox_height", "1,2,30,40", "left in 'bbox_x'"),
         ("xmin,ymin,xmax,ymax", "1,2,31,42", "left in 'xmin', top in 'ymin', right in 'xmax', bottom in 'ymax'"),
+        ("width,height,xmin,ymin,xmax,ymax", "640,480,1,2,31,42", "left in 'xmin'"),  # the image's size beside corners
+        ("x,y,w,h,width,height", "1,2,30,40,640,480", "width in 'w', height in 'h'"),
         ("Box X1,Box Y1,Box X2,Box Y2", "1,2,31,42", "left in 'Box X1'"),
         ("bbox_left,bbox_top,bbox_right,bbox_bottom", "1,2,31,42", "left in 'bbox_left'"),
     ],

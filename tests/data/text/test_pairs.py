@@ -130,6 +130,13 @@ def test_dev_is_another_name_of_the_validation_sentences(tmp_path):
     assert {split: len(pairs) for split, pairs in data.splits.items()} == {"train": 3, "val": 2, "test": 0}
 
 
+def test_beside_a_file_called_test_one_of_another_year_is_none(tmp_path):
+    for name, count in (("train", 3), ("train_data", 4), ("test", 2), ("test2016", 5)):
+        written(tmp_path, f"{name}.tsv", "en\tde\n" + "".join(f"{name} {n}\teins\n" for n in range(count)))
+    data = open_pairs(tmp_path, LANGUAGES)
+    assert {split: len(pairs) for split, pairs in data.splits.items() if pairs} == {"train": 3, "test": 2}
+
+
 def test_two_files_may_end_in_empty_lines_and_lines_that_are_empty_in_both_are_passed_over(tmp_path):
     written(tmp_path, "a.en", "a dog\n\u200b\nthe\u00a0cat\n\n \n")
     written(tmp_path, "a.de", "ein Hund\n\ndie Katze")

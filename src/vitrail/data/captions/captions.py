@@ -1,7 +1,7 @@
 """What a data set of captions is: images, each with the sentences that people wrote about it."""
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ from vitrail.data.copies import leaks, same_files
 from vitrail.data.decode import Source
 from vitrail.data.groups import group_notes
 from vitrail.data.items import Data, Issue
-from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, named_apart, names_of, to_divide
+from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, named_apart, to_divide
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
 from vitrail.plain_text import clean
@@ -45,7 +45,7 @@ class CaptionContents:
     notes: list[str] = field(default_factory=list)
     """Lines on how tables were read."""
     groups: dict[str, str] = field(default_factory=dict)
-    """The group of each image that has one, by name: images of a group belong in one split."""
+    """The group of each image that has one, by its path: images of a group belong in one split."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,11 @@ def tidy(caption: str) -> str:
     return _BEFORE_MARKS.sub(r"\1", clean(caption))
 
 
+def paths_of(splits: Mapping[str, Sequence[Captioned]]) -> dict[str, list[str]]:
+    """Return the paths of the images of each split."""
+    return {split: [str(item.image) for item in items] for split, items in splits.items()}
+
+
 def with_splits(
     contents: CaptionContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> CaptionData:
@@ -106,13 +111,14 @@ def with_splits(
 
     def assign(items: list[Captioned], shares: Mapping[str, float]) -> Assignment:
         copies = same_files([item.image for item in items])
-        return assign_splits([item.name for item in items], [0] * len(items), shares, seed, copies, contents.groups)
+        groups = {item.name: group for item in items if (group := contents.groups.get(str(item.image)))}
+        return assign_splits([item.name for item in items], [0] * len(items), shares, seed, copies, groups)
 
     if any(contents.splits.get(split) for split in ("val", "test")):
         _require_no_leak(contents.source, contents.splits)
     made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
     notes = [*contents.notes, *(f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count)]
-    notes += group_notes(names_of(made.splits), contents.groups)
+    notes += group_notes(paths_of(made.splits), contents.groups)
     if made.added:
         notes.append(f"images added since the splits were made, which are in none: {made.added:,}")
     splits = named_apart(made.splits, lambda item, name: replace(item, name=name, own_name=item.name))

@@ -7,13 +7,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vitrail.data.captions.captions import CaptionContents, Captioned
+from vitrail.data.captions.captions import CaptionContents, Captioned, paths_of
 from vitrail.data.captions.sources import read_captions
 from vitrail.data.copies import same_files
 from vitrail.data.decode import decode
 from vitrail.data.groups import groups_in_several_splits
 from vitrail.data.items import Issue
-from vitrail.data.splits import names_of
 from vitrail.errors import DataError
 
 
@@ -94,7 +93,7 @@ def check_captions(
                 notices.append(Issue("copy", copy.name, f"is the same image as {item.name}"))
             else:
                 issues.append(Issue("leak", copy.name, f"is in {other}, and the same as {item.name} in {split}"))
-    several = groups_in_several_splits(names_of(contents.splits), contents.groups)
+    several = groups_in_several_splits(paths_of(contents.splits), contents.groups)
     issues += [Issue("group", contents.source, f"{group} is in the splits {', '.join(own)}") for group, own in several.items()]
     return CaptionCheck(contents, issues, notices)
 

@@ -73,7 +73,7 @@ def read_captions(source: str | Path, group: str | None = None) -> CaptionConten
     """What a data set of captions holds, with everything that is wrong with it; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
-    found = CaptionContents(str(path), {})
+    found, groups = CaptionContents(str(path), {}), dict[str, str]()
     for split, file in files.items():
         read = _read_json if file.suffix.lower() == ".json" else _read_table
         folder, lines = read(file, found, group)
@@ -81,6 +81,11 @@ def read_captions(source: str | Path, group: str | None = None) -> CaptionConten
             found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
         for own, items in _by_split(lines, folder, found.issues).items():
             found.splits.setdefault(own if own != "all" else split, []).extend(items)
+            groups |= {str(item.image): found.groups[item.name] for item in items if item.name in found.groups}
+        found.groups.clear()  # names are those of one file, paths of all
+    found.groups.update(groups)
+    if group and not groups and not found.issues:
+        raise DataError(f"the data has no column {group!r} of groups", where=path, hint="leave out --data.group")
     if path.is_dir():
         images = [item.image for items in found.splits.values() for item in items if isinstance(item.image, Path)]
         bare = unlisted_in(path, {os.path.abspath(file) for file in (*files.values(), *images)})
@@ -116,6 +121,8 @@ def tells_captions(source: str | Path) -> bool:
         table = open_table(path, columns_of)
     except DataError:
         return False
+    if column_of(table.names, "caption", ()) is not None:
+        return column_of(table.names, "label", ()) is None  # a category beside a caption is not what is learned
     others = [name for name in table.names if name and name not in table.columns.values() and not NUMBER.fullmatch(name)]
     clear = column_of(table.names, "caption", CLEAR, first=True) is not None or not others
     return clear and not has_labels(table.names)

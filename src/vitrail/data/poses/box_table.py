@@ -32,11 +32,13 @@ SHAPE = (
 def box_columns(names: Sequence[str]) -> Columns:
     """Return the columns of a box, nothing where there is none; raises `DataError` where several could be meant.
 
-    Either all begin as `OF_BOX` or none does: ``bbox_x,bbox_y`` beside ``width,height`` of the image are no box.
+    Either all begin as `OF_BOX` or none does: ``bbox_x,bbox_y`` beside ``width,height`` of the image are no box. Corners count
+    before sides, and ``w,h`` before ``width,height``, which beside them are the image's.
     """
     bare = {OF_BOX.sub("", name): name for name in reversed(names)}
     found = {word: column_of(list(bare), word, others) for word, others in SIDES.items()}
-    for sides in (SIZED, CORNERED):
+    found |= {word: short for word in ("width", "height") if (short := column_of(list(bare), word[0], ()))}
+    for sides in (CORNERED, SIZED):
         box = {word: bare[name] for word in sides if (name := found[word])}
         if len(box) == len(sides) and len({bool(OF_BOX.match(name)) for name in box.values()}) == 1:
             return box

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vitrail.data.csv_rows import ENDINGS, Columns, Table, column_of, listed, text_lines
-from vitrail.data.items import SPLITS, Data, Issue, split_of
+from vitrail.data.items import SPLITS, Data, Issue, splits_by_name
 from vitrail.data.json_rows import open_table
 from vitrail.data.text.tokens import Tokens
 from vitrail.data.tree import unlisted_notes
@@ -139,8 +139,10 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
     found: dict[str, Path] = {}
-    for file in (*tables, *texts):
-        split = split_of(file.stem if file in tables else file.name)
+    names = {file: file.stem if file in tables else file.name for file in (*tables, *texts)}
+    splits = splits_by_name(names.values())
+    for file, name in names.items():
+        split = splits.get(name)
         if split and split in found:
             hint = "leave one of them there"
             raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
