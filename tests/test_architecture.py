@@ -45,7 +45,7 @@ def every_module(test: Callable[[str], None]) -> Callable[[], None]:
     return look_at_all
 
 
-GROUND = {"errors", "checks", "settings", "plain_text", "files", "runtime"}
+GROUND = {"errors", "checks", "settings", "plain_text", "plain_yaml", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
@@ -55,6 +55,7 @@ ALLOWED = {
     "checks": {"errors"},
     "settings": {"errors"},
     "plain_text": set(),
+    "plain_yaml": {"errors"},
     "files": {"errors", "plain_text"},
     "runtime": {"errors", "files"},
     "parts": {"errors", "checks"},

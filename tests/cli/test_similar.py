@@ -45,6 +45,15 @@ def test_an_image_under_several_names_takes_no_place_of_the_nearest(vitrail, run
     assert len(found["similar"]) == 4 and not any("again" in near["image"] for near in found["similar"])
 
 
+def test_what_is_left_out_of_a_folder_is_counted_once_where_images_are_looked_for_among_themselves(
+    vitrail, run, pictures, tmp_path
+):
+    folder = shutil.copytree(pictures / "red", tmp_path / "images")
+    (folder / "notes.txt").write_text("x")
+    answer = vitrail("similar", run.folder, folder, "--among", folder, "--top", 1)
+    assert answer.code == 0 and answer.err.count("left out: 1 .txt") == 1
+
+
 def test_a_page_shows_the_first_images_and_says_so_and_takes_any_name(pictures, tmp_path):
     image = sorted((pictures / "red").iterdir())[0]
     odd = shutil.copy(image, tmp_path / "g\udcff.png")

@@ -4,16 +4,19 @@ import pytest
 
 from data.folders import fill
 from vitrail.data.captions.sources import read_captions
+from vitrail.data.poses.sources import read_people
 from vitrail.data.sources import read_data
 
 
 def faults(folder, names, header="image,label", read=read_data):
-    file = folder / "table.csv"
-    file.write_text("\n".join([header, *(f"{name},red" for name in names)]))
+    file, rest = folder / "table.csv", ",".join(["1"] * header.count(","))
+    file.write_text("\n".join([header, *(f"{name},{rest}" for name in names)]))
     return [issue.what for issue in read(file).issues]
 
 
-READERS = pytest.mark.parametrize(("header", "read"), [("image,label", read_data), ("image,caption", read_captions)])
+READERS = pytest.mark.parametrize(
+    ("header", "read"), [("image,label", read_data), ("image,caption", read_captions), ("image,nose_x,nose_y", read_people)]
+)
 
 
 @READERS
@@ -42,7 +45,7 @@ def test_the_near_file_is_named(tmp_path, header, read, name, near):
 def test_a_folder_that_all_names_begin_with_and_the_disk_lacks_is_said_once(tmp_path, header, read, prefix):
     fill(tmp_path / "photos" / "deep", 4)
     (what,) = faults(tmp_path, [f"{prefix}{i}.png" for i in range(4)], header, read)
-    assert "none of the 4 images" in what and repr(prefix) in what and "photos/deep" in what
+    assert "none of the 4 images" in what and f"'{prefix}'" in what and "photos/deep" in what
     (what,) = faults(tmp_path, [f"{prefix}gone-{i}.jpg" for i in range(4)], header, read)
     assert "nor any image of these names" in what
 

@@ -106,6 +106,7 @@ WRITTEN = {
         "7,{},{}",
         "image in the column 'filename', label in 'label', not used: 'id'",
     ),
+    "two numbers": ("id,image_id,label", "7,{},{}", "image in the column 'image_id', label in 'label', not used: 'id'"),
     "all at once": (
         '\ufeff"filename";"class"\r',
         '"{}";"{}"\r',

@@ -60,7 +60,8 @@ def similar(
     from vitrail.deploy.embed import embed_files, nearest
     from vitrail.deploy.vector_files import Vectors
 
-    queries, others = image_files(images, note), image_files([among], note)
+    image_files([*images, among], note)  # counts what is left out once, where one folder is both
+    queries, others = image_files(images), image_files([among])
     files = list(dict.fromkeys([*queries, *others]))
     embedded = Vectors(len(files))
     with counting("embedding") as progress:

@@ -71,8 +71,8 @@ def _axis(words: str) -> tuple[str, list[Any]]:
     """``model.depth=2,4`` as a name and values."""
     import yaml
 
+    from vitrail.plain_yaml import value_of, words_of
     from vitrail.training.configuration import takes_words
-    from vitrail.training.plain_yaml import value_of, words_of
     from vitrail.training.sweep import dotted_name
 
     name, equals, values = words.partition("=")

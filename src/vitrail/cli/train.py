@@ -202,7 +202,7 @@ def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
     """
     import yaml
 
-    from vitrail.training.plain_yaml import value_of
+    from vitrail.plain_yaml import value_of
 
     values: dict[str, Any] = {}
     rest = list(words)

@@ -12,6 +12,8 @@ from vitrail.plain_text import clean, is_odd
 
 NO_OBJECT = "it is no JSON object"
 """The problem of a line that holds anything else."""
+BLANK = object()
+"""The value of a line that holds nothing."""
 
 
 class JsonTable(Table):
@@ -37,8 +39,11 @@ class JsonTable(Table):
 
     def rows(self) -> Iterator[Row]:
         """Yield every object with its number, from 1."""
-        self.cleaned = 0
+        self.empty_rows = self.cleaned = 0
         for number, value in enumerate(self.values, 1):
+            if value is BLANK:
+                self.empty_rows += 1
+                continue
             if not isinstance(value, dict):
                 yield Row(number, {}, NO_OBJECT)
                 continue
@@ -65,7 +70,8 @@ def _objects(file: Path) -> Iterator[Any]:
     with text_lines(file) as lines:
         for line in lines:
             try:
-                yield json.loads(line.strip("\ufeff \r\n\t") or "null")
+                text = line.strip("\ufeff \r\n\t")
+                yield json.loads(text) if text else BLANK
             except (ValueError, RecursionError):
                 yield None
 

@@ -11,6 +11,7 @@ from vitrail.data.tree import images_below, shown
 from vitrail.errors import DataError
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+"""The beginning of an address, of which nothing is fetched."""
 KEYS: tuple[Callable[[str], str], ...] = (
     str,
     str.casefold,
@@ -59,9 +60,9 @@ class MissingImages:
         start = names[0][:length] if names else ""
         if len(names) < 2 or not start.strip("./\\") or os.path.isdir(self.folder / start):
             return None
-        what = f"none of the {len(names):,} images is there: their names begin with {start!r}, and there is no such folder"
+        what = f"none of the {len(names):,} images is there: their names begin with '{start}', and there is no such folder"
         folders = {file.parent for name in names if (file := self._find(name))}
         if not folders:
             return f"{what}, nor any image of these names below {shown(self.folder)}"
         holder = Path(os.path.commonpath(folders))
-        return f"{what}; images of these names are in {shown(holder)}: take {start!r} out of the table's names"
+        return f"{what}; images of these names are in {shown(holder)}: take '{start}' out of the table's names"

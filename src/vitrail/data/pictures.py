@@ -1,6 +1,5 @@
 """The pictures that a person gives in Python: files, their content, pixels of any library, one or many."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -11,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitrail.data.decode import Source
+from vitrail.data.missing_images import URL
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -25,7 +25,6 @@ SHAPES = {
     np.ndarray: "(H, W), (H, W, 3) or a batch (B, H, W, 3)",
     Tensor: "(H, W), (3, H, W) or a batch (B, 3, H, W)",
 }
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def pictures_of(images: Picture | Iterable[Picture]) -> list[Source]:
@@ -43,7 +42,7 @@ def pictures_of(images: Picture | Iterable[Picture]) -> list[Source]:
 
 
 def _one(image: Any) -> Source:
-    if isinstance(image, str) and _URL.match(image):
+    if isinstance(image, str) and URL.match(image):
         raise DataError(f"{image!r} is a URL, and nothing is fetched", where="images", hint="download it, and give the file")
     if isinstance(image, str | Path):
         return path_of(image)

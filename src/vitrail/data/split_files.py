@@ -16,6 +16,8 @@ UNCLEAR = (
 )
 FURTHER_WORDS = {"caption": ("token",)}
 """Other words in the names of files of a kind: Flickr8k's captions are in ``Flickr8k.token.txt``."""
+LEMMAS = ".lemma"
+"""A part of the name of Flickr8k's other file, which has the same captions with each word in its basic form."""
 PLAIN = ".txt"
 """The suffix of files that count only where their names have the kind; any other may be a README."""
 MOST_NAMED = 4
@@ -39,6 +41,7 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     """
     places = [place for place in (folder, folder / "annotations") if place.is_dir()]
     files = [file for place in places for file in files_of(place) if file.suffix.lower() in endings and file.is_file()]
+    files = [file for file in files if LEMMAS not in file.suffixes] or files
     called = [file for file in files if any(word in file.stem.lower() for word in (kind, *FURTHER_WORDS.get(kind, ())))]
     files = called or [file for file in files if not _is_of_a_kind(file) and file.suffix.lower() != PLAIN]
     if not files and (inside := _inside_splits(folder, endings)):

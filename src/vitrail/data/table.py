@@ -131,7 +131,7 @@ def _rows(file: Path, group: str | None = None) -> tuple[Table, list[Row], CellL
 def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
     """Return the columns of images, labels, splits and groups, and where none is of labels all others; raises `DataError`."""
     find = partial(column_of, names)
-    image = find("image", IMAGE) or find("image", NUMBERS)
+    image = find("image", IMAGE) or find("image", NUMBERS, first=True)
     if image is None:
         hint = f"{HINT}; if it holds sentences, name two languages: --source en --target de, and to train --task translate"
         raise DataError(f"no columns are called 'image'; there are {listed(names)}", hint=hint)

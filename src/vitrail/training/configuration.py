@@ -14,10 +14,10 @@ from vitrail.errors import ConfigError, nearest, unknown
 from vitrail.files import read_text
 from vitrail.models.configs.base import OF_IMAGES, ModelConfig
 from vitrail.models.registry import ARCHITECTURES, architecture_of, named
+from vitrail.plain_yaml import value_of
 from vitrail.settings import Settings, brief
 from vitrail.tasks.registry import TASKS
 from vitrail.tasks.settings import CaptionSettings, TaskSettings
-from vitrail.training.plain_yaml import value_of
 from vitrail.training.settings import ModelSettings, RunSettings, model_settings
 
 Values = dict[str, Any]

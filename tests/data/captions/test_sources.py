@@ -361,7 +361,10 @@ def test_a_folder_may_hold_captions_as_flickrs_sets_have_them(table, name):
     table.unlink()
     (table.parent / "readme.txt").write_text("x")
     (table.parent / name).write_text("".join(f"{one}#{number}\ta dog .\n" for one in names for number in range(5)))
+    lemmas = table.parent / "Flickr8k.lemma.token.txt"
+    lemmas.write_text(f"{names[0]}#0\tdog .\n")
     assert len(open_captions(table.parent).split("all")) == len(names)
+    lemmas.unlink()
     (table.parent / name).unlink()
     with pytest.raises(DataError, match=r"no file of captions in .*, which holds 32 \.png, 1 \.txt"):
         open_captions(table.parent)

@@ -172,6 +172,8 @@ def test_a_box_in_python_is_four_numbers_and_perhaps_a_score():
         "image,left,top,width,height\nphotos/a.png,1,2,30,40\n",
         "sep=;\nFile;Conf;xmin;ymin;xmax;ymax\nphotos\\a.png;1,0;1;2;31;42\n;;;;;\n",
         "image,bbox_x,bbox_y,bbox_w,bbox_h,class\na.png,1,2,30,40,person\na.png,0,0,9,9,dog\n",
+        "image,x,y,w,h,category\na.png,1,2,30,40,\n",
+        "image_id,x,y,w,h\nphotos\\a.png,1,2,30,40\n",
     ],
 )
 def test_boxes_stand_in_a_table_as_well(tmp_path, text):
@@ -182,6 +184,14 @@ def test_boxes_stand_in_a_table_as_well(tmp_path, text):
     notes: list[str] = []
     found.tell(notes.append)
     assert any("left in 'xmin'" in note for note in notes) == ("xmin" in text)
+
+
+@pytest.mark.parametrize("header", ["image_id", "Image ID"])
+@pytest.mark.parametrize("cell", ["139", "000000000139", "139.0"])
+def test_a_table_may_know_pictures_by_number(tmp_path, header, cell):
+    (tmp_path / "boxes.csv").write_text(f"{header},x,y,w,h\n{cell},1,2,30,40\n")
+    found = Detections.read(tmp_path / "boxes.csv")
+    assert found.of([(tmp_path / "000000000139.jpg", None)]) == [[Detection(Box(*BOX))]]
 
 
 @pytest.mark.parametrize(

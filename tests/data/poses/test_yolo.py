@@ -1,5 +1,7 @@
 """Labels of YOLO's pose models are read."""
 
+from unicodedata import normalize
+
 import pytest
 
 from data.people import picture
@@ -10,6 +12,9 @@ from vitrail.errors import DataError
 
 ABOUT = "path: .\ntrain: images/train\nval: images/val\nkpt_shape: [3, 3]\nflip_idx: [0, 2, 1]\nnames:\n  0: person\n"
 LINE = "0 0.5 0.5 0.4 0.8 0.1 0.2 2 0.5 0.5 1 0 0 0\n"
+
+MANY = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+"""More than 40 million values by aliases."""
 
 
 @pytest.fixture
@@ -45,6 +50,31 @@ def test_joints_may_have_names_and_splits_may_be_lists_and_lie_elsewhere(folder,
     (folder / "train.txt").write_text("./images/train/0.png\n")
     data = open_people(folder)
     assert data.skeleton.joints == joints and len(data.splits["train"]) == 2
+
+
+@pytest.mark.parametrize(("there", "listed"), [
+    (normalize("NFD", "é"), normalize("NFD", "é")),
+    (normalize("NFD", "é"), "é"),
+    ("é", normalize("NFD", "é")),
+    ("two  blanks", "two  blanks"),
+    ("a b", "a%20b"),
+])  # fmt: skip
+def test_a_list_names_images_as_the_disk_does_or_in_letters_that_look_alike(folder, there, listed):
+    (folder / "data.yaml").write_text(ABOUT.replace("images/train", "train.txt"))
+    (folder / "train.txt").write_text(f"./images/train/{listed}.png\r\n\r\n", encoding="utf-8")
+    for kind, suffix in (("images", "png"), ("labels", "txt")):
+        (folder / kind / "train" / f"0.{suffix}").rename(folder / kind / "train" / f"{there}.{suffix}")
+    found = read_people(folder)
+    assert not found.issues and len(found.splits["train"]) == 2 and found.notes == []
+
+
+def test_hidden_files_are_passed_over_and_what_is_left_out_of_a_folder_is_counted(folder):
+    (folder / "images/train/._0.png").write_bytes(b"of a system")
+    (folder / "extra.mp4").write_bytes(b"")
+    picture(folder / "images" / "other.png", 9)
+    found = read_people(folder)
+    assert not found.issues and len(found.pictures["train"]) == 1
+    assert found.notes == ["left out: 1 .mp4, 1 hidden or a system's own, 1 image that no table names"]
 
 
 def test_cocos_joints_are_known_by_what_is_exchanged(folder):
@@ -89,6 +119,11 @@ def test_labels_without_a_description_are_refused_with_the_way(folder):
     ("kpt_shape: [3, 3]\ntrain: elsewhere", "'elsewhere', which is not there"),
     ("kpt_shape: [3, 3\ntrain: images", "is no YAML"),
     (ABOUT + "kpt_names: [a, a, b]", "the joints of data.yaml are none"),
+    (f"{MANY}kpt_shape: [3, 3]\ntrain: *a8", "more than 100,000 values"),
+    ("kpt_shape: [3, 3]\ntrain: {a: 1}", "train is {'a': 1}, and no text"),
+    ("kpt_shape: [3, 3]\nval: [images, [1]]", r"val is \['images', \[1\]\], and no text"),
+    ("kpt_shape: [3, 3]\ntrain: images\npath: [a]", r"path is \['a'\], and no text"),
+    (f"kpt_shape: [3, 3]\ntrain: {'x' * 999}", r"^data.yaml names 'x.{1,99}x', which"),
 ])  # fmt: skip
 def test_a_description_that_cannot_be_read_is_refused(folder, about, message):
     (folder / "data.yaml").write_text(about)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitrail.data.csv_rows import IMAGE, Columns, Table, column_of, listed, number_in
+from vitrail.data.csv_rows import IMAGE, Columns, Table, column_of, listed, number_in, plain_name
 from vitrail.data.poses.people import Box
 from vitrail.errors import DataError
 from vitrail.settings import brief
@@ -24,6 +24,8 @@ SIZED, CORNERED = ("left", "top", "width", "height"), ("left", "top", "right", "
 """The columns of which a box has all; two corners where it has no size."""
 SCORE, CATEGORY = ("confidence", "conf", "probability"), ("category", "label", "class", "name")
 """Other names of the columns of a detector's score, and of what it has found."""
+NUMBER = "image_id"
+"""The column that knows an image by its number, as COCO does."""
 SHAPE = (
     "a table of boxes has the columns image, left, top, width, height and perhaps score; x,y,w,h or xmin,ymin,xmax,ymax will do"
 )
@@ -78,6 +80,7 @@ def detected_boxes(file: Path) -> tuple[list[dict[str, Any]], list[DataError], t
         DataError: no such table.
     """
     table, found, wrong = Table(file, _detected_columns), [], []
+    key = NUMBER if plain_name(table.columns["image"]) == NUMBER else "image"
     for line, cells, problem in table.rows():
         try:
             if problem or not cells["image"]:
@@ -88,14 +91,14 @@ def detected_boxes(file: Path) -> tuple[list[dict[str, Any]], list[DataError], t
         except ValueError as error:
             wrong.append(DataError(str(error), where=f"{file}:{line}", hint=SHAPE))
             continue
-        name, category = cells["image"].replace("\\", "/"), cells.get("category", "person")
+        name, category = cells["image"].replace("\\", "/"), cells.get("category") or "person"
         score = 1.0 if score is None else score
-        found.append({"line": line, "image": name, "bbox": list(box), "score": score, "category": category})
+        found.append({"line": line, key: name, "bbox": list(box), "score": score, "category": category})
     return found, wrong, table.notes()
 
 
 def _detected_columns(names: Sequence[str]) -> Columns:
-    columns = {"image": column_of(names, "image", (*IMAGE, "image_id")), **box_columns(names)}
+    columns = {"image": column_of(names, "image", (*IMAGE, NUMBER)), **box_columns(names)}
     columns |= {"score": column_of(names, "score", SCORE), "category": column_of(names, CATEGORY[0], CATEGORY, first=True)}
     if columns["image"] is None or "left" not in columns:
         raise DataError(f"there is no column image, or there are none of a box; there are {listed(names)}", hint=SHAPE)

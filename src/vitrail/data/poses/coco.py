@@ -50,6 +50,8 @@ class Annotations:
     """What is read otherwise than it stands there, with its number."""
     read_as: list[str] = field(default_factory=list)
     """Lines on how a table was read."""
+    texts: list[Path] = field(default_factory=list)
+    """Files of YOLO's that are read beside the pictures: lists of these, and their labels."""
 
     def note_unmarked(self, image: Path, number: int) -> None:
         """Note a box in a picture, of which the number of the annotation or the line is known, that has no marked joint."""

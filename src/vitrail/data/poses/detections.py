@@ -212,8 +212,11 @@ def names_of(path: Path) -> list[str]:
 
 def _key(number: Any, name_of: Mapping[int, str]) -> str | int | None:
     """Return by what a picture is known that is told by its number, which may be a word."""
-    if (plain := whole(number)) is None or (isinstance(number, str) and str(plain) != number):  # "0139" may be a picture's name
-        return number if isinstance(number, str) else plain
+    plain = whole(number)
+    if isinstance(number, str) and str(plain) != number.strip().partition(".")[0]:  # "0139" may be a picture's name
+        return one_spelling(number)
+    if plain is None:
+        return None
     return name_of.get(plain, plain)
 
 

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -85,18 +85,26 @@ def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleCon
     path = require_there(source)
     if yolo := yolo_file(path):
         read_by_split = read_yolo(yolo)
-        return _joined(str(path), read_by_split, {split: read.people for split, read in read_by_split.items()})
+        contents = _joined(str(path), read_by_split, {split: read.people for split, read in read_by_split.items()})
+        return _with_unlisted(contents, path, [yolo], read_by_split) if path.is_dir() else contents
     if path.is_dir():
         files = _files(path)
         found = {split: read_coco(file, wanted) for split, file in files.items()}
         contents = _joined(str(path), found, {split: read.people for split, read in found.items()})
-        listed = [*files.values(), *(picture.path for read in found.values() for picture in read.pictures)]
-        return replace(contents, notes=[*contents.notes, *unlisted_notes(path, listed)])
+        return _with_unlisted(contents, path, files.values(), found)
     if path.suffix.lower() == ".json":
         read = read_coco(path, wanted)
         return _joined(str(path), {"all": read}, {"all": read.people})
     read, splits = read_table(path)
     return _joined(str(path), {"all": read}, splits)
+
+
+def _with_unlisted(
+    contents: PeopleContents, folder: Path, files: Iterable[Path], found: Mapping[str, Annotations]
+) -> PeopleContents:
+    """Return the same with a line that counts what is in the folder and not part of the data."""
+    listed = [*files, *(path for read in found.values() for path in (*read.texts, *(one.path for one in read.pictures)))]
+    return replace(contents, notes=[*contents.notes, *unlisted_notes(folder, listed)])
 
 
 def require_there(source: str | Path) -> Path:
@@ -137,10 +145,13 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
         if read.skeleton.joints != first.skeleton.joints:
             raise DataError("the splits have different joints", where=source, hint="give files of one kind of body")
     issues = [issue for read in found.values() for issue in read.issues]
-    images = sorted({str(person.image) for people in splits.values() for person in people})
+    names = {str(person.image): person.name.rpartition("#")[0] for people in splits.values() for person in people}
     missing = MissingImages(Path(source) if os.path.isdir(source) else Path(source).parent)
-    gone = [image for image in images if not os.path.isfile(image)]
-    issues += [Issue("missing", image, f"there is no such image{missing.near(image)}") for image in gone]
+    gone = {image: name for image, name in sorted(names.items()) if not os.path.isfile(image)}
+    if len(gone) == len(names) and (prefix := missing.prefix([*gone.values()])):
+        issues.append(Issue("missing", source, prefix))
+    else:
+        issues += [Issue("missing", image, f"there is no such image{missing.near(name)}") for image, name in gone.items()]
     left_out, notes = (sum(of, Counter[str]()) for of in zip(*((one.left_out, one.notes) for one in found.values()), strict=True))
     if not any(splits.values()) and not issues:
         raise _nobody(source, left_out)

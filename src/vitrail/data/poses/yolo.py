@@ -9,14 +9,18 @@ from typing import Any
 import yaml
 
 from vitrail.data.coco import number_of, whole
+from vitrail.data.csv_rows import text_lines
 from vitrail.data.decode import upright_size
+from vitrail.data.image_names import find_image
 from vitrail.data.items import Issue
 from vitrail.data.poses.coco import NO_JOINTS, Annotations, around, joint_of
 from vitrail.data.poses.people import Box, Joint, Person, Picture, Pose
 from vitrail.data.poses.skeleton import COCO, MOST_JOINTS, Skeleton
-from vitrail.data.tree import files_of, is_image
+from vitrail.data.tree import files_of, images_below
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import read_lines, read_text
+from vitrail.files import read_text
+from vitrail.plain_yaml import value_of
+from vitrail.settings import brief
 
 FORMAT = "see https://docs.ultralytics.com/datasets/pose: kpt_shape: [17, 3], flip_idx, train: images/train, val: images/val"
 SHAPE = "kpt_shape"
@@ -41,7 +45,9 @@ def read_yolo(file: Path) -> dict[str, Annotations]:
         DataError: it is damaged, or names no split with images. What is wrong with single lines is among the issues.
     """
     try:
-        values = yaml.safe_load(read_text(file))
+        values = value_of(read_text(file), where=file)
+    except ConfigError as error:
+        raise DataError(f"{file.name}: {error.what}", where=error.where, hint=error.hint) from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise DataError(f"{file.name} is no YAML: {str(error).splitlines()[0]}", where=file, hint=FORMAT) from None
     shape = values.get(SHAPE) if isinstance(values, dict) else None
@@ -51,7 +57,7 @@ def read_yolo(file: Path) -> dict[str, Annotations]:
         raise DataError(f"{file.name}: {what}", where=file, hint=FORMAT)
     found = {split: Annotations(_skeleton(values, count, file)) for split in ("train", "val", "test") if values.get(split)}
     for split, annotations in found.items():
-        for number, image in enumerate(_images(values, values[split], file)):
+        for number, image in enumerate(_images(values, split, file, annotations.texts)):
             _read_image(image, os.path.relpath(image, file.parent), number, numbers, annotations)
         if len(classes := [note for note in annotations.notes if note.startswith(OF_CLASS)]) == 1:
             del annotations.notes[classes[0]]
@@ -75,18 +81,27 @@ def _skeleton(values: dict[str, Any], count: int, file: Path) -> Skeleton:
         raise DataError(f"the joints of {file.name} are none: {error.what}", where=file, hint=FORMAT) from None
 
 
-def _images(values: dict[str, Any], named: Any, file: Path) -> Iterator[Path]:
-    """Give the images of a split: of a folder, a list of images in a text, or several of these."""
-    roots = [file.parent / str(values.get("path") or ""), file.parent]
-    for name in map(str, named if isinstance(named, list) else [named]):
+def _images(values: dict[str, Any], split: str, file: Path, texts: list[Path]) -> Iterator[Path]:
+    """Yield the images of a split, in a folder, a list of images, or several of these; ``texts`` gets the lists."""
+    base, names = values.get("path") or "", values[split] if isinstance(values[split], list) else [values[split]]
+    for key, wanted in (("path", [base]), (split, names)):
+        if not all(isinstance(name, str) for name in wanted):
+            what = f"{file.name}: {key} is {brief(values[key])}, and no text"
+            raise DataError(what, where=file, hint="put quotes around a name of digits; " + FORMAT)
+    roots = [file.parent / base, file.parent]
+    for name in names:
         places = [root / spelt for root in roots for spelt in (name, name.removeprefix("../"))]
         place = next((place for place in places if os.path.exists(place)), None)
         if place is None:
-            raise DataError(f"{file.name} names {name!r}, which is not there", where=file, hint="correct the path; " + FORMAT)
+            what = f"{file.name} names {brief(name)}, which is not there"
+            raise DataError(what, where=file, hint="correct the path; " + FORMAT)
         if place.is_dir():
-            yield from (image for image in sorted(place.rglob("*")) if is_image(image))
+            yield from images_below(place)
         else:
-            yield from (place.parent / line for line in read_lines(place))
+            texts.append(place)
+            with text_lines(place) as lines:
+                own = [text for line in lines if (text := line.strip("\ufeff\r\n")).strip()]
+            yield from (find_image(place.parent, text) or place.parent / text for text in own)
 
 
 def _read_image(image: Path, name: str, number: int, numbers: int, found: Annotations) -> None:
@@ -94,6 +109,7 @@ def _read_image(image: Path, name: str, number: int, numbers: int, found: Annota
     before, between, after = str(image.with_suffix(".txt")).rpartition(f"{os.sep}images{os.sep}")
     label = Path(f"{before}{os.sep}labels{os.sep}{after}" if between else after)
     found.pictures.append(Picture(number, image, number))
+    found.texts.append(label)
     found.notes[UNLABELLED] += not os.path.isfile(label)
     try:
         lines = read_text(label).splitlines() if os.path.isfile(label) else []
