@@ -28,6 +28,7 @@ from vitrail.weights.plain_files import (
     PROCESSOR,
     WEIGHTS,
     beside_file,
+    indexed,
     is_pickle,
     read_json,
     section,
@@ -208,11 +209,10 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
     if usual.exists():
         return usual
     if (index := folder / f"{usual.name}{INDEX}").exists():
-        first = min(section(read_json(index), "weight_map").values(), key=str, default=usual.name)
-        return folder / together_with(folder / str(first))[0]
+        return folder / (indexed(index) or [usual.name])[0]
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [file for file in files if file.suffix.lower() in WEIGHTS]
-    pickles = [file for file in files if is_pickle(file)]
+    pickles = [] if found else [file for file in files if is_pickle(file)]
     if trust_pickle and not found:
         found = pickles
     if found and {file.name for file in found} <= set(together_with(found[0])):
