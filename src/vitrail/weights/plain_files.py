@@ -52,8 +52,8 @@ def together_with(file: Path) -> list[str]:
     Raises:
         ModelFileError: the index is damaged, or names files elsewhere.
     """
-    indexes = [index for kind in (".safetensors", ".bin") for index in sorted(file.parent.glob(f"*{kind}{INDEX}"))]
-    for index in indexes if file.name != "model.safetensors" else []:  # which is a whole model
+    kinds = () if file.name == "model.safetensors" else (".safetensors", ".bin")  # it is a whole model
+    for index in (index for kind in kinds for index in sorted(file.parent.glob(f"*{kind}{INDEX}"))):
         if names := indexed(index, file.name):
             return names
     return parts_of(file.name)
