@@ -108,8 +108,12 @@ def test_a_model_with_other_labels_than_logits_does_not_answer(photos):
 
 @pytest.mark.parametrize(
     ("model", "labels", "preparation"),
-    [("runs/first", LABELS, SIZE), (tiny("ViT"), "ant", SIZE), (tiny("ViT"), [0, 1, 2], SIZE), (tiny("ViT"), LABELS, 8)],
-    ids=["a path", "a text", "numbers", "a size"],
+    [
+        ("runs/first", LABELS, SIZE),
+        *((tiny("ViT"), labels, SIZE) for labels in ("ant", [0, 1, 2], None, 3, iter(LABELS))),
+        (tiny("ViT"), LABELS, 8),
+    ],
+    ids=["a path", "a text", "numbers", "nothing", "a number", "an iterator", "a size"],
 )
 def test_a_trained_model_is_made_of_a_module_names_and_a_preparation(model, labels, preparation):
     with pytest.raises(ConfigError, match=r"model|labels|preparation"):

@@ -43,7 +43,21 @@ def test_an_origin_is_named_as_browsers_do(url, origin):
 
 @pytest.mark.parametrize(
     "url",
-    ["", "*", "null", "shop.example", "localhost:3000", f"{SHOP}/a", f"{SHOP}?a", "https://a:b@c", "http://a:x", "http://*.a"],
+    [
+        "",
+        "*",
+        "null",
+        "shop.example",
+        "localhost:3000",
+        f"{SHOP}/a",
+        f"{SHOP}?a",
+        "https://a:b@c",
+        "http://a:x",
+        "http://*.a",
+        "//shop.example",
+        "ftp://a.b",
+        f"{SHOP}#x",
+    ],
 )
 def test_what_names_no_single_origin_is_refused(url):
     with pytest.raises(ConfigError, match="is no origin"):

@@ -38,11 +38,14 @@ def test_what_a_process_was_told_to_ignore_stays_ignored():
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.parametrize(("command", "code"), [("train", 2), ("predict", -signal.SIGUSR1)])
-def test_the_commands_that_later_hear_a_signal_do_not_die_of_it_in_their_first_moment(command, code):
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["train"], 2), (["--debug", "train"], 2), (["predict"], -signal.SIGUSR1), (["predict", "train"], -signal.SIGUSR1)],
+)
+def test_the_commands_that_later_hear_a_signal_do_not_die_of_it_in_their_first_moment(words, code):
     """The signal comes as soon as the first module of the command line is there; without data the command then ends by itself."""
     script = (
-        f"import os, signal, sys; sys.argv = ['vitrail', {command!r}, '--nonsense']; import vitrail.cli; "
+        f"import os, signal, sys; sys.argv = ['vitrail', *{words!r}, '--nonsense']; import vitrail.cli; "
         "os.kill(os.getpid(), signal.SIGUSR1); from vitrail.cli.app import main; main()"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == code

@@ -21,7 +21,7 @@ from vitrail.models.vit import ViT
 from vitrail.study.predictions import Predictions
 from vitrail.study.report import title_of, write_report
 from vitrail.study.reports import classification
-from vitrail.study.reports.classification import several_labels
+from vitrail.study.reports.classification import chosen_on, several_labels
 from vitrail.study.reports.multi_label import THESE
 from vitrail.study.reports.part import Reported
 from vitrail.tasks.classification import Classification, LabelMetrics
@@ -190,7 +190,9 @@ def test_thresholds_come_from_images_that_are_not_shown_where_there_are_any(spli
     chances, validation = np.array([[0.9, 0.1], [0.2, 0.8]]), Made(np.eye(2), labels=np.eye(2)) if given else None
     predictions = Predictions(["a", "b"], split, items, Preparation.standard((8, 8), 1), chances, {}, [0.7, 0.6])
     data = ImageData("made up", ["a", "b"], {"train": 9 * items, "val": val * items})
-    made = several_labels(predictions, Reported({}, [], None, data, split, items, None, validation, None))
+    run = Reported({}, [], None, data, split, items, None, validation, None)
+    made = several_labels(predictions, run)
+    assert chosen_on(run) == ("the validation images" if val else "the training images")
     assert made.chosen_on == said and made.warning.endswith("unsure: a (1), b (1)") == bool(given or said == THESE)
     assert made.thresholds.tolist() == pytest.approx([0.5084, 0.4916] if said == THESE else [0.7, 0.6], abs=1e-4)  # 0.55, 0.45
 

@@ -53,7 +53,7 @@ def test_a_run_keeps_the_threshold_of_its_validation_images_and_shows_what_it_do
     sureness = [answer[0][1] for answer in vitrail.predict(trained, [i.image for i in vitrail.open_data(pictures).split("val")])]
     assert sum(score >= thresholds[0] - 1e-6 for score in sureness) >= 0.95 * len(sureness)
     page = (run.folder / "report.html").read_text()
-    assert "Rejection" in page and "--reject, from validation" in page and "softmax" in page
+    assert "Rejection" in page and "--reject, from the validation images" in page and "softmax" in page
 
 
 def test_predictions_of_rejected_images_are_none_where_that_is_asked_for(bounded):

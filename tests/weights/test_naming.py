@@ -60,6 +60,7 @@ BESIDE = {
         "mask_token": torch.ones(4),
     },
     "module.": {"n_averaged": torch.tensor(5)},
+    "ema_model.module.": {"ema_model.n_averaged": torch.tensor(5)},
     "model.": {"global_step": torch.tensor(5)},
 }
 

@@ -1,9 +1,11 @@
 """What stands beside weights may be a stranger's: every read has a limit and wants a regular file."""
 
 import contextlib
+import io
 import json
 import os
 import socket
+import zipfile
 from contextlib import contextmanager
 
 import pytest
@@ -16,7 +18,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.training.configuration import read_yaml
 from vitrail.weights.convert import read_labels
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.plain_files import read_json
+from vitrail.weights.plain_files import is_pickle, read_json
 from vitrail.weights.reference import from_pretrained, open_model
 
 
@@ -125,3 +127,19 @@ def test_what_is_no_pickle_is_no_model(content, tmp_path):
     (tmp_path / "model").write_bytes(content)
     with pytest.raises(ModelFileError, match="model is no model"):
         from_pretrained(tmp_path / "model", trust_pickle=True)
+
+
+@pytest.mark.parametrize(("start", "value"), [(6, b"\x63"), (8, b"\0\x08")])
+def test_an_archive_with_odd_entries_is_no_pickle_and_hinders_no_model_beside_it(start, value, tmp_path, trained):
+    folder, content = tmp_path / "model", io.BytesIO()
+    trained().save_pretrained(folder)
+    (folder / "model.safetensors").rename(folder / "vit.safetensors")
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("x/notes.txt", "a")
+    raw = bytearray(content.getvalue())
+    entry = raw.find(b"PK\1\2")
+    raw[entry + start : entry + start + len(value)] = value
+    raw[raw.find(b"x/notes", entry)] = 0xFF  # no UTF-8, which the flags at 8 claim
+    (folder / "notes").write_bytes(raw)
+    assert open_model(folder).labels
+    assert not is_pickle(folder / "notes")

@@ -156,6 +156,20 @@ def test_parts_of_any_name_are_read_together_by_their_index(names, folder):
     refused(folder, "of them are missing", files[-1].name)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("faiss.index.json", "[1]"),
+        ("x.index.json", "no JSON"),
+        ("other.safetensors.index.json", '{"weight_map": {"a": "parts/other.safetensors"}}'),
+    ],
+)
+def test_an_index_of_other_files_is_passed_over(name, text, folder):
+    (folder / "model.safetensors").rename(folder / "vit.safetensors")
+    (folder / name).write_text(text)
+    assert open_model(folder / "vit.safetensors").labels
+
+
 @pytest.mark.parametrize("name", ["../a.safetensors", "sub/a.safetensors", "/etc/a.safetensors", ""])
 def test_an_index_that_names_files_elsewhere_is_refused(name, folder):
     indexed(folder, ["a.safetensors", "b.safetensors"])

@@ -15,7 +15,7 @@ from vitrail.deploy.graph_files import description_in
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights.folder import keep_thresholds, save_model
 from vitrail.weights.reference import from_pretrained, load_model
-from vitrail.weights.sums import verified
+from vitrail.weights.sums import read_again, verified
 
 SUMS = "SHA256SUMS"
 
@@ -130,6 +130,23 @@ def test_a_model_that_is_replaced_again_and_again_is_read_whole(saved, trained, 
         over.set()
         writer.join()
     assert seen and "not the file" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("changed", "reads"), [("", 1), ("other.txt", 1), ("model.safetensors", 2)])
+def test_a_refused_file_is_read_again_where_it_was_replaced_and_not_where_another_one_was(changed, reads, tmp_path):
+    (file := tmp_path / "model.safetensors").touch()
+    done = []
+
+    def read() -> None:
+        done.append(file)
+        if changed and len(done) < 2:
+            (tmp_path / "new").touch()
+            (tmp_path / "new").rename(tmp_path / changed)
+        raise ModelFileError("damaged", where=file, hint="fetch it again")
+
+    with pytest.raises(ModelFileError, match="damaged"):
+        read_again(file, read)
+    assert len(done) == reads
 
 
 def test_empty_lines_of_sums_are_passed_over(saved):

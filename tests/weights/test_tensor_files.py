@@ -31,7 +31,7 @@ def refused(read, file, *words):
 
 
 def read_trusted(file, key=None):
-    return dense(one_model(read_pickle(file), file, key), file)
+    return dense(one_model(read_pickle(file), file, key), [file])
 
 
 def same(found):

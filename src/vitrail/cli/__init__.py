@@ -4,5 +4,5 @@ import sys
 
 from vitrail.runtime.signals import remember_early
 
-if sys.argv[1:2] and sys.argv[1] in ("train", "resume", "sweep", "demo"):
+if next((word for word in sys.argv[1:] if word != "--debug"), "") in ("train", "resume", "sweep", "demo"):
     remember_early()

@@ -68,7 +68,7 @@ class Predictor(Labelled):
             hint = "leave it out: labels that do not reach their thresholds are left out anyway"
             raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
         if not self.thresholds:
-            hint = "train it on, or write thresholds into its config.json: a run keeps that of its validation images"
+            hint = "train it on, or write thresholds into its config.json: a run chooses them on validation or training images"
             raise ConfigError("the model has no threshold to reject images by", where="--reject", hint=hint)
         return replace(self, reject=True)
 

@@ -28,6 +28,7 @@ from vitrail.weights.plain_files import (
     PROCESSOR,
     WEIGHTS,
     beside_file,
+    indexed,
     is_pickle,
     read_json,
     section,
@@ -139,17 +140,17 @@ def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, T
     if len(parts) > 1 and (missing := [part.name for part in parts if not part.is_file()]):
         what = f"the weights are split into {len(parts)} files, and of them are missing: {some(missing)}"
         raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
-    tensors: dict[str, Tensor] = {}
+    models: dict[str, dict[str, Tensor]] = {}
+    pickles = [part for part in parts if trust_pickle and is_pickle(part)]
     for part in parts:
-        pickled = trust_pickle and is_pickle(part)
-        models = read_pickle(part) if pickled else {"": read_tensors(part)}
-        found = one_model(models, part, key)
-        found = dense(found, part) if pickled else found
-        if twice := sorted(tensors.keys() & found.keys()):
-            what = f"{part.name} has tensors that another of the {len(parts)} files has, too: {some(twice)}"
-            raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
-        tensors |= found
-    return tensors
+        for path, tensors in (read_pickle(part) if part in pickles else {"": read_tensors(part)}).items():
+            merged = models.setdefault(path, {})
+            if twice := sorted(merged.keys() & tensors.keys()):
+                what = f"{part.name} has tensors that another of the {len(parts)} files has, too: {some(twice)}"
+                raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
+            merged |= tensors
+    tensors = one_model(models, file if len(parts) == 1 else file.parent, key)
+    return dense(tensors, pickles) if pickles else tensors
 
 
 def _card(file: Path) -> str:
@@ -208,11 +209,10 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
     if usual.exists():
         return usual
     if (index := folder / f"{usual.name}{INDEX}").exists():
-        first = min(section(read_json(index), "weight_map").values(), key=str, default=usual.name)
-        return folder / together_with(folder / str(first))[0]
+        return folder / (indexed(index) or [usual.name])[0]
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [file for file in files if file.suffix.lower() in WEIGHTS]
-    pickles = [file for file in files if is_pickle(file)]
+    pickles = [] if found else [file for file in files if is_pickle(file)]
     if trust_pickle and not found:
         found = pickles
     if found and {file.name for file in found} <= set(together_with(found[0])):

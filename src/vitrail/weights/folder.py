@@ -4,7 +4,7 @@ A model that transformers has a class for is written as that class reads it, any
 folder reads JSON and tensors and nothing else; no file in it can run code.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -135,7 +135,7 @@ def _require_parts(model: object, labels: object, preparation: object) -> None:
         if not isinstance(value, kind):
             hint = "vitrail.TrainedModel(model, labels, preparation) takes a module, a list of names and a vitrail.Preparation"
             raise ConfigError(f"a {type(value).__name__} is no {where}", where=where, hint=hint)
-    if isinstance(labels, str) or not all(isinstance(label, str) for label in cast(Any, labels)):
+    if isinstance(labels, str) or not isinstance(labels, Collection) or not all(isinstance(label, str) for label in labels):
         raise ConfigError(f"the labels are no list of names: {brief(labels)}", where="labels", hint='give ["ant", "bee"]')
 
 

@@ -15,7 +15,7 @@ from vitrail.weights.plain_files import some
 
 WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 """Segments that PyTorch puts into names where modules are trained in parallel, compiled, sharded or checkpointed."""
-COUNTERS = re.compile(r"n_averaged|initted|step|num_updates|decay|epoch|global_step")
+COUNTERS = re.compile(r"(?:.*\.)?(?:n_averaged|initted|step|num_updates|decay|epoch|global_step)")
 """Single numbers that averaging and training keep beside the weights."""
 NOTHING = ("(?!)",)
 OF_DECODERS = (r"(decoder|encoder_to_decoder|decoder_\w+|predictor)\..*", r"mask_token|decoder_pos_embed")

@@ -52,14 +52,26 @@ def together_with(file: Path) -> list[str]:
     Raises:
         ModelFileError: the index is damaged, or names files elsewhere.
     """
-    for index in sorted(file.parent.glob(f"*{INDEX}")) if file.name != "model.safetensors" else []:  # which is a whole model
-        names = {*map(str, section(read_json(index), "weight_map").values())}
-        if elsewhere := sorted(name for name in names if not name or "/" in name or "\\" in name or name in (".", "..")):
-            what = f"{index.name} names a file that is not beside it: {brief(elsewhere[0])}"
-            raise ModelFileError(what, where=index, hint="put all parts into one folder, and their names without a path")
-        if file.name in names:
-            return sorted(names)
+    kinds = () if file.name == "model.safetensors" else (".safetensors", ".bin")  # it is a whole model
+    for index in (index for kind in kinds for index in sorted(file.parent.glob(f"*{kind}{INDEX}"))):
+        if names := indexed(index, file.name):
+            return names
     return parts_of(file.name)
+
+
+def indexed(index: Path, name: str | None = None) -> list[str]:
+    """Return the names of all files in an index, sorted; none where it does not list the file ``name``.
+
+    Raises:
+        ModelFileError: the index is damaged, or names files elsewhere.
+    """
+    names = sorted({*map(str, section(read_json(index), "weight_map").values())})
+    if name is not None and name not in names:
+        return []
+    if elsewhere := [name for name in names if not name or "/" in name or "\\" in name or name in (".", "..")]:
+        what = f"{index.name} names a file that is not beside it: {brief(elsewhere[0])}"
+        raise ModelFileError(what, where=index, hint="put all parts into one folder, and their names without a path")
+    return names
 
 
 def is_pickle(file: Path) -> bool:
@@ -77,7 +89,7 @@ def _begins_as_pickle(file: Path) -> bool:
             if start == b"PK":
                 with zipfile.ZipFile(content) as archive:
                     return any(name.endswith("data.pkl") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):  # zipfile raises all of them for odd entries
         return False
     return start in (b"\x80\2", b"\x80\3", b"\x80\4", b"\x80\5")
 

@@ -14,7 +14,8 @@ AVERAGED = re.compile(r"(.*_)?(ema|teacher|swa|average|averaged|avg|polyak|shado
 """Names of averaged weights, or of the teacher that is an average of its student."""
 STUDENT, TEACHER = "student", "teacher"
 SMALL_PART, MOST = 0.1, 0.9
-"""A model has more than this fraction of the numbers of the largest one; an average has more than that fraction in common."""
+"""A model other than a student has more than this fraction of the numbers of the largest one; an average has more than that
+fraction in common."""
 Tensors = Mapping[str, Tensor]
 
 
@@ -36,7 +37,8 @@ def one_model(models: Mapping[str, Tensors], file: Path, key: str | None = None)
     inner = tensors
     for _ in range(MOST_DROPPED):
         groups = _groups(inner)
-        related = {name: group for name, group in groups.items() if _is_related(name, groups)}
+        nested = {name: group for name, group in groups.items() if _is_nested(group)}
+        related = {name: group for name, group in nested.items() if _is_related(name, nested)}
         if len(related) > 1:
             taken = _chosen(related, file)
             others = {f"{name}.{rest}" for name, group in related.items() if name != taken for rest in group}
@@ -56,7 +58,7 @@ def _requested(models: Mapping[str, Tensors], file: Path, key: str) -> dict[str,
             if len(groups) != 1:
                 break
             (inner,) = groups.values()  # a word stands before all names
-    fitting = [path for path in known if path == key or path.startswith(f"{key}.") or path.endswith(f".{key}")]
+    fitting = [path for path in known if key and (path == key or path.startswith(f"{key}.") or path.endswith(f".{key}"))]
     if not fitting:
         hint = f"there are: {', '.join(sorted(known, key=lambda path: -_size(known[path]))[:12])}"
         raise ModelFileError(f"no weights under {key!r}", where=file, hint=hint)
@@ -73,6 +75,11 @@ def _groups(tensors: Tensors) -> dict[str, dict[str, Tensor]]:
     return groups
 
 
+def _is_nested(tensors: Tensors) -> bool:
+    """Return whether tensors are of a model, which has layers, and not of one layer alone."""
+    return any("." in WRAPPERS.sub("", name) for name in tensors)
+
+
 def _is_related(name: str, models: Mapping[str, Tensors]) -> bool:
     """Return whether a model is an average of another, has one, or learns from another."""
     averages = [path for path in models if _is_average(path, models)]
@@ -83,11 +90,12 @@ def _is_related(name: str, models: Mapping[str, Tensors]) -> bool:
 def _chosen(models: Mapping[str, Tensors], file: Path) -> str:
     """Return the path of the model to read; a line names all of them where there are several."""
     largest = max(map(_size, models.values()))
-    large = {path: tensors for path, tensors in models.items() if _size(tensors) >= SMALL_PART * largest}
+    taught = any(TEACHER in path for path in models)
+    students = [path for path in models if taught and STUDENT in path and _is_nested(models[path])]
+    large = {path: tensors for path, tensors in models.items() if path in students or _size(tensors) >= SMALL_PART * largest}
     averages = {path: tensors for path, tensors in large.items() if _is_average(path, large)}
-    students = {path: tensors for path, tensors in large.items() if STUDENT in path and any(TEACHER in other for other in large)}
     preferred = averages or students or large
-    path = max(preferred, key=lambda name: len(preferred[name]))
+    path = max(preferred, key=lambda name: len(models[name]))
     if len(large) > 1:
         listed = ", ".join(f"{name or '.'} ({len(each)} tensors, {_size(each):,} numbers)" for name, each in large.items())
         why = (

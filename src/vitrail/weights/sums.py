@@ -123,8 +123,9 @@ def read_again(reference: str | Path, read: Callable[[], T]) -> T:
 
 
 def _state(path: Path) -> list[tuple[int, int] | None]:
-    """Return what changes where a model folder, a run's best one or the folder of a file is replaced or written to."""
-    return [_stamp(folder) for folder in (path, path / "best", path.parent)]
+    """Return what changes where a model's folder or file, or a run's best folder, is written or the folder of a file replaced."""
+    parent = _stamp(path.parent)
+    return [_stamp(path), _stamp(path / "best"), parent and (parent[0], 0)]  # others may write other files beside a file
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

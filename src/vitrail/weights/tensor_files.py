@@ -3,7 +3,7 @@
 import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -147,14 +147,14 @@ def _reason(error: Exception) -> str:
     return f"it holds {refused[1]}" if refused else next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def dense(tensors: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a pickle, each in memory of its own and in order.
+def dense(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the tensors of one or more pickles, each in memory of its own and in order.
 
     A view, say of a transposed matrix, is copied, and so is what shares memory with another tensor. A few bytes can claim any
     number of views of any size.
 
     Raises:
-        ModelFileError: tensors without numbers of their own, or views of far more numbers than the file has.
+        ModelFileError: tensors without numbers of their own, or views of far more numbers than the files have.
     """
     strange = [
         name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
@@ -164,13 +164,13 @@ def dense(tensors: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
     copied = {
         name: tensors[name] for name in tensors if name not in strange and (name in shared or not tensors[name].is_contiguous())
     }
-    most = max(file.stat().st_size, 2**20)
-    if sum(view.nbytes for view in copied.values()) > most:
+    size = sum(file.stat().st_size for file in files)
+    if sum(view.nbytes for view in copied.values()) > max(size, 2**20):
         largest = max(copied, key=lambda name: copied[name].nbytes)
-        problems.append(f"{largest} claims {copied[largest].nbytes:,} bytes, and the file has {file.stat().st_size:,}")
+        problems.append(f"{largest} claims {copied[largest].nbytes:,} bytes, and the file has {size:,}")
     if problems:
         what, hint = f"tensors that are no plain numbers: {some(problems)}", "save them as they are: tensor.contiguous()"
-        raise ModelFileError(what, where=file, hint=hint)
+        raise ModelFileError(what, where=files[0], hint=hint)
     return {
         name: tensor.clone(memory_format=torch.contiguous_format) if name in copied else tensor
         for name, tensor in tensors.items()

@@ -8,6 +8,8 @@ from vitrail.errors import ConfigError
 
 PORTS = {"http": 80, "https": 443}
 """Ports that an origin leaves out."""
+NO_PAGES = ("", "blob", "data", "file", "ftp", "ws", "wss")
+"""Schemes that are in no origin of a page."""
 METHODS = "GET, HEAD, POST"
 LASTS = "600"
 """Seconds for which a browser remembers the answer to a preflight."""
@@ -25,7 +27,8 @@ def origin_of(url: str) -> str:
         name = f"[{host}]" if ":" in host else host.encode("idna").decode()
     except ValueError:
         name = ""
-    if not re.fullmatch(r"\[[0-9a-f:.]+\]|[a-z0-9_.-]+", name) or parts.path not in ("", "/") or parts.query or parts.username:
+    more = parts.path.removesuffix("/") or parts.query or parts.fragment or parts.username
+    if not re.fullmatch(r"\[[0-9a-f:.]+\]|[a-z0-9_.-]+", name) or parts.scheme in NO_PAGES or more:
         hint = "give scheme, host and port of its pages, such as https://shop.example or http://localhost:3000"
         raise ConfigError(f"{url!r} is no origin", where="--allow-origin", hint=hint)
     return f"{parts.scheme}://{name}" + ("" if port in (None, PORTS.get(parts.scheme)) else f":{port}")

@@ -19,7 +19,7 @@ def classification(run: Reported) -> Part:
     assert isinstance(metrics, LabelMetrics)
     trained = run.task.trained(run.task.model)
     predictions = Predictions.of(trained, Subjects(list(run.items), run.split), metrics)
-    shown = several_labels(predictions, run) if predictions.multi_label else SingleLabel(predictions)
+    shown = several_labels(predictions, run) if predictions.multi_label else SingleLabel(predictions, chosen_on(run))
     counts = {name: data.counts(name) for name in data.splits}
     return Part(
         cards=list(shown.cards()),
@@ -31,16 +31,20 @@ def classification(run: Reported) -> Part:
     )
 
 
+def chosen_on(run: Reported) -> str:
+    """Return what to call the images that a run chooses its thresholds on."""
+    return "the validation images" if run.data.splits.get("val") else "the training images"
+
+
 def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
     """Thresholds come from the validation images, or from the images that stood in for them, unless these are shown."""
     if run.validation is None or predictions.split == "val":
         shown = MultiLabel(predictions)
         shown.warning = scanty_thresholds(shown.true, predictions.classes)
         return shown
-    chosen_on = "the validation images" if run.data.splits.get("val") else "the training images"
     assert isinstance(run.validation, LabelMetrics)
     warning = scanty_thresholds(run.validation.labels.numpy() > 0, predictions.classes)
-    return MultiLabel(predictions, predictions.thresholds, chosen_on, warning)
+    return MultiLabel(predictions, predictions.thresholds, chosen_on(run), warning)
 
 
 def curves_caption(run: Reported) -> str:

@@ -27,10 +27,15 @@ apart, and of 12,000 classes it would take gigabytes."""
 
 
 class SingleLabel:
-    """Scores and sections of images that show one class each."""
+    """Scores and sections of images that show one class each.
 
-    def __init__(self, predictions: Predictions):
-        self.predictions = predictions
+    Args:
+        predictions: the model's predictions for the images shown.
+        chosen_on: what to call the images that the threshold of ``--reject`` is chosen on; empty where that is unknown.
+    """
+
+    def __init__(self, predictions: Predictions, chosen_on: str = ""):
+        self.predictions, self.chosen_on = predictions, chosen_on
         self.labels = np.array([item.target for item in predictions.items])
         self.guesses = predictions.probabilities.argmax(axis=1)
         self.sureness = predictions.probabilities.max(axis=1)
@@ -111,7 +116,8 @@ class SingleLabel:
         """How many images a threshold on the probability of the guess accepts, and how many of these guesses are wrong."""
         order = np.sort(self.sureness)[::-1]
         bounds = {f"{share:.0%} of these": order[math.ceil(share * len(order)) - 1] for share in ACCEPTED_SHARES}
-        own = {"--reject, from validation": self.predictions.thresholds[0]} if self.predictions.thresholds else {}
+        name = f"--reject, from {self.chosen_on}" if self.chosen_on else "--reject"
+        own = {name: self.predictions.thresholds[0]} if self.predictions.thresholds else {}
         rows = []
         for name, bound in {**own, **bounds}.items():
             accepted = self.sureness >= bound
