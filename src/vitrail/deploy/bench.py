@@ -170,7 +170,7 @@ def _ways_of_model(
 def _samples(
     open_for: OpenFor, model: str | Path, trained: TrainedModel, data: str | Path | None, observer: Observer
 ) -> SampleSets | None:
-    """Return the images that were named, or else those of the run; None, with a note, where there are none."""
+    """Return the images that were named, or else the run's own; None, with a note, where there are none."""
     if isinstance(trained, TrainedPose):
         _refuse_data(True, data)
         observer.note("joints: speed alone is measured, and nothing in int8")

@@ -41,7 +41,7 @@ class Classification(ImageTask):
     multi_label = False
     report_needs_validation = True
     thresholds: Sequence[float] = ()
-    """The probability from which on each class is said where images are rejected; `settle` chooses it."""
+    """The probability from which on each class is said, of one label where images are rejected; `settle` chooses it."""
 
     def __init__(
         self,

@@ -31,9 +31,6 @@ class MultiLabel(Classification):
     multi_label = True
     settling_changes_scores = True
     report_seconds: ClassVar[float] = 7.0
-    report_needs_validation = True
-    thresholds: Sequence[float] = ()
-    """The probability from which on each class is said; one half for all until `settle` has chosen them."""
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return {"loss": self.loss(self.network(self.images(batch)).float(), batch["labels"])}

@@ -122,6 +122,10 @@ def state_names(model: nn.Module, beside: nn.Module | None = None) -> dict[Tenso
     return names | {parameter: f"beside.{name}" for name, parameter in (beside or nn.ModuleDict()).named_parameters()}
 
 
+_NUMBERED = re.compile(r"\d+\.\d+\.\w+$")
+"""A name of a tensor of an earlier version: the number of an optimizer, of a parameter, and what is remembered of it."""
+
+
 def named_state(
     tensors: Mapping[str, Tensor], model: Model, settings: OptimizerSettings, beside: nn.Module | None = None
 ) -> Mapping[str, Tensor]:
@@ -144,11 +148,8 @@ def named_state(
     raise ValueError("an earlier version of Vitrail numbered the parameters of another model")
 
 
-_NUMBERED = re.compile(r"\d+\.\d+\.\w+$")
-
-
 def _former_orders(model: Model, settings: OptimizerSettings, beside: nn.Module | None) -> Iterator[dict[str, Tensor]]:
-    """Yield the parameters by the numbers that earlier versions gave them, those of the latest version first."""
+    """Yield the parameters by the numbers that earlier versions gave them, the latest version's first."""
     hidden = _hidden(model)
     of_blocks: set[Tensor] = {p for name, p in model.named_parameters() if name.startswith("blocks.") and p.ndim == 2}
     for matrices in (hidden, hidden & of_blocks):

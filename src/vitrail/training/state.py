@@ -39,6 +39,7 @@ class RunState:
     """Of the whole run."""
     total: int
     """Steps of the whole run."""
+    clock: Clock
     first_epoch: int
     first_step: int
     """Where a finished run was extended."""
@@ -52,7 +53,7 @@ class RunState:
         self.best: Row | None = None
         self.last_epochs = LastEpochs(settings.training.average)
         self.not_finite = 0
-        self.clock, self.share = Clock(settings.training.time_limit), 0.0
+        self.share = 0.0
         self.compared: int | None = None
         """How many validation items epochs are compared on; None before a time limit has decided it."""
         self.share_before = 0.0

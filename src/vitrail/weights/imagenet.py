@@ -22,7 +22,7 @@ def class_ids() -> list[str]:
 
 
 def aliases_of(labels: Sequence[str]) -> dict[str, int]:
-    """Return further names of those of a model's labels that are ImageNet-1k's, with their indices, in small letters.
+    """Return further names of a model's labels that are ImageNet-1k's, with their indices, in small letters.
 
     These are WordNet's id of a label that is a name, the name of a label that is an id, and each name of a label with several,
     ``tench, Tinca tinca``; none that two labels share.

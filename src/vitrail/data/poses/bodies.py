@@ -64,7 +64,7 @@ def body_in(file: Path, values: dict[str, Any], wanted: Skeleton | None, notes: 
 
 
 def _is_of(category: dict[str, Any], wanted: Skeleton) -> bool:
-    """Return whether a category's joints are those of a skeleton."""
+    """Return whether a category has the joints of a skeleton."""
     try:
         return Skeleton.of(category["keypoints"]).is_like(wanted)
     except ConfigError:

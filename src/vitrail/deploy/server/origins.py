@@ -19,7 +19,7 @@ def origin_of(url: str) -> str:
     """Return the origin of a page as browsers send it: ``https://Shop.example:443/`` becomes ``https://shop.example``.
 
     Raises:
-        ConfigError: it is none, or not that of one site alone.
+        ConfigError: it is no origin, or not one site's alone.
     """
     try:
         parts = urlsplit(url.strip())
