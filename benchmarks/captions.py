@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 from vitrail.deploy.pictures import pictures_of
 
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.readers.tree import images_below
 from vitrail.data.text.tokenizer import Tokenizer
-from vitrail.data.tree import images_below
-from vitrail.deploy.captions import Writer
 from vitrail.models.registry import build, model_config
-from vitrail.tasks.captioning import write
-from vitrail.weights.captioner import TrainedCaptioner, open_captioner
+from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.task import write
+from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner
 from vitrail.weights.layouts.vision_encoder_decoder import MODEL_TYPE
 
 BATCH, BEAMS, TOKENS = 16, 3, 16

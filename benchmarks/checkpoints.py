@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import vitrail
-from vitrail.training.trainer import Trainer
+from vitrail.training.loop.trainer import Trainer
 
 
 def timed(method: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:

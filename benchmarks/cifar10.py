@@ -18,7 +18,7 @@ import torch
 
 import vitrail
 from vitrail.runtime.environment import processor_name
-from vitrail.training.run_folder import RunFolder
+from vitrail.training.runs.run_folder import RunFolder
 
 FIRST = "cifar10-stem"
 OTHERS = ("cifar10", *(f"cifar10-{name}" for name in ("swin", "pvt", "cvt", "t2t", "tnt", "mixer", "resnet", "vit", "taught")))

@@ -22,8 +22,8 @@ import json, sys, time
 import torch, vitrail
 from pathlib import Path
 from PIL import Image
-from vitrail.training.optimizer import create_optimizers
-from vitrail.training.settings import OptimizerSettings
+from vitrail.training.loop.optimizer import create_optimizers
+from vitrail.config.settings import OptimizerSettings
 
 folder = Path(sys.argv[1])
 torch.manual_seed(0)

@@ -29,16 +29,16 @@ from torch import Tensor
 
 import vitrail
 from vitrail.api import export
-from vitrail.data.decode import decode
+from vitrail.data.images.decode import decode
 from vitrail.data.items import ImageData
-from vitrail.data.order import shuffled
-from vitrail.deploy.export_model import quickest_floats
-from vitrail.deploy.merging import schedule
+from vitrail.data.loading.sampler import shuffled
+from vitrail.deploy.export.export_model import quickest_floats
+from vitrail.deploy.export.merging import schedule
+from vitrail.deploy.export.samples import BATCH
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import Predictor, in_python
-from vitrail.deploy.samples import BATCH
 from vitrail.models.inference import quickest_precision
-from vitrail.training.data_of_model import open_for
+from vitrail.training.runs.data_of_model import open_for
 
 CROPS = (7 / 8, 3 / 4)
 """Sides of the crops, as shares of the photograph's sides."""

@@ -16,7 +16,7 @@ import torch
 
 import vitrail
 from vitrail.runtime.environment import processor_name
-from vitrail.training.run_folder import RunFolder
+from vitrail.training.runs.run_folder import RunFolder
 
 SEEDS = range(10)
 

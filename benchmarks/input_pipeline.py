@@ -15,14 +15,14 @@ from itertools import islice
 from pathlib import Path
 
 from vitrail import open_data
-from vitrail.data.batches import Batch
-from vitrail.data.dataset import ImageDataset
-from vitrail.data.loader import EpochLoader
-from vitrail.models.vit import ViT
-from vitrail.training import preparing
+from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.loading.loader import EpochLoader
+from vitrail.models.vision.vit import ViT
 from vitrail.training.images import preparation_of
-from vitrail.training.run_folder import RunFolder
-from vitrail.training.trainer import Trainer
+from vitrail.training.loop.trainer import Trainer
+from vitrail.training.runs import setup as preparing
+from vitrail.training.runs.run_folder import RunFolder
 
 IMAGES = 12_800
 

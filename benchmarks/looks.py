@@ -17,8 +17,8 @@ import torch
 from PIL import Image, ImageDraw
 from side_by_side import table
 
-from vitrail.deploy.captions import Writer
-from vitrail.tasks.caption_scores import words
+from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.scores import words
 
 PEOPLE = {"man", "men", "woman", "women", "boy", "boys", "girl", "girls", "person", "people", "child", "children", "kid", "kids"}
 PEOPLE |= {"player", "players", "skier", "skateboarder", "surfer", "rider", "biker", "climber", "runner", "guy", "lady", "baby"}

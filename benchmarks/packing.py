@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.packing import forward_packed
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 
 IMAGES, LARGEST = 32, 384
 

@@ -19,11 +19,11 @@ from PIL import Image
 
 import vitrail
 from vitrail.api import export
-from vitrail.data.poses.preparation import BoxPreparation
-from vitrail.data.poses.skeleton import COCO
-from vitrail.deploy.poses import PosePredictor
 from vitrail.deploy.predict import open_pose_predictor
-from vitrail.weights.poses import TrainedPose
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.skeleton import COCO
+from vitrail.tasks.pose.predictor import PosePredictor
+from vitrail.tasks.pose.weights import TrainedPose
 
 MODELS = ("ViTPose-Ti", "ViTPose-S", "ViTPose-B")
 BATCHES = (1, 16)

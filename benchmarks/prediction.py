@@ -11,7 +11,7 @@ from itertools import cycle, islice
 
 import torch
 
-from vitrail.data.sources import image_files
+from vitrail.data.readers.sources import image_files
 from vitrail.deploy.predict import open_predictor, predict_each
 from vitrail.runtime.memory import kept_memory
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.data.sources import open_data
+from vitrail.data.readers.sources import open_data
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from peers import declare_operators

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from long_sequences import megabytes
 
 import vitrail
-from vitrail.training.recompute import recompute_layers
+from vitrail.training.loop.recompute import recompute_layers
 
 BATCHES = {"ViT-B/16": 16, "ViT-L/16": 8}
 

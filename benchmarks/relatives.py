@@ -20,11 +20,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import vitrail
-from vitrail.data.preparation import Preparation
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.preparation import Preparation
 from vitrail.models.registry import architecture_of, build, model_config
-from vitrail.tasks.classification import Classification
-from vitrail.training.learner import Learner
-from vitrail.training.settings import RunSettings
+from vitrail.tasks.classification.task import Classification
+from vitrail.training.loop.learner import Learner
 
 PRECISIONS = ("fp32", "bf16")
 

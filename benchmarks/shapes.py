@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from side_by_side import table
 
-from vitrail.tasks.caption_scores import caption_scores, words
+from vitrail.tasks.captioning.scores import caption_scores, words
 
 SCORES = ("cider_d", "bleu4")
 

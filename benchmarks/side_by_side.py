@@ -12,7 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from peers import declare_operators
-from vitrail.deploy.measure import SETTLE, turn
+from vitrail.deploy.bench.measure import SETTLE, turn
 from vitrail.models.inference import quickest_precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processor import Others

@@ -15,10 +15,10 @@ from shapes import Shape
 from side_by_side import PRECISION
 from torch import nn
 
-from vitrail.data.preparation import Preparation
-from vitrail.tasks.classification import Classification
-from vitrail.training.learner import Learner
-from vitrail.training.settings import RunSettings
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.preparation import Preparation
+from vitrail.tasks.classification.task import Classification
+from vitrail.training.loop.learner import Learner
 
 SHAPES = {
     "32 px, patch 4, 192/9/3, batch 128": (Shape(image_size=32, patch_size=4, dim=192, depth=9, heads=3, classes=10), 128),

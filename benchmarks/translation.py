@@ -28,9 +28,9 @@ from torch import Tensor, nn
 
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.tokenizer import END, PAD, START
-from vitrail.deploy.drafts import drafted_copy, fast_copy
 from vitrail.models.registry import create_model
-from vitrail.models.search import beam_search, greedy
+from vitrail.models.text.search import beam_search, greedy
+from vitrail.models.text.speculative_decoding import drafted_copy, fast_copy
 from vitrail.parts import token_loss
 
 VOCABULARY, STEPS, TURNS, SENTENCES = 6000, 12, 3, 512
@@ -60,7 +60,7 @@ def batches(tokens: int) -> list[dict[str, Tensor]]:
     lengths = random.normal(15, 5, (4000, 2)).clip(4, 40).astype(int)
     sides = ([[*random.integers(3, VOCABULARY, n - 1).tolist(), END] for n in column] for column in lengths.T)
     data = PairDataset([str(number) for number in range(4000)], *sides, pad=PAD, start=START)
-    from vitrail.data.batches import Wanted
+    from vitrail.data.loading.batches import Wanted
 
     return [data.__getitems__(Wanted(keys, slice(None))) for keys in data.batches(0, tokens, shuffle=True)]
 
@@ -174,7 +174,7 @@ def in_ctranslate2(model: nn.Module, threads: int) -> Any:
     """The same model in float32."""
     import ctranslate2
 
-    from vitrail.deploy.ctranslate2 import Description, write_model
+    from vitrail.tasks.translation.ctranslate2 import Description, write_model
 
     names = ["<pad>", "<s>", "t2", *(f"t{token}" for token in range(3, 8000))]
     tokens = SimpleNamespace(names=names, files=dict)
@@ -187,7 +187,7 @@ def in_ctranslate2(model: nn.Module, threads: int) -> Any:
 def exported(folder: Path, file: Path, language: str, threads: int) -> None:
     import ctranslate2
 
-    from vitrail.deploy.translate import Translator
+    from vitrail.tasks.translation.translate import Translator
 
     torch.set_num_threads(threads)
     header, *rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())

@@ -19,16 +19,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.data.loader import EpochLoader
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.text.dataset import filled
-from vitrail.data.text.pairs import open_pairs
 from vitrail.data.text.tokenizer import PAD, Tokenizer
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import model_config
-from vitrail.models.search import beam_search, greedy
-from vitrail.models.text_model import TextModel
+from vitrail.models.text.search import beam_search, greedy
+from vitrail.models.text.text_model import TextModel
 from vitrail.parts import SequencePosition
-from vitrail.tasks.translation import pair_dataset
+from vitrail.tasks.translation.pairs import open_pairs
+from vitrail.tasks.translation.task import pair_dataset
 
 DIM, HEADS, DEPTH, MLP, DROPOUT, SMOOTHING = 256, 4, 3, 512, 0.1, 0.1
 RATE, WARM, TOKENS = 1e-3, 0.08, 4096

@@ -19,22 +19,23 @@ from peers import declare_operators
 from vitrail import api
 from vitrail import result as reporting
 from vitrail.cli.app import main
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import ImageData
-from vitrail.deploy import engines, measure, worth
+from vitrail.config.configuration import deep_merge, nested
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.readers.sources import ImageData
+from vitrail.deploy.bench import engines, measure, worth
 from vitrail.models import cost as costing
-from vitrail.models.vit import ViT
-from vitrail.parts import calibration
+from vitrail.models.vision.vit import ViT
+from vitrail.parts.cpu import calibration
 from vitrail.result import write_report
-from vitrail.study import context, speed
-from vitrail.training import fitting
-from vitrail.training import run as running
-from vitrail.training.configuration import deep_merge, nested
-from vitrail.training.run_folder import RunFolder
-from vitrail.training.settings import RunSettings
-from vitrail.training.trainer import Trainer
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.translator import TrainedTranslator
+from vitrail.study import speed
+from vitrail.study.sections import context
+from vitrail.tasks.translation.weights import TrainedTranslator
+from vitrail.training.loop import memory_check as fitting
+from vitrail.training.loop.trainer import Trainer
+from vitrail.training.runs import run as running
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.weights.model_folder.folder import TrainedModel
 from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
@@ -119,7 +120,7 @@ def _no_power_is_lost() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _speeds_are_measured_for_a_moment() -> None:
-    """They mean nothing here; `vitrail.deploy.measure` and `vitrail.study.speed` have tests of their own."""
+    """They mean nothing here; `vitrail.deploy.bench.measure` and `vitrail.study.speed` have tests of their own."""
 
     of_a_size = speed._measured
 

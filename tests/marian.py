@@ -7,7 +7,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
 from vitrail.models.configs.texts import TransformerConfig
-from vitrail.models.transformer import Transformer
+from vitrail.models.text.transformer import Transformer
 
 END, WORDS, PAD = 0, 18, 19
 

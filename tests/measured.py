@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vitrail.data.decode import decode
+from vitrail.config.configuration import nested
+from vitrail.config.request import Request
+from vitrail.data.images.decode import decode
 from vitrail.runtime.memory import peak_memory
-from vitrail.training import batch_size
-from vitrail.training.configuration import nested
-from vitrail.training.fitting import least_memory
 from vitrail.training.images import build, complete, open_source, preparation_of
-from vitrail.training.request import Request
-from vitrail.training.run_folder import RunFolder
-from vitrail.training.trainer import Trainer
+from vitrail.training.loop import batch_size
+from vitrail.training.loop.memory_check import least_memory
+from vitrail.training.loop.trainer import Trainer
+from vitrail.training.runs.run_folder import RunFolder
 
 
 def measure_step(values: dict[str, Any], file: Path) -> None:

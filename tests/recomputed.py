@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from vitrail.models.base import Model
 from vitrail.parts import DropPath
-from vitrail.training.recompute import recompute_layers
+from vitrail.training.loop.recompute import recompute_layers
 
 
 def step(model: Model, *inputs: Tensor, recompute: bool, dtype: torch.dtype | None = None) -> tuple[int, dict[str, Tensor]]:

@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.models.registry import build, model_config
-from vitrail.weights.captioner import TrainedCaptioner
+from vitrail.tasks.captioning.weights import TrainedCaptioner
 
 ENCODER = {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32}
 SIZES = {"dim": 16, "decoder_depth": 2, "heads": 2, "mlp_dim": 32}

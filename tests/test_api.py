@@ -12,19 +12,19 @@ from PIL import Image
 
 import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import open_data
+from vitrail.config.configuration import nested
+from vitrail.config.recipes import read_recipe, recipe_names
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.readers.sources import open_data
+from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.data.splits import share_of
-from vitrail.data.unlabelled import open_unlabelled
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.study import figures
-from vitrail.training import run_folder
-from vitrail.training.configuration import nested
+from vitrail.study.page import figures
 from vitrail.training.images import preparation_of
-from vitrail.training.preparing import resolve_run
-from vitrail.training.recipes import read_recipe, recipe_names
-from vitrail.weights.folder import TrainedModel, save_model
+from vitrail.training.runs import run_folder
+from vitrail.training.runs.setup import resolve_run
+from vitrail.weights.model_folder.folder import TrainedModel, save_model
 from vitrail.weights.reference import open_model
 
 pytestmark = pytest.mark.usefixtures("unreported")

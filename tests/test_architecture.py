@@ -148,7 +148,7 @@ def test_no_module_is_a_drawer_for_everything(name):
 def test_no_other_file_names_an_architecture():
     names = {name for row in ROWS for name in (row.name, row.config.__name__, *row.presets)}
     modules = {f"vitrail.models.{row.module}" for row in ROWS} | {f"vitrail.models.configs.{row.module}" for row in ROWS}
-    own = ("vitrail.models.", "vitrail.weights.layouts.", "vitrail.weights.published", "vitrail.data.processors")
+    own = ("vitrail.models.", "vitrail.weights.layouts.", "vitrail.weights.published", "vitrail.data.images.processors")
     found = {}
     for module, tree in MODULES.items():
         words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -160,7 +160,7 @@ def test_no_other_file_names_an_architecture():
 
 def test_a_model_that_a_hint_or_the_help_gives_as_an_example_is_one():
     """Hints take the registry's; the help of a command, which is its docstring, cannot."""
-    yardstick = ("vitrail.study.pictures", {"ResNet-50"})  # of a figure
+    yardstick = ("vitrail.study.page.images", {"ResNet-50"})  # of a figure
     examples, spelt = set(), []
     for module, tree in MODULES.items():
         if module.startswith(("vitrail.models.", "vitrail.weights.layouts.", "vitrail.weights.published")):
@@ -226,7 +226,7 @@ def test_optional_libraries_are_not_imported_by_the_core(name):
 def test_nothing_evaluates_text_or_unpickles(name):
     assert not {called for called, _ in calls(MODULES[name])} & {"eval", "exec", "compile", "__import__", "builtins.eval"}
     unsafe = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "runpy", "code"}
-    allowed = {"pickle"} if name == "vitrail.data.pickled" else set()  # reads CIFAR-10's without doing what they say
+    allowed = {"pickle"} if name == "vitrail.data.readers.safe_unpickle" else set()  # reads CIFAR-10's, running nothing
     assert not {module.split(".")[0] for module in imported(name)} & (unsafe - allowed)
 
 

@@ -14,20 +14,20 @@ from torch.utils.flop_counter import FlopCounterMode
 import vitrail
 from recomputed import require_the_same
 from vitrail import api
-from vitrail.data.poses.preparation import BoxPreparation
-from vitrail.data.poses.skeleton import Skeleton
-from vitrail.deploy.artefact import Description
-from vitrail.deploy.export import export_graph
+from vitrail.config.settings import ModelSettings, RunSettings
+from vitrail.deploy.export.artefact import Description
+from vitrail.deploy.export.export import export_graph
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of, build, model_config, named
-from vitrail.training.optimizer import layers_above
-from vitrail.training.settings import ModelSettings, RunSettings
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.poses import TrainedPose
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.training.loop.optimizer import layers_above
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.transfer import transfer
 
 TINY = {

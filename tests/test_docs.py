@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 
 from documents import ROOT, blocks, command_lines, run_python
 from vitrail.cli.app import app
+from vitrail.config.configuration import SHORT_NAMES, check_names
 from vitrail.errors import ConfigError
-from vitrail.training.configuration import SHORT_NAMES, check_names
 
 GUIDES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
 PAGES = GUIDES + [p for p in (ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if p.exists()]

@@ -9,10 +9,10 @@ import vitrail
 from stick_figures import write_people
 from tiny_pose import FIELDS
 from vitrail import api, evaluation
-from vitrail.data.loader import EpochLoader
-from vitrail.data.poses.sources import open_people
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.deploy.predict import open_pose_predictor
 from vitrail.errors import ConfigError
+from vitrail.tasks.pose.files.sources import open_people
 
 ASK = {
     "task": "pose", "model.name": "ViTPose-Ti-simple", **{f"model.{name}": value for name, value in FIELDS.items()},

@@ -13,7 +13,7 @@ from vitrail import errors
 from vitrail.errors import ConfigError
 from vitrail.files import room_for, whole_folder, write_bytes, write_json, write_text
 from vitrail.runtime.output import require_free
-from vitrail.weights.tensor_files import write_tensors
+from vitrail.weights.formats.tensor_files import write_tensors
 
 
 class DiskFullError(OSError):

@@ -13,8 +13,8 @@ from PIL import Image
 import vitrail
 from vitrail import ConfigError, DataError
 from vitrail.errors import DivergedError
-from vitrail.training.learner import Learner
-from vitrail.training.trainer import Trainer
+from vitrail.training.loop.learner import Learner
+from vitrail.training.loop.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("unreported")
 

@@ -8,11 +8,11 @@ from torch import nn
 
 import vitrail
 from test_contract import tiny
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, ModelFileError
-from vitrail.study.captures import hides
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.poses import TrainedPose
+from vitrail.study.maps.captures import hides
+from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.weights.model_folder.folder import TrainedModel
 
 LABELS = ["ant", "bee", "cow"]
 SIZE = Preparation.standard((8, 8))
@@ -148,8 +148,8 @@ def test_what_needs_a_model_of_the_library_says_so_of_a_module(function, photos)
 
 
 def test_a_changed_model_of_joints_has_no_study(photos, tmp_path):
-    from vitrail.data.poses.preparation import BoxPreparation
-    from vitrail.data.poses.skeleton import Skeleton
+    from vitrail.tasks.pose.people.preparation import BoxPreparation
+    from vitrail.tasks.pose.people.skeleton import Skeleton
 
     model = tiny("ViTPose")
     model.blocks[0].attention.layer = OwnAttention(16, 16)

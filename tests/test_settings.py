@@ -9,12 +9,12 @@ from itertools import pairwise
 import pytest
 from pydantic import ValidationError
 
+from vitrail.config.configuration import read_yaml
+from vitrail.config.settings import OptimizerSettings, RunSettings
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import ROWS
 from vitrail.tasks.registry import TASKS
-from vitrail.training.configuration import read_yaml
-from vitrail.training.settings import OptimizerSettings, RunSettings
 
 COMPLETE = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "digits"}}
 
@@ -200,7 +200,7 @@ def test_a_file_that_is_no_text_is_an_error(tmp_path):
         "!!python/object/new:os.mkdir [{made}]",
         "!!python/name:os.mkdir",
         "!!python/module:this",
-        "!!python/object:vitrail.data.sources.Item {{}}",
+        "!!python/object:vitrail.data.readers.sources.Item {{}}",
     ],
 )
 def test_a_file_never_runs_or_imports_code(tmp_path, text):

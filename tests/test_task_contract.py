@@ -10,7 +10,8 @@ from PIL import Image
 from captioned import write_captions
 from stick_figures import write_people
 from vitrail import api
-from vitrail.data.loader import EpochLoader
+from vitrail.config.configuration import nested
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
@@ -20,11 +21,10 @@ from vitrail.tasks.floor import is_no_better
 from vitrail.tasks.metrics import COUNTS, METRICS, main_metric
 from vitrail.tasks.registry import TASKS
 from vitrail.tasks.task import Task
-from vitrail.training import preparing
-from vitrail.training.configuration import nested
-from vitrail.training.inputs import inputs_of
-from vitrail.training.learner import Learner
-from vitrail.training.tasks import create_task
+from vitrail.training.data_kinds import inputs_of
+from vitrail.training.loop.learner import Learner
+from vitrail.training.runs import setup as preparing
+from vitrail.training.runs.create_task import create_task
 
 MODEL = {
     "model.name": "ViT-Ti/4", "model.image_size": 8, "model.dim": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 32,

@@ -13,9 +13,9 @@ from vitrail.models.configs.texts import TextConfig
 from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import ARCHITECTURES, ROWS, architecture_of, build
-from vitrail.models.search import beam_search, greedy
-from vitrail.models.text_model import TextModel
-from vitrail.training.optimizer import layers_above
+from vitrail.models.text.search import beam_search, greedy
+from vitrail.models.text.text_model import TextModel
+from vitrail.training.loop.optimizer import layers_above
 
 ENCODER = {"image_size": 8, "patch_size": 4, "dim": 12, "depth": 1, "heads": 2, "mlp_dim": 24}
 TINY = {

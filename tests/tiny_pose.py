@@ -6,9 +6,9 @@ import torch
 
 import vitrail
 from stick_figures import JOINTS, LIMBS
-from vitrail.data.poses.preparation import BoxPreparation
-from vitrail.data.poses.skeleton import Skeleton
-from vitrail.weights.poses import TrainedPose
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.weights import TrainedPose
 
 SIZE, HEATMAP = (64, 48), (32, 24)
 SKELETON = Skeleton.of(JOINTS, LIMBS).complete

@@ -6,7 +6,7 @@ from random_weights import randomize
 from vitrail.models.base import Model
 from vitrail.models.registry import build
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.translate import recognise
+from vitrail.weights.state_dict import recognise
 
 
 def like(theirs: nn.Module, layout: str, **known) -> Model:

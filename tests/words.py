@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.tasks.settings import TranslationSettings
-from vitrail.tasks.translation import Translation
-from vitrail.weights.translator import TrainedTranslator
+from vitrail.tasks.translation.task import Translation
+from vitrail.tasks.translation.weights import TrainedTranslator
 
 WORDS = {"one": "eins", "red": "rot", "cat": "Katze", "and": "und", "dog": "Hund"}
 TINY_TRANSLATOR: dict[str, Any] = {

@@ -18,12 +18,12 @@ from PIL import Image
 import vitrail
 from vitrail import api
 from vitrail.cli.app import main
-from vitrail.deploy.engines import open_graph
+from vitrail.config.configuration import read_yaml, resolve
+from vitrail.deploy.bench.engines import open_graph
 from vitrail.runtime.observer import Observer
-from vitrail.training.adapters import load_adapter, merge_lora
-from vitrail.training.checkpoint import SUMS, checksums
-from vitrail.training.configuration import read_yaml, resolve
-from vitrail.training.run import resume_run
+from vitrail.training.finetune.adapters import load_adapter, merge_lora
+from vitrail.training.runs.checkpoint import SUMS, checksums
+from vitrail.training.runs.run import resume_run
 
 Asked = Callable[[Path, random.Random], Any]
 PICTURE = Image.fromarray(np.arange(12 * 12 * 3, dtype=np.uint8).reshape(12, 12, 3))

@@ -16,16 +16,16 @@ from safetensors.torch import load_file
 
 import vitrail
 from vitrail import api
+from vitrail.config.settings import LoraSettings
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.files import write_json
 from vitrail.runtime.observer import Observer
-from vitrail.training.adapters import add_adapters, save_adapter
-from vitrail.training.settings import LoraSettings
+from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
+from vitrail.training.finetune.adapters import add_adapters, save_adapter
 from vitrail.weights.convert import convert
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.formats.tensor_files import write_tensors
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.tensor_files import write_tensors
-from vitrail.weights.translator import TrainedTranslator, open_translator
+from vitrail.weights.model_folder.folder import TrainedModel
 
 TESTS = Path(__file__).parents[2] / "tests"
 VIT = {"image_size": 16, "patch_size": 8, "dim": 32, "depth": 2, "heads": 2, "mlp_dim": 48, "num_classes": 3}
@@ -185,7 +185,7 @@ def _write_runs(root: Path) -> Path:
 
 def finished_steps(run: Path) -> int:
     """How many steps a run made."""
-    from vitrail.training.run_files import standing
+    from vitrail.training.runs.run_files import standing
 
     return int(standing(run)["step"])
 

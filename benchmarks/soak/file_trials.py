@@ -20,7 +20,7 @@ PACKAGE = Path(find_spec("vitrail").origin).parent
 """Folder of the package: a fault outside it is not ours, whatever the folders above are called."""
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["file_openers", "vitrail.study.comparison", "onnxruntime", "openvino", "ctranslate2", "tokenizers", "sentencepiece"]
+    ["file_openers", "vitrail.study.compare.comparison", "onnxruntime", "openvino", "ctranslate2", "tokenizers", "sentencepiece"]
 )
 SECONDS, SPARE, TIMES = 5.0, 300 * 2**20, 1.5
 """What a case may take: seconds, and bytes of memory beside so many times the size of its files."""

@@ -35,7 +35,7 @@ from PIL import Image
 
 HELPERS = Path(__file__).parents[2] / "tests/training"
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["vitrail.api", "vitrail.cli.app", "vitrail.study.report", "torch._dynamo"])
+PROCESSES.set_forkserver_preload(["vitrail.api", "vitrail.cli.app", "vitrail.study.page.report", "torch._dynamo"])
 SETTINGS = {
     "model.name": "ViT-Ti/4", "model.image_size": 8, "model.dim": 32, "model.depth": 2, "model.heads": 2, "model.mlp_dim": 64,
     "model.dropout": 0.1, "model.stochastic_depth": 0.1, "model.patch_dropout": 0.2, "training.ema": 0.9, "training.epochs": 4,
@@ -131,7 +131,7 @@ class DeathInCheckpoint:
     seconds: float
 
     def __call__(self) -> None:
-        from vitrail.training import state as loop
+        from vitrail.training.runs import state as loop
 
         save, left = loop.save_checkpoint, [self.which]
 
@@ -263,7 +263,7 @@ def terminated_at_random(count: int, root: Path, *, processes: int = 1, learned:
 
 def _failure_of_stopping(codes: list[int], folder: Path, processes: int) -> str | None:
     from vitrail.errors import ModelFileError
-    from vitrail.training.checkpoint import checkpoints, require_complete
+    from vitrail.training.runs.checkpoint import checkpoints, require_complete
 
     log = folder.with_suffix(".log").read_text()[-500:]
     if codes != [143] * processes:
@@ -327,7 +327,7 @@ def translated_lines(count: int, root: Path) -> Trial:
 def mutated_checkpoints(count: int, folder: Path, *, seed: int = 0) -> Trial:
     """So many changes to a checkpoint: bits, bytes and blocks in every file, files renamed, added and removed."""
     from vitrail.errors import ModelFileError
-    from vitrail.training.checkpoint import load_checkpoint
+    from vitrail.training.runs.checkpoint import load_checkpoint
 
     chance, trial = random.Random(seed), Trial()
     for number in range(count):
@@ -378,7 +378,7 @@ def save_step(run: Path, step: int, size: int) -> None:
     """A checkpoint of a model of so many numbers."""
     import torch
 
-    from vitrail.training.checkpoint import save_checkpoint
+    from vitrail.training.runs.checkpoint import save_checkpoint
 
     tensors = {name: {"a": torch.full((size,), float(step))} for name in ("model", "optimizer")}
     folder = run / "checkpoints" / f"step-{step:09d}"
@@ -428,7 +428,7 @@ def _save_on_full_disk(share: float, run: Path, size: int, small: bool, answers:
 
 def _failure_of_first(run: Path) -> str | None:
     from vitrail.errors import ModelFileError
-    from vitrail.training.checkpoint import checkpoints, load_checkpoint
+    from vitrail.training.runs.checkpoint import checkpoints, load_checkpoint
 
     try:
         tensors, state = load_checkpoint(checkpoints(run)[-1])
@@ -499,7 +499,7 @@ def spoilt(content: bytes, chance: random.Random) -> bytes:
 
 
 def _decode_all(count: int, seed: int, answers: Any) -> None:
-    from vitrail.data.preparation import Preparation
+    from vitrail.data.images.preparation import Preparation
     from vitrail.errors import DataError
 
     preparation, files, chance = Preparation.standard((32, 32), 3), picture_files(), random.Random(seed)

@@ -7,7 +7,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 import vitrail
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 
 
 def save_model(folder: Path, name: str) -> Path:

@@ -12,24 +12,24 @@ from vitrail.runtime.waiting import wait_briefly
 
 if TYPE_CHECKING:
     from vitrail.api import compare, evaluate, resume, sweep, train
-    from vitrail.data.preparation import Preparation
-    from vitrail.data.sources import open_data
-    from vitrail.deploy.captions import caption
+    from vitrail.data.images.preparation import Preparation
+    from vitrail.data.readers.sources import open_data
     from vitrail.deploy.embed import embed
     from vitrail.deploy.predict import predict
-    from vitrail.deploy.predict_poses import predict_poses
-    from vitrail.deploy.translate import translate
     from vitrail.deploy.zero_shot import zero_shot
     from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
-    from vitrail.models.vit import ViT
+    from vitrail.models.vision.vit import ViT
     from vitrail.result import Run
     from vitrail.studies import study_model
-    from vitrail.study.captures import capture, capture_names
+    from vitrail.study.maps.captures import capture, capture_names
+    from vitrail.tasks.captioning.predict import caption
+    from vitrail.tasks.pose.predict import predict_poses
     from vitrail.tasks.teachers import CallableTeacher
+    from vitrail.tasks.translation.translate import translate
     from vitrail.weights.convert import convert
-    from vitrail.weights.folder import TrainedModel
+    from vitrail.weights.model_folder.folder import TrainedModel
     from vitrail.weights.reference import from_pretrained, open_model
 
 __version__ = "0.1.0"
@@ -43,22 +43,22 @@ _HOMES = {
     "study_model": "studies",
     "sweep": "api",
     "train": "api",
-    "predict_poses": "deploy.predict_poses",
-    "caption": "deploy.captions",
+    "predict_poses": "tasks.pose.predict",
+    "caption": "tasks.captioning.predict",
     "embed": "deploy.embed",
-    "translate": "deploy.translate",
+    "translate": "tasks.translation.translate",
     "zero_shot": "deploy.zero_shot",
-    "Preparation": "data.preparation",
-    "open_data": "data.sources",
+    "Preparation": "data.images.preparation",
+    "open_data": "data.readers.sources",
     "ViTConfig": "models.configs.vit",
     "for_inference": "models.inference",
     "create_model": "models.registry",
     "model_config": "models.registry",
-    "ViT": "models.vit",
-    "TrainedModel": "weights.folder",
+    "ViT": "models.vision.vit",
+    "TrainedModel": "weights.model_folder.folder",
     "CallableTeacher": "tasks.teachers",
-    "capture": "study.captures",
-    "capture_names": "study.captures",
+    "capture": "study.maps.captures",
+    "capture_names": "study.maps.captures",
     "convert": "weights.convert",
     "from_pretrained": "weights.reference",
     "open_model": "weights.reference",

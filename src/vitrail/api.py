@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitrail.data.transform import Transform
-from vitrail.deploy import bench as benches
-from vitrail.deploy.export_translator import Exportable, export_any
+from vitrail.config.configuration import nested
+from vitrail.data.images.transform import Transform
+from vitrail.deploy.bench import bench as benches
 from vitrail.deploy.predict import predict as predict
 from vitrail.deploy.server import serve as server
 from vitrail.evaluation import evaluate as evaluate
@@ -16,21 +16,21 @@ from vitrail.result import Run, write_report
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import require_free
 from vitrail.studies import study_model as study_model
-from vitrail.study.attention import look_of, relevance_map
-from vitrail.study.joints import look_of_joints
+from vitrail.study.maps.attention import look_of, relevance_map
+from vitrail.tasks.pose.study.joints import look_of_joints
 from vitrail.tasks.teachers import AnyTeacher
-from vitrail.training.configuration import nested
-from vitrail.training.data_of_model import open_for
-from vitrail.training.pairs import open_pairs_for
-from vitrail.training.preparing import teacher_settings
-from vitrail.training.progress import watching
-from vitrail.training.resuming import settings_to_resume
-from vitrail.training.run import begin_run, finished_run, resume_run
-from vitrail.training.run_folder import RunFolder
+from vitrail.tasks.translation.data import open_pairs_for
+from vitrail.tasks.translation.export import Exportable, export_any
+from vitrail.training.runs.data_of_model import open_for
+from vitrail.training.runs.progress import watching
+from vitrail.training.runs.resuming import settings_to_resume
+from vitrail.training.runs.run import begin_run, finished_run, resume_run
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.runs.setup import teacher_settings
 from vitrail.training.sweep import Sweep, dotted_name
 
 if TYPE_CHECKING:
-    from vitrail.study.comparison import Compared
+    from vitrail.study.compare.comparison import Compared
 
 
 def train(
@@ -101,17 +101,17 @@ def resume(
 
 
 def export(model: Exportable, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
-    """Write a model for an engine; see `vitrail.deploy.export_model.export_model`, of a translator `export_translator`."""
+    """Write a model for an engine; see `vitrail.deploy.export.export_model.export_model`, of a translator `export_translator`."""
     return export_any(model, out, open_for=open_for, pairs_for=open_pairs_for, **options)
 
 
 def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a model in engines and precisions, into ``out`` with a picture if it is given; see `vitrail.deploy.bench.bench`."""
+    """Measure a model in engines and precisions, into ``out`` with a picture if it is given; see `vitrail.deploy.bench`."""
     if out is not None:
         require_free(path_of(out))
     found = benches.bench(model, data, open_for=open_for, **options)
     if out is not None:
-        from vitrail.study.frontier import write_bench
+        from vitrail.study.page.bench_plot import write_bench
 
         write_bench(path_of(out), found, benches.best_rows(found["rows"]))
     return found
@@ -133,8 +133,8 @@ def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = No
     Raises:
         ModelFileError: a folder that is no run.
     """
-    from vitrail.study.comparison import Compared, by_last_name
-    from vitrail.study.comparison_page import write_comparison
+    from vitrail.study.compare.comparison import Compared, by_last_name
+    from vitrail.study.compare.comparison_page import write_comparison
 
     runs = [runs] if isinstance(runs, str | Path) else runs
     if out is not None:
@@ -174,8 +174,8 @@ def sweep(
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    from vitrail.study.comparison import Compared
-    from vitrail.study.sweeps import score_axis, write_sweep
+    from vitrail.study.compare.comparison import Compared
+    from vitrail.study.compare.sweeps import score_axis, write_sweep
 
     sweep, folder = Sweep(data, over, recipe=recipe, config=config, settings=settings), path_of(out)
     against = score_axis(against, sweep.axes, dotted_name)

@@ -5,29 +5,29 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given, require_not_negative, require_positive
-from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.evaluate_captions import evaluate_captions
-from vitrail.deploy.evaluate_poses import OnFound, evaluate_poses
-from vitrail.deploy.evaluate_translator import evaluate_translator
-from vitrail.deploy.poses import AnyPredictor, PosePredictor, of_joints
+from vitrail.deploy.export.artefact import graph_of
 from vitrail.deploy.predict import open_any_predictor
 from vitrail.deploy.predictor import OnBatch
-from vitrail.deploy.translate import AnyTranslator, is_translator
 from vitrail.files import path_of
 from vitrail.runtime.device import Precision, pick_device, workers_beside
 from vitrail.runtime.observer import Note
 from vitrail.runtime.output import require_free, require_free_file
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import evaluated_rows, write_table
+from vitrail.tasks.captioning.data import open_captions_for
+from vitrail.tasks.captioning.evaluate import evaluate_captions
+from vitrail.tasks.captioning.weights import TrainedCaptioner
+from vitrail.tasks.pose.data import open_people_for
+from vitrail.tasks.pose.evaluate import OnFound, evaluate_poses
+from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor, of_joints
 from vitrail.tasks.task import Metrics
-from vitrail.training.captions import open_captions_for
-from vitrail.training.data_of_model import open_for, unlabelled_run
-from vitrail.training.pairs import open_pairs_for
-from vitrail.training.people import open_people_for
-from vitrail.training.run import evaluate_run
-from vitrail.weights.captioner import TrainedCaptioner
-from vitrail.weights.folder import TrainedModel
+from vitrail.tasks.translation.data import open_pairs_for
+from vitrail.tasks.translation.evaluate import evaluate_translator
+from vitrail.tasks.translation.translate import AnyTranslator, is_translator
+from vitrail.training.runs.data_of_model import open_for, unlabelled_run
+from vitrail.training.runs.run import evaluate_run
 from vitrail.weights.locate import is_captioner
+from vitrail.weights.model_folder.folder import TrainedModel
 
 BATCH = 64
 """Images, or people, that are answered together."""
@@ -67,7 +67,7 @@ def evaluate(
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
         on_start, on_batch, on_note: called with the number of items; the size of every batch; what to know of the data.
         table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`,
-            `vitrail.tasks.pose_table`, where there is a row for each person, and `vitrail.tasks.captioning.caption_rows`.
+            `vitrail.tasks.pose.table`, where there is a row for each person, and `vitrail.tasks.captioning.task.caption_rows`.
         boxes: of a model that finds joints, a file of a detector's boxes to look for people in; see `evaluate_poses`.
         mirror: whether the mean of the answers to an image, or a box, and to its mirror image is taken, in twice the time; by
             default only of a model that finds joints.
@@ -135,7 +135,7 @@ def evaluate(
 
 def pictures_in(folder: Path) -> OnFound:
     """What writes pictures of people and the joints that were found into a folder."""
-    from vitrail.study.reports.pose import FoundPeople, write_pictures  # and matplotlib
+    from vitrail.tasks.pose.report import FoundPeople, write_pictures  # and matplotlib
 
     return lambda people, skeleton, found: write_pictures(folder, FoundPeople(people, skeleton, found))
 

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vitrail.data.pictures import Picture
+from vitrail.data.images.pictures import Picture
 from vitrail.deploy.predict import predict
 from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.environment import environment
 from vitrail.runtime.notebook import table
+from vitrail.tasks.captioning.weights import TrainedCaptioner
 from vitrail.tasks.metrics import COUNTS, main_metric, metrics_in
-from vitrail.training.run import Finished
-from vitrail.weights.captioner import TrainedCaptioner
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.labelled import Labels
-from vitrail.weights.translator import TrainedTranslator
+from vitrail.tasks.translation.weights import TrainedTranslator
+from vitrail.training.runs.run import Finished
+from vitrail.weights.model_folder.classifier_output import Labels
+from vitrail.weights.model_folder.folder import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Run:
 
 def write_report(finished: Finished) -> None:
     """Pictures, tables and ``report.html`` of a run, in its folder."""
-    from vitrail.study import report  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.page import report  # scikit-learn and matplotlib take a second to import
     from vitrail.study.reports.part import Reported
 
     trainer, folder = finished.trainer, finished.trainer.folder.path

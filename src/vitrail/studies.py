@@ -15,15 +15,15 @@ from vitrail.models.inference import in_evaluation_mode
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
-from vitrail.study.subjects import Subjects, subjects_of
-from vitrail.training.data_of_model import open_any
-from vitrail.training.people import open_people_for
-from vitrail.weights.folder import TrainedModel, require_as_built
-from vitrail.weights.poses import TrainedPose
+from vitrail.study.sections.study_images import Subjects, subjects_of
+from vitrail.tasks.pose.data import open_people_for
+from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.training.runs.data_of_model import open_any
+from vitrail.weights.model_folder.folder import TrainedModel, require_as_built
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
-    from vitrail.study.predictions import Predictions
+    from vitrail.study.quality.predictions import Predictions
 
 
 def study_model(
@@ -58,10 +58,10 @@ def study_model(
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
     require_positive(images=images)
-    from vitrail.study.attention_sections import Look
-    from vitrail.study.people import people_of
-    from vitrail.study.pose_sections import write_pose_study
+    from vitrail.study.sections.attention import Look
     from vitrail.study.study import write_study  # scikit-learn and matplotlib take a second to import
+    from vitrail.tasks.pose.study.sections import write_pose_study
+    from vitrail.tasks.pose.study.study_people import people_of
 
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()
@@ -100,7 +100,7 @@ def _require_studied(trained: TrainedModel) -> None:
 
 def _predictions(trained: TrainedModel, subjects: Subjects, observer: Observer) -> "Predictions | None":
     """The answers to the images of a study; None of a model that gives vectors."""
-    from vitrail.study.predictions import Predictions
+    from vitrail.study.quality.predictions import Predictions
 
     if not trained.labels:
         return None

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from vitrail.errors import DataError, ModelFileError
-from vitrail.study.data_check import check_with_page
+from vitrail.study.quality.data_check import check_with_page
 from vitrail.weights.reference import open_model
 
 
@@ -91,7 +91,7 @@ def test_what_fails_leaves_nothing_half_written(run, pictures, tmp_path, monkeyp
     def stopped(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vitrail.study.page.inline", stopped)
+    monkeypatch.setattr("vitrail.study.page.page.inline", stopped)
     data = shutil.copytree(pictures, tmp_path / "data")
     (data / "red" / "0.png").rename(data / "blue" / "red.png")
     with pytest.raises(KeyboardInterrupt):

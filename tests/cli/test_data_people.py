@@ -113,7 +113,7 @@ def pictured(vitrail, file, tmp_path, monkeypatch):
             seen.append(dataset)
             raise RuntimeError("seen enough")
 
-        monkeypatch.setattr("vitrail.study.pose_samples.people_sheet", note_down)
+        monkeypatch.setattr("vitrail.tasks.pose.study.samples.people_sheet", note_down)
         answer = vitrail("data", "show", file, "--out", tmp_path / "x.png", *words)
         assert "seen enough" in answer.err, answer.err
         return seen[0]

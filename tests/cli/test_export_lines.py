@@ -1,6 +1,6 @@
 """The lines of ``vitrail export`` are true sentences."""
 
-from vitrail.cli.export import _tell
+from vitrail.cli.ship.export import _tell
 
 
 def test_of_int8_a_line_says_that_an_image_alone_and_in_a_batch_were_compared(capsys):

@@ -11,9 +11,9 @@ import pytest
 from small_captioner import small_captioner
 from stick_figures import write_people
 from tiny_pose import tiny_pose
-from vitrail.cli.answers import Answers
 from vitrail.cli.app import main
 from vitrail.cli.progress import CountProgress
+from vitrail.cli.use.answers import Answers
 from vitrail.errors import DataError
 from vitrail.files import partial_of
 from vitrail.tasks.answer_table import growing_table

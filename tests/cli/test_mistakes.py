@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from vitrail.config.configuration import nested, resolve
 from vitrail.models.registry import NAMES
-from vitrail.training.configuration import nested, resolve
-from vitrail.training.run_folder import RunFolder
+from vitrail.training.runs.run_folder import RunFolder
 
 TRAIN = "train --data pictures --out run"
 TRANSLATE = "train --task translate --out run --data pairs.tsv"

@@ -7,12 +7,12 @@ import pytest
 from PIL import Image
 
 from data.folders import fill
-from vitrail.data.captions.check import check_captions
-from vitrail.data.captions.sources import open_captions
-from vitrail.data.check import check_data
+from vitrail.data.checks.check import check_data
 from vitrail.data.groups import assign_groups, joined_groups
-from vitrail.data.sources import open_data
+from vitrail.data.readers.sources import open_data
 from vitrail.errors import DataError
+from vitrail.tasks.captioning.images.check import check_captions
+from vitrail.tasks.captioning.images.sources import open_captions
 
 COUNT, SITES = 60, 12
 

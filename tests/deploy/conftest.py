@@ -13,11 +13,12 @@ from server_running import tiny
 import vitrail
 from deploy.small import small_model
 from vitrail import api
-from vitrail.deploy import export_model, predictor
-from vitrail.deploy.export import Verified, Written
-from vitrail.study.attention import look_of
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.translator import TrainedTranslator
+from vitrail.deploy import predictor
+from vitrail.deploy.export import export_model
+from vitrail.deploy.export.export import Verified, Written
+from vitrail.study.maps.attention import look_of
+from vitrail.tasks.translation.weights import TrainedTranslator
+from vitrail.weights.model_folder.folder import TrainedModel
 
 
 @pytest.fixture(scope="session")

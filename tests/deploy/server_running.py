@@ -23,13 +23,13 @@ from PIL import Image
 
 import vitrail
 from vitrail.deploy.predictor import Predictor, in_python
-from vitrail.deploy.server import running
-from vitrail.deploy.server.access import Access
-from vitrail.deploy.server.app import application
+from vitrail.deploy.server.http.access import Access
+from vitrail.deploy.server.http.app import application
+from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.images import ImageService, Look
-from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.service import Service
-from vitrail.weights.folder import TrainedModel
+from vitrail.deploy.server.workers import running
+from vitrail.weights.model_folder.folder import TrainedModel
 
 SHADES = 256
 PREPARATION = vitrail.Preparation.standard((8, 8))

@@ -9,8 +9,8 @@ import socket
 import sys
 import time
 
-from vitrail.deploy.server import supervisor
-from vitrail.deploy.server.board import DRAIN, Board, Place
+from vitrail.deploy.server.workers import supervisor
+from vitrail.deploy.server.workers.shared_state import DRAIN, Board, Place
 from vitrail.errors import ModelFileError, VitrailError
 
 

@@ -3,13 +3,13 @@
 import torch
 from PIL import Image
 
-from vitrail.data.preparation import Preparation
-from vitrail.deploy.artefact import Description
-from vitrail.deploy.int8_check import Judged
+from vitrail.data.images.preparation import Preparation
+from vitrail.deploy.export.artefact import Description
+from vitrail.deploy.export.int8_check import Judged
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 
 GOOD = Judged(points=0.2, error=0.1, least=0.0, images=33, views=330, answers=30, labels=1000, elsewhere=None)
 """What is judged of a graph that holds the accuracy."""

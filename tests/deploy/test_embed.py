@@ -8,7 +8,7 @@ import vitrail
 from vitrail.deploy.embed import nearest
 from vitrail.deploy.vector_files import write_vectors
 from vitrail.errors import ConfigError, DataError, ModelFileError
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 

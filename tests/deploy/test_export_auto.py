@@ -9,7 +9,7 @@ import pytest
 from deploy.small import GOOD, Noting
 from tiny_pose import tiny_pose
 from vitrail import api
-from vitrail.deploy import export_model
+from vitrail.deploy.export import export_model
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
 

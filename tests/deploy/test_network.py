@@ -11,7 +11,7 @@ import pytest
 from deploy import no_network
 from deploy.server_running import Process, client, noise
 from deploy.small import described, shade_folder, small_model
-from vitrail.deploy.export import export_graph
+from vitrail.deploy.export.export import export_graph
 
 pytestmark = pytest.mark.skipif(not no_network.SUPPORTED, reason="the kernel takes no such filter")
 FORBIDDING = str(Path(no_network.__file__))

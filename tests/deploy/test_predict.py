@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.deploy import predict as predicting
 from vitrail.deploy.predict import open_predictor, predict_each
 from vitrail.deploy.predictor import in_python
@@ -55,7 +55,7 @@ def test_a_size_that_is_none_is_refused(run, pictures, size):
 
 def test_no_more_images_are_read_than_are_answered_where_the_cores_do_both(run, pictures, monkeypatch):
     files, read, pixels = sorted(pictures.rglob("*.png"))[:6], [], Preparation.pixels
-    monkeypatch.setattr("vitrail.data.ahead.pick_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr("vitrail.data.loading.prefetch.pick_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(Preparation, "pixels", lambda self, source: read.append(source) or pixels(self, source))
     answers = predict_each(in_python(run.trained), files, top=1, batch_size=2)
     for done in range(3):

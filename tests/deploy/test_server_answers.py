@@ -15,7 +15,7 @@ from server_running import SHADES, Shades, noise, serving, shade, tiny
 
 import vitrail
 from vitrail.deploy.predictor import in_python
-from vitrail.study.attention import head_maps, look_of, relevance_map
+from vitrail.study.maps.attention import head_maps, look_of, relevance_map
 
 PICTURES = [noise(seed, (30 + 3 * seed, 60 - 2 * seed)) for seed in range(12)]
 

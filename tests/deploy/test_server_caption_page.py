@@ -7,9 +7,9 @@ from server_running import serving_by
 from sklearn.datasets import load_sample_images
 
 from small_captioner import small_captioner
-from vitrail.deploy.captions import Writer
-from vitrail.deploy.server.captions import CaptionService
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.service import CaptionService
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 

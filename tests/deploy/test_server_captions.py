@@ -7,9 +7,9 @@ import pytest
 from server_running import noise, png, serving_by
 
 from small_captioner import small_captioner
-from vitrail.deploy.captions import Writer, caption
-from vitrail.deploy.server.captions import CaptionService
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.tasks.captioning.predict import Writer, caption
+from vitrail.tasks.captioning.service import CaptionService
 
 LIMITS = Limits(body=500_000, items=8, waiting=16, batch=4, pixels=1_000_000)
 PICTURES = [noise(seed, size) for seed, size in enumerate([(40, 30), (30, 40), (24, 24)])]

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import pytest
 from server_running import Shades, received, serving, shade
 
-from vitrail.deploy.server import connections, edge, running
-from vitrail.deploy.server.board import Place
-from vitrail.deploy.server.clients import network
-from vitrail.deploy.server.connections import Crowd, most_connections
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.http import middleware as edge
+from vitrail.deploy.server.http.clients import network
+from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.metrics import Metrics
+from vitrail.deploy.server.workers import connections, running
+from vitrail.deploy.server.workers.connections import Crowd, most_connections
+from vitrail.deploy.server.workers.shared_state import Place
 
 PIPELINED = b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"

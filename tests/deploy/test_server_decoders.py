@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from vitrail.deploy.server import decoders
-from vitrail.deploy.server.decoders import LARGE, MOST_LARGE, MOST_PIXELS, Decoders
-from vitrail.deploy.server.problems import ProblemError
+from vitrail.deploy.server.http import decoders
+from vitrail.deploy.server.http.decoders import LARGE, MOST_LARGE, MOST_PIXELS, Decoders
+from vitrail.deploy.server.http.problems import ProblemError
 from vitrail.deploy.server.queue import FullError
 from vitrail.errors import DataError
 

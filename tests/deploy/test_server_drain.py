@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from server_running import Process, Shades, client, noise, of_shades, received, serving, shade, tiny
 
-from vitrail.deploy.server import running
-from vitrail.deploy.server.access import Access
-from vitrail.deploy.server.app import application
-from vitrail.deploy.server.board import Board, Place
+from vitrail.deploy.server.http.access import Access
+from vitrail.deploy.server.http.app import application
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.deploy.server.http.problems import ProblemError
 from vitrail.deploy.server.images import ImageService
-from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.problems import ProblemError
+from vitrail.deploy.server.workers import running
+from vitrail.deploy.server.workers.shared_state import Board, Place
 
 PNG = {"Content-Type": "image/png"}
 

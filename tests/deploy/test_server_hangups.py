@@ -9,10 +9,10 @@ import pytest
 import torch
 from server_running import Shades, serving, serving_by, shade
 
-from vitrail.deploy.server import edge
-from vitrail.deploy.server.limits import TEXTS, Limits
-from vitrail.deploy.server.texts import TextService
-from vitrail.deploy.translate import writer_of
+from vitrail.deploy.server.http import middleware as edge
+from vitrail.deploy.server.http.limits import TEXTS, Limits
+from vitrail.tasks.translation.service import TextService
+from vitrail.tasks.translation.translate import writer_of
 
 IMAGE = ("image/png", shade(7))
 PART = b'--x\r\nContent-Disposition: form-data; name="a"; filename="a.png"\r\n\r\n' + shade(7) + b"\r\n"

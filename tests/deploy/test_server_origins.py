@@ -7,7 +7,7 @@ import pytest
 from server_browser import CHROMIUM
 from server_running import Shades, client, serving, shade
 
-from vitrail.deploy.server.origins import origin_of
+from vitrail.deploy.server.http.origins import origin_of
 from vitrail.errors import ConfigError
 
 SHOP, OTHER = "https://shop.example", "https://other.example"

@@ -12,8 +12,8 @@ from sklearn.datasets import load_sample_images
 
 import vitrail
 from vitrail.deploy.predictor import in_python
-from vitrail.deploy.server.limits import Limits
-from vitrail.study.attention import head_maps, look_of, relevance_map
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.study.maps.attention import head_maps, look_of, relevance_map
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 

@@ -11,11 +11,11 @@ from sklearn.datasets import load_sample_images
 
 from stick_figures import JOINTS, LIMBS
 from tiny_pose import tiny_pose
-from vitrail.deploy.poses import any_in_python
-from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.poses import PoseService
-from vitrail.study.attention import look_of
-from vitrail.study.joints import layer_maps
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.study.maps.attention import look_of
+from vitrail.tasks.pose.predictor import any_in_python
+from vitrail.tasks.pose.server.service import PoseService
+from vitrail.tasks.pose.study.joints import layer_maps
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 

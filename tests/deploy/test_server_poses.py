@@ -13,14 +13,14 @@ from server_running import Later, client, noise, png, serving_by
 
 from stick_figures import JOINTS, LIMBS
 from tiny_pose import SIZE, tiny_pose
-from vitrail.data.poses.people import Box
-from vitrail.deploy.poses import PosePredictor, any_in_python
-from vitrail.deploy.server.board import Place
-from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.poses import PoseService
-from vitrail.study.attention import look_of
-from vitrail.study.joints import layer_maps
-from vitrail.tasks.pose_metrics import person_score
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.deploy.server.workers.shared_state import Place
+from vitrail.study.maps.attention import look_of
+from vitrail.tasks.pose.metrics import person_score
+from vitrail.tasks.pose.people.people import Box
+from vitrail.tasks.pose.predictor import PosePredictor, any_in_python
+from vitrail.tasks.pose.server.service import PoseService
+from vitrail.tasks.pose.study.joints import layer_maps
 
 WIDTH, HEIGHT = 60, 48
 BOXES = [[10, 5, 20, 40], [30.5, 0, 29.5, 48], [-5, -5, 70, 60]]

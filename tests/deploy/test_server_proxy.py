@@ -15,7 +15,7 @@ import pytest
 from server_running import Shades, client, serving, shade
 
 from vitrail.deploy.predictor import Predictor
-from vitrail.deploy.server import running
+from vitrail.deploy.server.workers import running
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from server_running import Later, Shades, serving, shade
 
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.queue import Queue, sizes
 
 HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: {}\r\n\r\n"

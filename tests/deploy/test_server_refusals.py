@@ -11,8 +11,10 @@ from PIL import Image
 from server_running import Shades, noise, received, serving, shade, tiny
 
 from vitrail.deploy.predictor import in_python
-from vitrail.deploy.server import connections, edge, reading
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.http import middleware as edge
+from vitrail.deploy.server.http import reading
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.deploy.server.workers import connections
 
 BODY = 100_000
 PNG = {"Content-Type": "image/png"}

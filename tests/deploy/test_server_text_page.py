@@ -9,10 +9,10 @@ from PIL import Image
 from server_browser import CHROMIUM, opened
 from server_running import serving_by
 
-from vitrail.deploy.server import texts
-from vitrail.deploy.server.limits import TEXTS, Limits
-from vitrail.deploy.server.texts import TextService
-from vitrail.deploy.translate import Translator, writer_of
+from vitrail.deploy.server.http.limits import TEXTS, Limits
+from vitrail.tasks.translation import service as texts
+from vitrail.tasks.translation.service import TextService
+from vitrail.tasks.translation.translate import Translator, writer_of
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 

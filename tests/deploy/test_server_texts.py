@@ -7,11 +7,11 @@ import pytest
 from server_running import Later, client, serving_by
 
 from vitrail.data.text.tokenizer import ByteLevel
-from vitrail.deploy.server import texts
-from vitrail.deploy.server.limits import TEXTS, Limits
-from vitrail.deploy.server.texts import TextService
-from vitrail.deploy.translate import InPython, Translator, writer_of
+from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.errors import DataError
+from vitrail.tasks.translation import service as texts
+from vitrail.tasks.translation.service import TextService
+from vitrail.tasks.translation.translate import InPython, Translator, writer_of
 
 SENTENCES = ["one cat", "red dog and cat", "", "dog", "one red cat and dog"]
 

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from server_running import Shades, client, serving, shade
 
-from vitrail.deploy.server import access, seldom
+from vitrail.deploy.server.http import access
+from vitrail.deploy.server.http import rate_limited_log as seldom
 
 PNG = {"Content-Type": "image/png"}
 

@@ -3,12 +3,13 @@
 import pytest
 from server_running import Shades, client, serving, shade
 
-from vitrail.deploy.server import running, watch
-from vitrail.deploy.server.access import Access
-from vitrail.deploy.server.app import application
+from vitrail.deploy.server.http.access import Access
+from vitrail.deploy.server.http.app import application
+from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.images import ImageService
-from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.queue import Worker
+from vitrail.deploy.server.workers import running
+from vitrail.deploy.server.workers import watchdog as watch
 from vitrail.errors import VitrailError
 
 

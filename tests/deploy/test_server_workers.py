@@ -18,10 +18,11 @@ import pytest
 import torch
 from server_running import noise, tiny
 
-from vitrail.deploy.server import connections, serve
-from vitrail.deploy.server.board import Board, Place
-from vitrail.deploy.server.connections import LEAVE, Door
+from vitrail.deploy.server import serve
 from vitrail.deploy.server.metrics import Metrics, merged
+from vitrail.deploy.server.workers import connections
+from vitrail.deploy.server.workers.connections import LEAVE, Door
+from vitrail.deploy.server.workers.shared_state import Board, Place
 from vitrail.errors import ConfigError
 
 WORKERS = Path(__file__).with_name("server_workers.py")

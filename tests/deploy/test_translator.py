@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vitrail
-from vitrail.deploy.translate import LONGEST, Translator, translate
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.tasks.translation.translate import LONGEST, Translator, translate
 from vitrail.weights.locate import translates
 
 

@@ -13,7 +13,7 @@ from transformers import CLIPModel
 import vitrail
 from vitrail.deploy.zero_shot import zero_shot
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.weights.checkpoint import Checkpoint
+from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.text_tower import ClipTokenizer as Ours
 from vitrail.weights.text_tower import read_text_tower
 

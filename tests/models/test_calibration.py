@@ -6,13 +6,13 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from vitrail.cli.calibration import LONG, measure_before, measure_once
+from vitrail.cli.ship.calibration import LONG, measure_before, measure_once
 from vitrail.models.calibration import kernels_of, remember, use_measured
 from vitrail.models.inference import for_inference, quickest_precision
 from vitrail.models.registry import create_model
-from vitrail.parts import calibration, kernels
-from vitrail.parts.kernels import Kernels, likely
-from vitrail.parts.prepacked import PrepackedLinear
+from vitrail.parts.cpu import calibration, kernels
+from vitrail.parts.cpu.kernels import Kernels, likely
+from vitrail.parts.cpu.prepacked import PrepackedLinear
 from vitrail.runtime.measurements import keep, kept
 
 FOUND = Kernels(explicit_learning=257, explicit_answering=0, prepacked=False, bf16=False)

@@ -9,7 +9,7 @@ import torch
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.cost import Cost, cost, totals
 from vitrail.models.registry import model_config
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 
 TINY: dict[str, Any] = {
     "image_size": (8, 12), "patch_size": 4, "channels": 2, "num_classes": 5, "dim": 8, "depth": 3, "heads": 2, "mlp_dim": 20,

@@ -9,7 +9,7 @@ from transformers import DeiTConfig, DeiTForImageClassificationWithTeacher
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 from vitrail.weights.reference import from_pretrained
 from vitrail.weights.transfer import transfer
 

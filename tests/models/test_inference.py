@@ -11,9 +11,9 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.inference import for_inference
 from vitrail.models.registry import create_model
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
+from vitrail.parts.cpu.prepacked import PrepackedLinear, packs
 from vitrail.parts.feed_forward import ConvFeedForward, FeedForward
-from vitrail.parts.prepacked import PrepackedLinear, packs
 from vitrail.runtime.device import TYPES
 
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}

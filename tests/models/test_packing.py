@@ -6,7 +6,7 @@ import torch
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.packing import forward_packed
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 from vitrail.weights.transfer import transfer
 
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}

@@ -9,7 +9,7 @@ from vitrail.models.configs.vit_names import SIZES
 from vitrail.models.cost import totals
 from vitrail.models.counted import TOTALS
 from vitrail.models.registry import NAMES, create_model, listed_name, model_config
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 
 
 def parameters(name: str, **fields) -> int:

@@ -8,7 +8,7 @@ from torch import nn
 
 from vitrail.models.any_size import AnySize, AnySizeGraph
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 
 SMALL = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 3}
 

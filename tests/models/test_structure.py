@@ -5,7 +5,7 @@ from torch import nn
 
 from test_contract import OF_IMAGES, tiny
 from vitrail.models.structure import changed_parts
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 
 
 @pytest.mark.parametrize("kind", OF_IMAGES)

@@ -6,7 +6,7 @@ import pytest
 
 from vitrail.cli.console import problem, result
 from vitrail.runtime.terminal import escaped, note, one_line
-from vitrail.training.run_folder import RunFolder
+from vitrail.training.runs.run_folder import RunFolder
 
 EVIL = "cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac\udcff"
 SHOWN = r"cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac\udcff"

@@ -9,9 +9,9 @@ import torch
 
 from vitrail import api
 from vitrail.models.registry import ARCHITECTURES, build
-from vitrail.study.reports.compared_translations import alike, length_chart, translated
 from vitrail.tasks.answer_table import read_table, write_table
-from vitrail.weights.translator import TrainedTranslator
+from vitrail.tasks.translation.compared_translations import alike, length_chart, translated
+from vitrail.tasks.translation.weights import TrainedTranslator
 
 WRITTEN = [
     (f"a {'very ' * count}long way", f"ein {'sehr ' * count}weiter Weg", f"ein {'sehr ' * count}langer Weg")

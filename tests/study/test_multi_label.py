@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import Item
-from vitrail.study.predictions import Predictions
-from vitrail.study.reports.multi_label import MultiLabel, average_precisions, worst_ranked
-from vitrail.tasks.multi_label import choose_thresholds
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.readers.sources import Item
+from vitrail.study.quality.predictions import Predictions
+from vitrail.tasks.classification.multi_label import choose_thresholds
+from vitrail.tasks.classification.multi_label_report import MultiLabel, average_precisions, worst_ranked
 
 
 def test_average_precision_of_a_class_that_no_image_shows_is_not_a_number():

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.poses.people import Box, PeopleData, Person, Pose
-from vitrail.data.poses.skeleton import Skeleton
 from vitrail.study.reports.part import Part, Reported
-from vitrail.study.reports.pose import pose
-from vitrail.tasks.pose_metrics import Found
+from vitrail.tasks.pose.metrics import Found
+from vitrail.tasks.pose.people.people import Box, PeopleData, Person, Pose
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.report import pose
 
 BODY = Skeleton.of(["left_shoulder", "right_hip", "<b>nose</b>", "left_ear"], [(0, 1), (2, 0)])
 HAND = Skeleton.of(["thumb", "wrist", "palm", "nail"])

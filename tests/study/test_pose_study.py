@@ -12,15 +12,15 @@ import vitrail
 from stick_figures import JOINTS, write_people
 from test_contract import tiny
 from tiny_pose import SIZE, tiny_pose
-from vitrail.data.order import shuffled
-from vitrail.data.poses.sources import open_people
-from vitrail.deploy.poses import any_in_python
+from vitrail.data.loading.sampler import shuffled
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
-from vitrail.study.joints import joint_maps
-from vitrail.study.people import PoseStudy, people_of
-from vitrail.study.pose_sections import write_pose_study
-from vitrail.study.subjects import Subjects
+from vitrail.study.sections.study_images import Subjects
+from vitrail.tasks.pose.files.sources import open_people
+from vitrail.tasks.pose.predictor import any_in_python
+from vitrail.tasks.pose.study.joints import joint_maps
+from vitrail.tasks.pose.study.sections import write_pose_study
+from vitrail.tasks.pose.study.study_people import PoseStudy, people_of
 from vitrail.tasks.settings import PoseSettings
 
 

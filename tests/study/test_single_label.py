@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import Item
-from vitrail.study import figures
-from vitrail.study.places import Places
-from vitrail.study.predictions import Predictions
-from vitrail.study.reports.single_label import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.readers.sources import Item
+from vitrail.study.maps.patch_coordinates import Places
+from vitrail.study.page import figures
+from vitrail.study.quality.predictions import Predictions
+from vitrail.tasks.classification.single_label_report import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
 
 
 def predictions(labels, probabilities: np.ndarray, split: str = "test") -> Predictions:

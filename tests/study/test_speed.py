@@ -10,7 +10,7 @@ from torch import nn
 
 import vitrail
 from vitrail.models.cost import cost, totals
-from vitrail.study import model_sections
+from vitrail.study.sections import model as model_sections
 from vitrail.study.speed import Measured, kept_for_gradients, measured
 
 TINY = {"image_size": 24, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 5}

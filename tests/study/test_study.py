@@ -15,14 +15,15 @@ from PIL import Image
 import vitrail
 from test_contract import tiny
 from vitrail import api
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import open_data
+from vitrail.data.readers.sources import open_data
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
-from vitrail.study import attention_sections, model_sections
-from vitrail.study.context import StudyContext
-from vitrail.study.subjects import Subjects, labelled_subjects
+from vitrail.study.sections import attention as attention_sections
+from vitrail.study.sections import model as model_sections
+from vitrail.study.sections.context import StudyContext
+from vitrail.study.sections.study_images import Subjects, labelled_subjects
 
 DIGITS = {
     "training.epochs": 12, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
@@ -272,8 +273,8 @@ def test_probes_are_fitted_to_ten_images_of_each_of_many_classes(digits):
 
 
 def test_probes_are_asked_about_no_class_that_they_have_not_seen_and_what_is_left_out_is_told(digits, monkeypatch, tmp_path):
-    monkeypatch.setattr("vitrail.study.subjects.KNOWN", 20)
-    monkeypatch.setattr("vitrail.study.subjects.MOST_KNOWN", 30)
+    monkeypatch.setattr("vitrail.study.sections.study_images.KNOWN", 20)
+    monkeypatch.setattr("vitrail.study.sections.study_images.MOST_KNOWN", 30)
     found = labelled_subjects(digits.trained, many_classes(40, 5), "test", 1)
     assert len(found.known) == 30 and found.beyond == 10 and found.rare == 0
     assert {item.target for item in found.tested} == {item.target for item in found.known}

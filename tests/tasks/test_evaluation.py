@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.data.dataset import ImageDataset
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
-from vitrail.data.loader import EpochLoader
-from vitrail.data.preparation import Preparation
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.targets import class_targets
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.classification import Classification
+from vitrail.tasks.classification.multi_label import MultiLabel
+from vitrail.tasks.classification.task import Classification
 from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.multi_label import MultiLabel
 
 PREPARATION = Preparation.standard((2, 2), 1)
 

@@ -12,9 +12,9 @@ import vitrail
 from vitrail import api
 from vitrail.deploy.predict import open_predictor
 from vitrail.errors import ConfigError
-from vitrail.tasks.classification import rejection_threshold
-from vitrail.weights.folder import keep_thresholds
-from vitrail.weights.labelled import Labelled
+from vitrail.tasks.classification.task import rejection_threshold
+from vitrail.weights.model_folder.classifier_output import Labelled
+from vitrail.weights.model_folder.folder import keep_thresholds
 
 
 @pytest.mark.parametrize(("count", "accepted"), [(1, 1), (3, 3), (20, 19), (100, 95), (101, 96)])

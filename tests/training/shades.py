@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from vitrail.data.sources import ImageData, Item
+from vitrail.data.readers.sources import ImageData, Item
 
 SHADES = {
     "model": {

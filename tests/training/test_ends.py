@@ -12,21 +12,21 @@ import pytest
 import torch
 
 from vitrail import api
-from vitrail.data.text.pairs import Pair
+from vitrail.config.settings import TrainingSettings
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.tasks.task import Task
-from vitrail.tasks.translation import Translation
-from vitrail.training import clock as clocks
-from vitrail.training import time_budget
-from vitrail.training.checkpoint import checkpoints
-from vitrail.training.clock import Clock
-from vitrail.training.run import resume_run
-from vitrail.training.run_folder import RunFolder
-from vitrail.training.settings import TrainingSettings
-from vitrail.training.time_budget import SCORING, TimeBudget
+from vitrail.tasks.translation.pairs import Pair
+from vitrail.tasks.translation.task import Translation
+from vitrail.training.loop import clock as clocks
+from vitrail.training.loop import time_budget
+from vitrail.training.loop.clock import Clock
+from vitrail.training.loop.time_budget import SCORING, TimeBudget
+from vitrail.training.runs.checkpoint import checkpoints
+from vitrail.training.runs.run import resume_run
+from vitrail.training.runs.run_folder import RunFolder
 from words import TINY_TRANSLATOR, task_of, write_pairs
 
 pytestmark = pytest.mark.usefixtures("unreported")

@@ -17,16 +17,16 @@ from PIL import Image
 
 import vitrail
 from vitrail import api
-from vitrail.data.dataset import ImageDataset
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData, Item
-from vitrail.data.loader import EpochLoader, _pins
-from vitrail.data.preparation import Preparation
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.loading.loader import EpochLoader, _pins
 from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
-from vitrail.training.checkpoint import checkpoints
 from vitrail.training.images import check as check_images
+from vitrail.training.runs.checkpoint import checkpoints
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -61,7 +61,7 @@ class Silent:
 
 
 def test_workers_that_give_nothing_are_given_up_and_the_image_is_named(monkeypatch):
-    monkeypatch.setattr("vitrail.data.loader.WAIT", 1)
+    monkeypatch.setattr("vitrail.data.loading.loader.WAIT", 1)
     items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(3)] + [Item("silent.png", Silent(), 0)]
     loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
     begin = time.monotonic()
@@ -78,13 +78,13 @@ def test_it_is_seen_whether_somebody_takes_batches_over_into_pinned_memory(alive
 
 
 def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch):
-    monkeypatch.setattr("vitrail.data.loader.LOOK", 1)
-    monkeypatch.setattr("vitrail.data.loader.WAIT", 10)
+    monkeypatch.setattr("vitrail.data.loading.loader.LOOK", 1)
+    monkeypatch.setattr("vitrail.data.loading.loader.WAIT", 10)
     items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(3)] + [Item("silent.png", Silent(), 0)]
     loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
     batches = loader.epoch()
     next(batches)
-    monkeypatch.setattr("vitrail.data.loader._pins", lambda iterator: False)
+    monkeypatch.setattr("vitrail.data.loading.loader._pins", lambda iterator: False)
     begin = time.monotonic()
     with pytest.raises(DataError, match="cannot be taken over") as caught:
         list(batches)
@@ -93,7 +93,7 @@ def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch)
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_dies_names_the_image_it_was_at(workers, monkeypatch):
-    monkeypatch.setattr("vitrail.data.loader.LOOK", 1)
+    monkeypatch.setattr("vitrail.data.loading.loader.LOOK", 1)
     good = np.zeros((8, 8, 3), np.uint8)
     items = [Item(f"{i}.png", good, 0) for i in range(6)]
     items[4] = Item("deadly.png", Deadly(), 0)
@@ -112,7 +112,7 @@ class Dawdling(Deadly):
 
 
 def test_a_worker_that_dies_while_it_is_waited_for_is_missed_soon(monkeypatch):
-    monkeypatch.setattr("vitrail.data.loader.LOOK", 1)
+    monkeypatch.setattr("vitrail.data.loading.loader.LOOK", 1)
     items = [Item("good.png", np.zeros((8, 8, 3), np.uint8), 0), Item("deadly.png", Dawdling(), 0)]
     loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
     begin = time.monotonic()
@@ -235,7 +235,7 @@ def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mend
 
     # read again in every epoch, as images are that do not fit into memory
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitrail.data.dataset.KEPT_BYTES", 0)
+        patch.setattr("vitrail.data.loading.dataset.KEPT_BYTES", 0)
         with pytest.raises(DataError) as caught:
             vitrail.train(folder, tmp_path / "run", observer=Breaking(), **tiny)
     assert "3.png" in str(caught.value.where)

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from vitrail import api
-from vitrail.data.sources import open_data
+from vitrail.data.readers.sources import open_data
 from vitrail.errors import DataError
 from vitrail.parts import Whitening
-from vitrail.training.run_folder import RunFolder
+from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.reference import open_model
 
 RESNET = {

@@ -8,7 +8,7 @@ import pytest
 from conftest import TINY
 from vitrail import api
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.weights.tensor_files import read_tensors
+from vitrail.weights.formats.tensor_files import read_tensors
 
 
 def test_a_run_takes_any_name_that_a_disk_holds(pictures, tmp_path, reported):

@@ -21,8 +21,8 @@ from vitrail import api
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import locked
 from vitrail.runtime.processes import Processes
-from vitrail.training.checkpoint import checkpoints
-from vitrail.training.learner import require_possible
+from vitrail.training.loop.learner import require_possible
+from vitrail.training.runs.checkpoint import checkpoints
 
 KINDS = ("ddp", "fsdp")
 
@@ -208,7 +208,7 @@ def test_what_processes_make_of_the_things_dealt_to_them_comes_in_order(sizes, m
 
 
 def test_fp16_does_not_go_with_shared_parameters(make_trainer):
-    from vitrail.training.trainer import Trainer
+    from vitrail.training.loop.trainer import Trainer
 
     one = make_trainer()
     settings = one.settings.changed(training=one.settings.training.changed(parallel="fsdp", precision="fp16"))

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
+from vitrail.config.configuration import nested, read_yaml, resolve, to_yaml
+from vitrail.config.recipes import default_recipe, read_recipe, recipe_names, recipe_text
 from vitrail.errors import ConfigError
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import build, model_config
-from vitrail.training import preparing
-from vitrail.training.configuration import nested, read_yaml, resolve, to_yaml
-from vitrail.training.optimizer import freeze
-from vitrail.training.recipes import default_recipe, read_recipe, recipe_names, recipe_text
+from vitrail.training.loop.optimizer import freeze
+from vitrail.training.runs import setup as preparing
 
 OPTIMIZERS, SCHEDULES, PRECISIONS = (
     ("adamw", "adam", "sgd", "muon"),

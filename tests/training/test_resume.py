@@ -14,15 +14,15 @@ from safetensors.torch import load_file
 
 from vitrail import api
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
-from vitrail.parts import kernels
-from vitrail.parts.kernels import likely
+from vitrail.parts.cpu import kernels
+from vitrail.parts.cpu.kernels import likely
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import HEARD, InterruptedRunError, remembered_signals
-from vitrail.training import state as states
-from vitrail.training import trainer as loop
-from vitrail.training.checkpoint import checkpoints
-from vitrail.training.resuming import fingerprint, require_same_data
-from vitrail.training.run_folder import RunFolder
+from vitrail.training.loop import trainer as loop
+from vitrail.training.runs import state as states
+from vitrail.training.runs.checkpoint import checkpoints
+from vitrail.training.runs.resuming import fingerprint, require_same_data
+from vitrail.training.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("unreported")
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from vitrail.errors import ModelFileError
-from vitrail.training.checkpoint import SUMS, checkpoints, checksums
+from vitrail.training.runs.checkpoint import SUMS, checkpoints, checksums
 
 SETTINGS = {"training.average": 2, "training.epochs": 2}
 

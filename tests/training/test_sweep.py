@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from vitrail import api, sweep
-from vitrail.cli.sweep import _axis
+from vitrail.cli.training.sweep import _axis
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.study import sweeps
+from vitrail.study.compare import sweeps
 from vitrail.training.sweep import _axes, _begin
 
 pytestmark = pytest.mark.usefixtures("unreported")

@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from shades import SHADES, shades_data
 
-from vitrail.data.preparation import Preparation
+from vitrail.config.configuration import deep_merge, nested, resolve
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.preparation import Preparation
 from vitrail.errors import DataError
 from vitrail.models.registry import build
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.training.checkpoint import checkpoints
-from vitrail.training.configuration import deep_merge, nested, resolve
-from vitrail.training.inputs import inputs_of
-from vitrail.training.run_folder import RunFolder
-from vitrail.training.settings import RunSettings
-from vitrail.training.trainer import Trainer
+from vitrail.training.data_kinds import inputs_of
+from vitrail.training.loop.trainer import Trainer
+from vitrail.training.runs.checkpoint import checkpoints
+from vitrail.training.runs.run_folder import RunFolder
 
 sys.path.append(str(Path(__file__).parents[1]))
 from stick_figures import write_people

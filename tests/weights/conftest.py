@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.vit import ViT
-from vitrail.weights.folder import TrainedModel, save_model
+from vitrail.models.vision.vit import ViT
+from vitrail.weights.model_folder.folder import TrainedModel, save_model
 
 LABELS = ["cat", "dog", "10 o'clock é"]
 

@@ -8,8 +8,8 @@ from torch import nn
 
 import vitrail
 from vitrail.models.configs.resnet import ResNetConfig
-from vitrail.models.resnet import ResNet
-from vitrail.weights.folder import TrainedModel
+from vitrail.models.vision.resnet import ResNet
+from vitrail.weights.model_folder.folder import TrainedModel
 
 NARROW = {"stem_chs": 32, "channels": (128, 256, 512, 1024)}
 """Arguments of timm's that make a BiT narrow."""

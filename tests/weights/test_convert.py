@@ -13,24 +13,24 @@ import torch
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from test_translate import MODELS, STATES
+from test_state_dict import MODELS, STATES
 from timm.data import ImageNetInfo
 
-from vitrail.data.poses.preparation import BoxPreparation
-from vitrail.data.poses.skeleton import Skeleton
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import SMALL
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.convert import convert
-from vitrail.weights.folder import FORMAT, TrainedModel
-from vitrail.weights.imagenet import class_ids, class_names
+from vitrail.weights.formats.safe_files import read_metadata
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.plain_files import read_metadata
-from vitrail.weights.poses import TrainedPose
+from vitrail.weights.model_folder.folder import FORMAT, TrainedModel
+from vitrail.weights.model_folder.imagenet import class_ids, class_names
 from vitrail.weights.reference import from_pretrained
-from vitrail.weights.translate import write
+from vitrail.weights.state_dict import write
 
 BOUNDS = (0.25, 0.5, 0.125, 0.75)
 

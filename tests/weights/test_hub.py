@@ -18,12 +18,12 @@ import vitrail
 from marian_folder import random_marian, write_folder
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
+from vitrail.tasks.translation.weights import open_translator
 from vitrail.weights.convert import convert_writer
-from vitrail.weights.folder import save_model
 from vitrail.weights.hub import cached, fetch, is_hub_id, push
 from vitrail.weights.locate import is_of_texts, translates
+from vitrail.weights.model_folder.folder import save_model
 from vitrail.weights.reference import load_model
-from vitrail.weights.translator import open_translator
 from weights.hub_server import READER, WRITER, Answer, Hub, Refusal
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content:DeprecationWarning")  # how huggingface_hub calls its own library

@@ -13,16 +13,16 @@ from safetensors.torch import load_file, save_file
 
 from peers import declare_operators
 from vitrail import api
+from vitrail.config.configuration import nested
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.pieces import SentencePieces
 from vitrail.data.text.tokens import open_tokens
-from vitrail.deploy.translate import Translator, translate
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.models.registry import create_model
-from vitrail.training.configuration import nested
-from vitrail.training.run import begin_run
+from vitrail.tasks.translation.translate import Translator, translate
+from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
+from vitrail.training.runs.run import begin_run
 from vitrail.weights.convert import convert_writer
-from vitrail.weights.translator import TrainedTranslator, open_translator
 from words import TINY_TRANSLATOR, WORDS, write_pairs
 
 OPERATORS = declare_operators()
@@ -61,7 +61,7 @@ def test_random_models_have_the_same_logits_here_and_there_and_back(fields, tmp_
 
 
 def test_a_folder_gives_the_model_that_writes_the_same_tokens_as_transformers(folder):
-    """Which `tests/models/test_search.py` compares for 200 sources, greedily and with beams."""
+    """Which `tests/models/text/test_search.py` compares for 200 sources, greedily and with beams."""
     found, expected = open_translator(folder).model, as_ours(random_marian(scale_embedding=True))
     assert found.config == expected.config.changed(dropout=found.config.dropout)
     assert all(torch.equal(tensor, expected.state_dict()[name]) for name, tensor in found.state_dict().items())

@@ -8,10 +8,10 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 from vitrail.weights.convert import convert, read_labels
-from vitrail.weights.folder import TrainedModel
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
 
 LARGER = {"dim": 64, "heads": 1, "image_size": 16, "patch_size": 4, "channels": 3}

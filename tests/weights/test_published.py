@@ -8,11 +8,11 @@ import pytest
 from vitrail.cli.app import main
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights import locate as locating
-from vitrail.weights.card import model_card
-from vitrail.weights.folder import save_model
 from vitrail.weights.hub import is_hub_id
-from vitrail.weights.layouts.timm_models import ROWS
+from vitrail.weights.layouts.timm.models import ROWS
 from vitrail.weights.locate import locate, require_possible
+from vitrail.weights.model_folder.card import model_card
+from vitrail.weights.model_folder.folder import save_model
 from vitrail.weights.published import PUBLISHED, published
 from vitrail.weights.reference import open_model
 

@@ -13,9 +13,9 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from vitrail.errors import ModelFileError
 from vitrail.models.registry import model_config
-from vitrail.weights.folder import save_model
+from vitrail.weights.formats.checksums import write_sums
+from vitrail.weights.model_folder.folder import save_model
 from vitrail.weights.reference import config_of, from_pretrained, open_model
-from vitrail.weights.sums import write_sums
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.resizing import MAY_DIFFER
-from vitrail.models.vit import ViT
+from vitrail.models.vision.vit import ViT
 from vitrail.parts import Interpolation, adapt_channels, resize_factorised, resize_patches, resize_positions, resize_relative
 from vitrail.weights.transfer import adapt, transfer
 

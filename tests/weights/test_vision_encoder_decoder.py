@@ -18,10 +18,10 @@ from small_captioner import small_captioner  # noqa: E402
 from vision_encoder_decoders import SENTENCES, gpt2_files, random_peer, tokenizer, write_peer  # noqa: E402
 from vitrail import api  # noqa: E402
 from vitrail.data.text.tokens import open_tokens  # noqa: E402
-from vitrail.deploy.captions import caption  # noqa: E402
 from vitrail.errors import ConfigError, ModelFileError  # noqa: E402
-from vitrail.tasks.captioning import write  # noqa: E402
-from vitrail.weights.captioner import TrainedCaptioner, open_captioner  # noqa: E402
+from vitrail.tasks.captioning.predict import caption  # noqa: E402
+from vitrail.tasks.captioning.task import write  # noqa: E402
+from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner  # noqa: E402
 from vitrail.weights.convert import convert_writer  # noqa: E402
 
 LAYOUT = "vision-encoder-decoder"

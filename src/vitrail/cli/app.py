@@ -13,29 +13,29 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import vitrail
-from vitrail.cli.bench import bench
-from vitrail.cli.caption import caption
-from vitrail.cli.compare import compare
 from vitrail.cli.console import abandon_closed_streams, problem
-from vitrail.cli.convert import convert
-from vitrail.cli.data_check import check
-from vitrail.cli.data_show import show
-from vitrail.cli.demo import demo
-from vitrail.cli.doctor import doctor
-from vitrail.cli.embed import embed
-from vitrail.cli.evaluate import evaluate
-from vitrail.cli.export import export
-from vitrail.cli.models import models
-from vitrail.cli.predict import predict
-from vitrail.cli.recipes import recipes
-from vitrail.cli.resume import resume
-from vitrail.cli.serve import serve
-from vitrail.cli.similar import similar
-from vitrail.cli.study import study
-from vitrail.cli.summary import summary
-from vitrail.cli.sweep import sweep
-from vitrail.cli.train import train
-from vitrail.cli.translate import translate
+from vitrail.cli.look.compare import compare
+from vitrail.cli.look.data_check import check
+from vitrail.cli.look.data_show import show
+from vitrail.cli.look.doctor import doctor
+from vitrail.cli.look.models import models
+from vitrail.cli.look.study import study
+from vitrail.cli.look.summary import summary
+from vitrail.cli.ship.bench import bench
+from vitrail.cli.ship.convert import convert
+from vitrail.cli.ship.export import export
+from vitrail.cli.ship.serve import serve
+from vitrail.cli.training.demo import demo
+from vitrail.cli.training.recipes import recipes
+from vitrail.cli.training.resume import resume
+from vitrail.cli.training.sweep import sweep
+from vitrail.cli.training.train import train
+from vitrail.cli.use.caption import caption
+from vitrail.cli.use.embed import embed
+from vitrail.cli.use.evaluate import evaluate
+from vitrail.cli.use.predict import predict
+from vitrail.cli.use.similar import similar
+from vitrail.cli.use.translate import translate
 from vitrail.errors import VitrailError
 from vitrail.runtime.processor import take_short_turns
 from vitrail.runtime.terminal import exit_at_once

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vitrail.data.decode import Source
+from vitrail.data.images.decode import Source
 from vitrail.errors import DataError
 from vitrail.runtime.notebook import table
 from vitrail.runtime.observer import Note

@@ -7,10 +7,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from vitrail.data.copies import same_files
+from vitrail.data.checks.duplicates import same_files
 from vitrail.data.groups import assign_groups, group_notes, joined_groups
 from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
-from vitrail.data.order import shuffled
+from vitrail.data.loading.sampler import shuffled
 
 SHARES = {"test": 0.2, "val": 0.1}
 """What a data set without splits of its own gives to test and validation, unless other ``shares`` are asked for."""

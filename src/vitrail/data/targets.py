@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from vitrail.data.images.plan import Plan
 from vitrail.data.items import Item
-from vitrail.data.plan import Plan
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import require_positive
-from vitrail.data.ahead import answer_ahead, each_answer
-from vitrail.data.decode import Source
-from vitrail.data.pictures import Picture, pictures_of
-from vitrail.deploy.artefact import graph_of
+from vitrail.data.images.decode import Source
+from vitrail.data.images.pictures import Picture, pictures_of
+from vitrail.data.loading.prefetch import answer_ahead, each_answer
+from vitrail.deploy.export.artefact import graph_of
 from vitrail.deploy.predictor import require_finite
 from vitrail.deploy.vector_files import Vectors
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision, pick_device
-from vitrail.weights.folder import TrainedModel, require_of_images
+from vitrail.weights.model_folder.folder import TrainedModel, require_of_images
 from vitrail.weights.reference import open_model
 
 

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from vitrail.checks import require_positive
-from vitrail.data.ahead import answer_ahead, each_answer
-from vitrail.data.decode import Source
-from vitrail.data.pictures import Picture, pictures_of
-from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.engines import open_graph, quickest
-from vitrail.deploy.poses import AnyPredictor, PosePredictor, any_in_python, of_classes, of_joints
+from vitrail.data.images.decode import Source
+from vitrail.data.images.pictures import Picture, pictures_of
+from vitrail.data.loading.prefetch import answer_ahead, each_answer
+from vitrail.deploy.bench.engines import open_graph, quickest
+from vitrail.deploy.export.artefact import graph_of
 from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.labelled import Answer, Labels
+from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor, any_in_python, of_classes, of_joints
+from vitrail.weights.model_folder.classifier_output import Answer, Labels
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 WORTH_PREPACKING = 8

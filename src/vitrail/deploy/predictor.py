@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from vitrail.data.batches import Batch
-from vitrail.data.dataset import ImageDataset
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
-from vitrail.data.loader import EpochLoader
-from vitrail.data.preparation import Preparation
+from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.targets import class_targets
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel, Model
@@ -18,12 +18,12 @@ from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.classification import LabelMetrics
+from vitrail.tasks.classification.multi_label import label_metrics
+from vitrail.tasks.classification.task import LabelMetrics
 from vitrail.tasks.evaluation import evaluate
-from vitrail.tasks.multi_label import label_metrics
 from vitrail.tasks.task import Answers
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.labelled import Answer, Labelled
+from vitrail.weights.model_folder.classifier_output import Answer, Labelled
+from vitrail.weights.model_folder.folder import TrainedModel
 
 OnBatch = Callable[[int], None]
 

@@ -11,7 +11,7 @@ from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision, pick_device
-from vitrail.weights.checkpoint import Checkpoint
+from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.locate import locate
 from vitrail.weights.reference import open_model
 from vitrail.weights.text_tower import ClipTokenizer, read_text_tower

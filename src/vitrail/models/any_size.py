@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.parts import LearnedPosition1d, LearnedPosition2d
-from vitrail.parts.interpolation import resizing_matrix
+from vitrail.parts.positions.interpolation import resizing_matrix
 
 
 class AnySize(nn.Module):

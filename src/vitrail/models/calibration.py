@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from functools import cache
 from typing import Any
 
-from vitrail.parts.kernels import Kernels, use
+from vitrail.parts.cpu.kernels import Kernels, use
 from vitrail.runtime.measurements import keep, kept
 
 

@@ -12,11 +12,11 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from vitrail.errors import unknown
 from vitrail.models.calibration import use_measured
-from vitrail.parts.convolved import DepthwiseConv
+from vitrail.parts.attention.cvt_attention import DepthwiseConv
+from vitrail.parts.cpu.kernels import kernels
+from vitrail.parts.cpu.prepacked import FUSED, PrepackedLinear, prepacks
 from vitrail.parts.feed_forward import FeedForward
-from vitrail.parts.kernels import kernels
-from vitrail.parts.prepacked import FUSED, PrepackedLinear, prepacks
-from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
+from vitrail.parts.vision.resnet import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import TYPES, Precision
 
 Model = TypeVar("Model", bound=nn.Module)

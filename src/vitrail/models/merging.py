@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.parts.token_reduction import keep_tokens
+from vitrail.parts.vision.token_reduction import keep_tokens
 
 
 def merging_blocks(blocks: Iterable[nn.Module], z: Tensor, merged: Sequence[int], *, prefix: int, first: int | None) -> Tensor:

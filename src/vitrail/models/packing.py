@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError
-from vitrail.models.vit import ViT, of_each_block
-from vitrail.parts.dot_product import Group
+from vitrail.models.vision.vit import ViT, of_each_block
+from vitrail.parts.attention.dot_product import Group
 
 
 def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:

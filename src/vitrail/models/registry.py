@@ -31,26 +31,26 @@ class Architecture:
 
 
 ROWS = (
-    Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit_names.PRESETS, vit_names.preset_of),
-    Architecture("Swin", "Swin Transformer", "swin", swin.SwinConfig, swin.PRESETS, swin.preset_of),
-    Architecture("PVT", "Pyramid Vision Transformer", "pvt", pvt.PVTConfig, pvt.PRESETS, pvt.preset_of),
-    Architecture("PVTv2", "Pyramid Vision Transformer v2", "pvt_v2", pvt_v2.PVTv2Config, pvt_v2.PRESETS, pvt_v2.preset_of),
-    Architecture("CvT", "Convolutional vision Transformer", "cvt", cvt.CvTConfig, cvt.PRESETS, cvt.preset_of),
-    Architecture("TNT", "Transformer in Transformer", "tnt", tnt.TNTConfig, tnt.PRESETS, tnt.preset_of),
-    Architecture("T2T", "Tokens-to-Token ViT", "t2t", t2t.T2TConfig, t2t.PRESETS, t2t.preset_of),
-    Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
-    Architecture("ResNet", "Residual network", "resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
-    Architecture("ViTPose", "ViT for poses", "vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS, vitpose.preset_of),
+    Architecture("ViT", "Vision Transformer", "vision.vit", vit.ViTConfig, vit_names.PRESETS, vit_names.preset_of),
+    Architecture("Swin", "Swin Transformer", "vision.swin", swin.SwinConfig, swin.PRESETS, swin.preset_of),
+    Architecture("PVT", "Pyramid Vision Transformer", "vision.pvt", pvt.PVTConfig, pvt.PRESETS, pvt.preset_of),
+    Architecture("PVTv2", "Pyramid Vision Transformer v2", "vision.pvt_v2", pvt_v2.PVTv2Config, pvt_v2.PRESETS, pvt_v2.preset_of),
+    Architecture("CvT", "Convolutional vision Transformer", "vision.cvt", cvt.CvTConfig, cvt.PRESETS, cvt.preset_of),
+    Architecture("TNT", "Transformer in Transformer", "vision.tnt", tnt.TNTConfig, tnt.PRESETS, tnt.preset_of),
+    Architecture("T2T", "Tokens-to-Token ViT", "vision.t2t", t2t.T2TConfig, t2t.PRESETS, t2t.preset_of),
+    Architecture("Mixer", "MLP-Mixer", "vision.mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
+    Architecture("ResNet", "Residual network", "vision.resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
+    Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS, vitpose.preset_of),
     Architecture(
-        "Transformer", "Transformer", "transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
+        "Transformer", "Transformer", "text.transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
     ),
     Architecture(
-        "Recurrent", "LSTM, sequence to sequence", "recurrent", texts.RecurrentConfig, texts.RECURRENT, texts.recurrent_named
+        "Recurrent", "LSTM, sequence to sequence", "text.recurrent", texts.RecurrentConfig, texts.RECURRENT, texts.recurrent_named
     ),
     Architecture(
         "Captioner",
         "Captioner, ViT and Transformer",
-        "captioner",
+        "text.captioner",
         captioner.CaptionerConfig,
         captioner.CAPTIONERS,
         captioner.captioner_named,
@@ -58,7 +58,7 @@ ROWS = (
     Architecture(
         "RecurrentCaptioner",
         "Captioner, ViT and LSTM",
-        "recurrent_captioner",
+        "text.recurrent_captioner",
         captioner.RecurrentCaptionerConfig,
         captioner.RECURRENT_CAPTIONERS,
         captioner.recurrent_captioner_named,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts import Interpolation, adapt_channels, resize_factorised, resize_patches, resize_positions, resize_relative
-from vitrail.parts.interpolation import ANTIALIASED
+from vitrail.parts.positions.interpolation import ANTIALIASED
 
 MAY_DIFFER = ViTConfig.training_only | {
     "image_size",

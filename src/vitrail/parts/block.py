@@ -6,9 +6,9 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from vitrail.parts.attention import Attention
+from vitrail.parts.attention.attention import Attention
 from vitrail.parts.normalization import NormKind, norm_layer
-from vitrail.parts.token_reduction import merge_tokens
+from vitrail.parts.vision.token_reduction import merge_tokens
 
 NormPlace = Literal["pre", "post", "residual-post"]
 """Where the norm of a branch stands; see `Branch`."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from vitrail.parts.attention import Attention
+from vitrail.parts.attention.attention import Attention
 from vitrail.parts.block import Branch
 from vitrail.parts.feed_forward import Activation, FeedForward
 from vitrail.parts.normalization import NormKind

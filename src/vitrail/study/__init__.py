@@ -5,30 +5,30 @@ from typing import TYPE_CHECKING
 from vitrail.lazy import lazily
 
 if TYPE_CHECKING:
-    from vitrail.study.attention import attention_map, head_maps, reading_map, relevance_map, roll_out, rollout_map
-    from vitrail.study.captures import capture, capture_names
-    from vitrail.study.distance import attention_distances, mean_attention_distances, patch_distances
-    from vitrail.study.embedding import filters, offset_biases, position_similarity, stage_position_similarity
-    from vitrail.study.joints import joint_map
-    from vitrail.study.occlusion import deletion, without_patches
-    from vitrail.study.pictures import overlay
-    from vitrail.study.places import Places, patch_places
-    from vitrail.study.probes import features, few_shot, linear_probe, nearest_neighbours
+    from vitrail.study.maps.attention import attention_map, head_maps, reading_map, relevance_map, roll_out, rollout_map
+    from vitrail.study.maps.captures import capture, capture_names
+    from vitrail.study.maps.distance import attention_distances, mean_attention_distances, patch_distances
+    from vitrail.study.maps.embedding import filters, offset_biases, position_similarity, stage_position_similarity
+    from vitrail.study.maps.occlusion import deletion, without_patches
+    from vitrail.study.maps.patch_coordinates import Places, patch_places
+    from vitrail.study.maps.stages import looked_at, stage_distances, stage_maps, stage_places
+    from vitrail.study.page.images import overlay
+    from vitrail.study.quality.probes import features, few_shot, linear_probe, nearest_neighbours
     from vitrail.study.speed import kept_for_gradients, measured
-    from vitrail.study.stages import looked_at, stage_distances, stage_maps, stage_places
+    from vitrail.tasks.pose.study.joints import joint_map
 
 _NAMES = {
-    "attention": ("attention_map", "head_maps", "reading_map", "relevance_map", "roll_out", "rollout_map"),
-    "captures": ("capture", "capture_names"),
-    "distance": ("attention_distances", "mean_attention_distances", "patch_distances"),
-    "embedding": ("filters", "offset_biases", "position_similarity", "stage_position_similarity"),
+    "maps.attention": ("attention_map", "head_maps", "reading_map", "relevance_map", "roll_out", "rollout_map"),
+    "maps.captures": ("capture", "capture_names"),
+    "maps.distance": ("attention_distances", "mean_attention_distances", "patch_distances"),
+    "maps.embedding": ("filters", "offset_biases", "position_similarity", "stage_position_similarity"),
     "joints": ("joint_map",),
-    "occlusion": ("deletion", "without_patches"),
-    "pictures": ("overlay",),
-    "places": ("Places", "patch_places"),
-    "probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
+    "maps.occlusion": ("deletion", "without_patches"),
+    "page.images": ("overlay",),
+    "maps.patch_coordinates": ("Places", "patch_places"),
+    "quality.probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
     "speed": ("kept_for_gradients", "measured"),
-    "stages": ("looked_at", "stage_distances", "stage_maps", "stage_places"),
+    "maps.stages": ("looked_at", "stage_distances", "stage_maps", "stage_places"),
 }
 
 __all__ = [

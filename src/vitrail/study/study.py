@@ -6,16 +6,19 @@ from typing import Any
 
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
-from vitrail.study import attention_sections, model_sections, page, stage_sections
-from vitrail.study.attention_sections import LAST, Look
-from vitrail.study.context import StudyContext
-from vitrail.study.page import Markup
-from vitrail.study.predictions import Predictions
-from vitrail.study.reports.multi_label import OWN, MultiLabel
-from vitrail.study.reports.single_label import SingleLabel
-from vitrail.study.subjects import Subjects
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.plain_files import some
+from vitrail.study.page import page
+from vitrail.study.page.page import Markup
+from vitrail.study.quality.predictions import Predictions
+from vitrail.study.sections import attention as attention_sections
+from vitrail.study.sections import model as model_sections
+from vitrail.study.sections import stages as stage_sections
+from vitrail.study.sections.attention import LAST, Look
+from vitrail.study.sections.context import StudyContext
+from vitrail.study.sections.study_images import Subjects
+from vitrail.tasks.classification.multi_label_report import OWN, MultiLabel
+from vitrail.tasks.classification.single_label_report import SingleLabel
+from vitrail.weights.formats.safe_files import some
+from vitrail.weights.model_folder.folder import TrainedModel
 
 _FOLLOWED = (
     "so no map goes through all layers: rollout and relevance, which follow attention from layer to layer, the test of taking "

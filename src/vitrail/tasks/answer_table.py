@@ -13,11 +13,11 @@ from pathlib import Path
 from torch import Tensor
 
 from vitrail.data.items import Item
-from vitrail.data.several_labels import SEPARATOR
+from vitrail.data.tables.several_labels import SEPARATOR
 from vitrail.errors import DataError
 from vitrail.files import partial_of, text_file, write_bytes
 from vitrail.runtime.output import report_partial
-from vitrail.weights.labelled import Answer, Labelled
+from vitrail.weights.model_folder.classifier_output import Answer, Labelled
 
 MOST = 5
 """Labels that the table of an evaluation has of each image."""

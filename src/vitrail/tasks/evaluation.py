@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import torch
 
-from vitrail.data.batches import Batch, on_device
-from vitrail.data.loader import EpochLoader
+from vitrail.data.loading.batches import Batch, on_device
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.models.inference import evaluation_mode
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Answers, Metrics, Task

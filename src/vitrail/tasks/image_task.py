@@ -6,16 +6,16 @@ from typing import Any, Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.data.augment import Augmentation
-from vitrail.data.batches import Batch
-from vitrail.data.dataset import ImageDataset
+from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.images.transform import Transform
 from vitrail.data.items import ImageData, Item
-from vitrail.data.preparation import Preparation
+from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.targets import Targets
-from vitrail.data.transform import Transform
 from vitrail.models.base import ImageModel
 from vitrail.tasks.task import Options, Task
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 
 
 class ImageTask(Task):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vitrail.data.batches import Batch
+from vitrail.data.loading.batches import Batch
 from vitrail.tasks.token_task import TokenTask
 
 

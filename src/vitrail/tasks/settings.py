@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vitrail.data.poses.skeleton import Boxes, BoxScale, Skeleton, SmallerSizes, Smoothing
 from vitrail.models.configs.base import Positive
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.settings import Settings
+from vitrail.tasks.pose.people.skeleton import Boxes, BoxScale, Skeleton, SmallerSizes, Smoothing
 
 
 class TaskSettings(Settings):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from vitrail.data.augment import Augmentation
-from vitrail.data.batches import Batch, Samples
+from vitrail.data.images.augment import Augmentation
+from vitrail.data.loading.batches import Batch, Samples
 from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.floor import Floor

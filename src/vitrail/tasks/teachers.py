@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.data.batches import Batch
-from vitrail.models.text_model import TextModel
+from vitrail.data.loading.batches import Batch
+from vitrail.models.text.text_model import TextModel
 from vitrail.parts import token_loss
 from vitrail.tasks.task import Task
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitrail.data.copies import leak_warning
-from vitrail.data.decode import Source, check_head, decode
+from vitrail.config.settings import RunSettings
+from vitrail.data.checks.duplicates import leak_warning
+from vitrail.data.checks.mirror_check import flip_warning
+from vitrail.data.images.decode import Source, check_head, decode
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Data
-from vitrail.data.mirrors import flip_warning
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import ImageData, open_data
-from vitrail.data.unlabelled import open_unlabelled
+from vitrail.data.readers.sources import ImageData, open_data
+from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
@@ -23,13 +24,12 @@ from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.registry import task_row
-from vitrail.training.advice import advice_to_start
-from vitrail.training.data_of_model import learned_images
-from vitrail.training.run_files import BAD_IMAGES
-from vitrail.training.run_folder import RunFolder
-from vitrail.training.settings import RunSettings
-from vitrail.weights.folder import TrainedModel
+from vitrail.training.finetune.advice import advice_to_start
+from vitrail.training.runs.data_of_model import learned_images
+from vitrail.training.runs.run_files import BAD_IMAGES
+from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.transfer import transfer
 

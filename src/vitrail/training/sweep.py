@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitrail.config.configuration import check_names, deep_merge, fields_of, nested, plain
+from vitrail.config.request import Request
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.files import path_of, read_text, write_json
 from vitrail.runtime.observer import Observer
@@ -14,12 +16,10 @@ from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.runtime.terminal import is_one_of_several
 from vitrail.settings import brief
-from vitrail.training.configuration import check_names, deep_merge, fields_of, nested, plain
-from vitrail.training.preparing import resolve_run
-from vitrail.training.request import Request
-from vitrail.training.run_files import is_run
-from vitrail.training.run_folder import RunFolder
-from vitrail.weights.plain_files import read_json
+from vitrail.training.runs.run_files import is_run
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.runs.setup import resolve_run
+from vitrail.weights.formats.safe_files import read_json
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST = 1000

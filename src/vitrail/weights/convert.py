@@ -8,13 +8,13 @@ import numpy as np
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.files import read_lines, write_json
-from vitrail.weights.captioner import TrainedCaptioner
-from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
+from vitrail.tasks.captioning.weights import TrainedCaptioner
+from vitrail.tasks.translation.weights import TrainedTranslator
+from vitrail.weights.formats.safe_files import CONFIGURED, GRAPHS, LAYOUT, OWN, PREPARED, beside_file, is_pickle
+from vitrail.weights.formats.tensor_files import write_tensors
 from vitrail.weights.layouts import LAYOUTS, family
-from vitrail.weights.plain_files import CONFIGURED, GRAPHS, LAYOUT, OWN, PREPARED, beside_file, is_pickle
-from vitrail.weights.tensor_files import write_tensors
-from vitrail.weights.translate import first_that_holds
-from vitrail.weights.translator import TrainedTranslator
+from vitrail.weights.model_folder.folder import FORMAT, TrainedModel, distinct, label_description
+from vitrail.weights.state_dict import first_that_holds
 
 
 def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> None:

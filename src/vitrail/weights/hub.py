@@ -17,7 +17,8 @@ from typing import Any
 from vitrail.data.text.pieces import FILES
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
-from vitrail.weights.plain_files import (
+from vitrail.weights.formats.checksums import SUMS, model_sums, verified
+from vitrail.weights.formats.safe_files import (
     CARD,
     CONFIG,
     GENERATION,
@@ -32,7 +33,6 @@ from vitrail.weights.plain_files import (
     some,
 )
 from vitrail.weights.published import PUBLISHED
-from vitrail.weights.sums import SUMS, model_sums, verified
 
 USUAL = "model.safetensors"
 TOKENS = (TOKENIZER, *FILES)

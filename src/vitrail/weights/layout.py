@@ -9,13 +9,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.registry import architecture
-from vitrail.parts.interpolation import ANTIALIASED, Interpolation
-from vitrail.weights.colours import HALF, Colours
+from vitrail.parts.positions.interpolation import ANTIALIASED, Interpolation
 from vitrail.weights.keys import Index, Key, Shape
+from vitrail.weights.normalization import HALF, Colours
 
 Size = tuple[int, int]
 

@@ -10,8 +10,8 @@ from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
+from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle, told_by
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
-from vitrail.weights.plain_files import CONFIG, CONFIGURED, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle, told_by
 from vitrail.weights.published import PUBLISHED, Published, published
 
 OWN_FOLDER = "runs"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from vitrail.runtime.terminal import note
+from vitrail.weights.formats.safe_files import some
 from vitrail.weights.keys import Shape, words
 from vitrail.weights.layout import Layout, Match
-from vitrail.weights.layouts.clip import OPEN_CLIP
-from vitrail.weights.plain_files import some
+from vitrail.weights.layouts.vit.clip import OPEN_CLIP
 
 WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 """Segments that PyTorch puts into names where modules are trained in parallel, compiled, sharded or checkpointed."""

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.parts import last_layer
-from vitrail.weights.checkpoint import Checkpoint
-from vitrail.weights.folder import FORMAT, TrainedModel, fill
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.weights import TrainedPose, skeleton_of
+from vitrail.weights.formats.checkpoint import Checkpoint
+from vitrail.weights.formats.safe_files import CONFIG
+from vitrail.weights.formats.tensor_files import require_numbers
 from vitrail.weights.layout import Size
-from vitrail.weights.plain_files import CONFIG
-from vitrail.weights.poses import TrainedPose, skeleton_of
-from vitrail.weights.preparation import preparation_of
-from vitrail.weights.tensor_files import require_numbers
+from vitrail.weights.model_folder.folder import FORMAT, TrainedModel, fill
+from vitrail.weights.model_folder.preparation import preparation_of
+from vitrail.weights.recognize import foreign_source, own_source
 from vitrail.weights.transfer import adapt
-from vitrail.weights.understand import foreign_source, own_source
 
 ALIKE = (
     "note: the head is all zeros, as in Google's in21k files: it gives the same to every image. Fine-tune the model "

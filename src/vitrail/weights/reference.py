@@ -8,13 +8,13 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import ROWS, model_config
 from vitrail.runtime.terminal import escaped
-from vitrail.weights.captioner import open_captioner
-from vitrail.weights.checkpoint import Checkpoint
-from vitrail.weights.folder import TrainedModel
+from vitrail.tasks.captioning.weights import open_captioner
+from vitrail.tasks.translation.weights import open_translator
+from vitrail.weights.formats.checkpoint import Checkpoint
+from vitrail.weights.formats.checksums import read_again
 from vitrail.weights.locate import is_captioner, is_name, is_of_texts, locate
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.pretrained import Changes, build
-from vitrail.weights.sums import read_again
-from vitrail.weights.translator import open_translator
 
 
 def from_pretrained(

@@ -12,12 +12,12 @@ from torch import Tensor
 from vitrail.data.text.tokenizer import named_failures, open_tokenizer
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.empty import no_numbers
-from vitrail.models.text_tower import TextTower, TextTowerConfig
+from vitrail.models.text.text_tower import TextTower, TextTowerConfig
 from vitrail.settings import brief
-from vitrail.weights.checkpoint import Checkpoint, tower
-from vitrail.weights.folder import fill
-from vitrail.weights.layouts.clip import OPENAI_NUMBERS
-from vitrail.weights.plain_files import TOKENIZER, section
+from vitrail.weights.formats.checkpoint import Checkpoint, tower
+from vitrail.weights.formats.safe_files import TOKENIZER, section
+from vitrail.weights.layouts.vit.clip import OPENAI_NUMBERS
+from vitrail.weights.model_folder.folder import fill
 
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
 HEAD_DIM = 64

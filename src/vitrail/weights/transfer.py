@@ -11,8 +11,8 @@ from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import build
 from vitrail.parts import Interpolation, last_layer
-from vitrail.parts.interpolation import ANTIALIASED
-from vitrail.weights.plain_files import some
+from vitrail.parts.positions.interpolation import ANTIALIASED
+from vitrail.weights.formats.safe_files import some
 
 
 def adapt(

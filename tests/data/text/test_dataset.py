@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.batches import Wanted
-from vitrail.data.loader import EpochLoader
+from vitrail.data.loading.batches import Wanted
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.text.dataset import COLUMNS, ROWS, PairDataset, filled
 from vitrail.data.text.tokenizer import END, PAD, START
 

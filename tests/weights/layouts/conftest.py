@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
 
 TOLERANCE = 1e-5

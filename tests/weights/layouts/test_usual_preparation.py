@@ -8,9 +8,9 @@ import transformers
 from timm.models.vision_transformer import VisionTransformer
 from torchvision.models import ViT_B_16_Weights
 
-from vitrail.data.preparation import RESAMPLING, Preparation
-from vitrail.weights.colours import Colours
+from vitrail.data.images.preparation import RESAMPLING, Preparation
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.normalization import Colours
 from vitrail.weights.reference import from_pretrained
 
 

@@ -9,19 +9,19 @@ from residual_networks import random_weights
 from safetensors.torch import load_file, save_file
 
 import vitrail
-from vitrail.data.poses.preparation import SMOOTHING, BoxPreparation
-from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vitpose import PRESETS, ViTPoseConfig, pose_config
-from vitrail.models.vit import ViT
-from vitrail.models.vitpose import ViTPose
-from vitrail.weights.folder import TrainedModel
+from vitrail.models.vision.vit import ViT
+from vitrail.models.vision.vitpose import ViTPose
+from vitrail.tasks.pose.people.preparation import SMOOTHING, BoxPreparation
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.poses import TrainedPose
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
+from vitrail.weights.state_dict import meta_shapes, recognise
 from vitrail.weights.transfer import transfer
-from vitrail.weights.translate import meta_shapes, recognise
 
 SMALL = {"image_size": (64, 48), "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "patch_padding": 2, "shared_position": True,
          "num_classes": 3}  # fmt: skip

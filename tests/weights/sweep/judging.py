@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
 
 TOLERANCE = 1e-5

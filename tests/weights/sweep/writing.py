@@ -21,8 +21,8 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.convert import convert
-from vitrail.weights.folder import TrainedModel
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.model_folder.folder import TrainedModel
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

@@ -8,13 +8,13 @@ import torch
 
 from sweep.judging import Asked, Findings, randomized
 from sweep.writing import write
-from vitrail.data.preparation import Preparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import architecture, build
-from vitrail.weights.folder import FORMAT, TrainedModel
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.model_folder.folder import FORMAT, TrainedModel
 
 
 def choices(field: str) -> list[str]:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from vitrail.data.batches import Batch, Key, Wanted
-from vitrail.data.order import shuffled
+from vitrail.data.loading.batches import Batch, Key, Wanted
+from vitrail.data.loading.sampler import shuffled
 
 ROWS, COLUMNS = 8, 2
 """Large batches have a multiple of so many rows, and all of so many columns: on a CPU kernels for half precision are made

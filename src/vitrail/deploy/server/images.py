@@ -13,17 +13,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from torch import Tensor
 
-from vitrail.data.decode import SERVED
+from vitrail.data.images.decode import SERVED
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server import schema
-from vitrail.deploy.server.board import Place
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.deploy.server.http.problems import ProblemError
 from vitrail.deploy.server.picture_service import PictureService, Work
 from vitrail.deploy.server.pictures import require_in_query
-from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.queue import Queue
 from vitrail.deploy.server.schema import refusals
-from vitrail.weights.labelled import Answer
+from vitrail.deploy.server.workers.shared_state import Place
+from vitrail.weights.model_folder.classifier_output import Answer
 
 MOST_LABELS = 100
 Top = Annotated[int, Query(ge=1, le=MOST_LABELS, description="Labels per image.")]

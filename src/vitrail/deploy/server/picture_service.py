@@ -10,16 +10,16 @@ import torch
 from starlette.requests import Request
 from torch import Tensor
 
-from vitrail.data.plan import to_pixels
-from vitrail.data.preparation import Preparation
-from vitrail.deploy.server.board import Place
-from vitrail.deploy.server.decoders import LARGE, Decoders
-from vitrail.deploy.server.limits import Limits
+from vitrail.data.images.plan import to_pixels
+from vitrail.data.images.preparation import Preparation
+from vitrail.deploy.server.http.decoders import LARGE, Decoders
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.deploy.server.http.problems import ProblemError
+from vitrail.deploy.server.http.reading import while_connected
 from vitrail.deploy.server.pictures import Form, Picture, form_of, require_picture
-from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.queue import Queue
-from vitrail.deploy.server.reading import while_connected
 from vitrail.deploy.server.service import Service
+from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.errors import DataError
 
 LOOKS = 4

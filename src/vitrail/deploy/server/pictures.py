@@ -7,8 +7,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.datastructures import Headers
 
-from vitrail.deploy.server.problems import ProblemError
-from vitrail.deploy.server.reading import media_type, require_plain
+from vitrail.deploy.server.http.problems import ProblemError
+from vitrail.deploy.server.http.reading import media_type, require_plain
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks

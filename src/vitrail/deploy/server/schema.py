@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
-from vitrail.deploy.server import problems
+from vitrail.deploy.server.http import problems
 from vitrail.deploy.server.pictures import FORM, RAW
-from vitrail.deploy.translate import BEAMS
+from vitrail.tasks.translation.translate import BEAMS
 
 TEXT_OR_TEXTS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitrail.checks import refuse_given, require_at_most, require_positive
-from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.captions import Writer
-from vitrail.deploy.poses import AnyPredictor, PosePredictor, of_classes
+from vitrail.deploy.export.artefact import graph_of
 from vitrail.deploy.predict import open_any_predictor
-from vitrail.deploy.server.board import MOST_WORKERS, Board, Place
-from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
-from vitrail.deploy.server.origins import origin_of
-from vitrail.deploy.translate import is_translator, writer_of
+from vitrail.deploy.server.http.limits import IMAGES, TEXTS, Limits
+from vitrail.deploy.server.http.origins import origin_of
+from vitrail.deploy.server.workers.shared_state import MOST_WORKERS, Board, Place
 from vitrail.errors import ConfigError
 from vitrail.files import path_of, read_text
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.output import name_of
-from vitrail.weights.folder import TrainedModel
+from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor, of_classes
+from vitrail.tasks.translation.translate import is_translator, writer_of
 from vitrail.weights.locate import is_captioner, is_exported_translator
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def serve(
         allow_origins: addresses of pages, such as ``https://shop.example``, that may ask from a browser; others may not.
         precision, engine: as in `open_predictor`; a translator has but one of each.
         reject: of a model of classes, whether images are rejected; see `vitrail.predict`.
-        limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
+        limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.http.limits`.
         workers: processes that answer, which share the processor's cores. From two on they are forks of this process, in which
             torch must not have computed yet: one that dies is replaced, and the others go on.
         on_start: called with the address, once it listens.
@@ -94,11 +94,11 @@ def serve(
     elif captions:
         refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch"), "--reject": reject})
     try:
-        from vitrail.deploy.server import running
-        from vitrail.deploy.server.access import Access
-        from vitrail.deploy.server.app import application
-        from vitrail.deploy.server.connections import Door
-        from vitrail.deploy.server.supervisor import Supervisor
+        from vitrail.deploy.server.http.access import Access
+        from vitrail.deploy.server.http.app import application
+        from vitrail.deploy.server.workers import running
+        from vitrail.deploy.server.workers.connections import Door
+        from vitrail.deploy.server.workers.supervisor import Supervisor
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
@@ -191,7 +191,7 @@ def _is_exported(model: str | Path) -> bool:
 
 
 def _of_texts(model: str | Path, limits: Limits) -> Opened:
-    from vitrail.deploy.server.texts import TextService
+    from vitrail.tasks.translation.service import TextService
 
     name = name_of(str(model))
     if is_exported_translator(model):  # whose engine has threads: each worker opens its own
@@ -201,7 +201,7 @@ def _of_texts(model: str | Path, limits: Limits) -> Opened:
 
 
 def _of_captions(model: str | Path, limits: Limits, precision: Precision | None) -> Opened:
-    from vitrail.deploy.server.captions import CaptionService
+    from vitrail.tasks.captioning.service import CaptionService
 
     writer = Writer(model, precision=precision or "fp32")
     return lambda place: CaptionService(writer, name_of(str(model)), limits, place)
@@ -247,7 +247,7 @@ def _service(
 ) -> "Service[Any, Any]":
     """What answers in one process, by what the model gives."""
     from vitrail.deploy.server.images import ImageService
-    from vitrail.deploy.server.poses import PoseService
+    from vitrail.tasks.pose.server.service import PoseService
 
     if isinstance(predictor, PosePredictor):
         return PoseService(predictor, name, limits, look, unseen, place)

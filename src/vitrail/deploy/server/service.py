@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 from fastapi import FastAPI
 from starlette.requests import Request
 
-from vitrail.deploy.server.board import Place
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.http.limits import Limits
+from vitrail.deploy.server.http.problems import busy, shutting_down, stuck
+from vitrail.deploy.server.http.reading import Body, Memory, require_size
 from vitrail.deploy.server.metrics import Metrics
-from vitrail.deploy.server.problems import busy, shutting_down, stuck
 from vitrail.deploy.server.queue import Queue, Worker, sizes
-from vitrail.deploy.server.reading import Body, Memory, require_size
 from vitrail.deploy.server.schema import Document
-from vitrail.deploy.server.watch import Watch
+from vitrail.deploy.server.workers.shared_state import Place
+from vitrail.deploy.server.workers.watchdog import Watch
 
 BODIES = 8
 """Bodies of the largest size that may be held at a time."""

@@ -195,7 +195,7 @@ class ViTConfig(ImageConfig):
 
     @property
     def resnet_kind(self) -> Literal["hybrid", "resnet"]:
-        """Convolutions and norms of the ResNet, as `vitrail.parts.resnet.Kind` has them."""
+        """Convolutions and norms of the ResNet, as `vitrail.parts.vision.resnet.Kind` has them."""
         return "hybrid" if self.resnet_block == "bottleneck" else "resnet"
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitrail.study.page import Markup
+from vitrail.study.page.page import Markup
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.task import Metrics, Task
 

@@ -1,16 +1,13 @@
 """Every layout that is read and written: one table each. Adding one means adding a table here, and a test."""
 
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts import (
-    clip,
+from vitrail.weights.layouts import marian, vision_encoder_decoder, vitpose
+from vitrail.weights.layouts.hugging_face import beit as hugging_face_beit
+from vitrail.weights.layouts.hugging_face import dino as hugging_face_dino
+from vitrail.weights.layouts.hugging_face import towers as hugging_face_towers
+from vitrail.weights.layouts.hugging_face import vit as hugging_face
+from vitrail.weights.layouts.relatives import (
     cvt,
-    dino,
-    google,
-    hugging_face,
-    hugging_face_beit,
-    hugging_face_dino,
-    hugging_face_towers,
-    marian,
     mixer,
     pvt,
     pvt_v2,
@@ -19,13 +16,10 @@ from vitrail.weights.layouts import (
     resnet_timm,
     swin,
     t2t,
-    timm,
     tnt,
-    torchvision,
-    vision_encoder_decoder,
-    vit_pytorch,
-    vitpose,
 )
+from vitrail.weights.layouts.timm import timm
+from vitrail.weights.layouts.vit import clip, dino, google, torchvision, vit_pytorch
 
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.texts import TransformerConfig
-from vitrail.models.text_model import TextModel
-from vitrail.parts.text_position import sequence_table
+from vitrail.models.text.text_model import TextModel
+from vitrail.parts.positions.text import sequence_table
 from vitrail.weights.keys import Key
 from vitrail.weights.layout import Layout, Reading
 

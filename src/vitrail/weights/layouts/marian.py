@@ -13,11 +13,11 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.texts import TextConfig, TransformerConfig
-from vitrail.parts.text_position import sequence_table
+from vitrail.parts.positions.text import sequence_table
 from vitrail.settings import brief
-from vitrail.weights.description import described
 from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading
+from vitrail.weights.model_folder.description import described
 
 SHARED, LOGITS, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 TABLES = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}

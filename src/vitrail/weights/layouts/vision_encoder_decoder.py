@@ -15,13 +15,13 @@ from torch import Tensor
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.captioner import CaptionerConfig, encoder_config
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.parts.text_position import sequence_table
+from vitrail.parts.positions.text import sequence_table
 from vitrail.settings import brief
-from vitrail.weights.description import EVERYWHERE, describe, described
 from vitrail.weights.keys import Joined, Key, Shape, Transposed, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.hugging_face import VIT
+from vitrail.weights.layouts.hugging_face.vit import VIT
 from vitrail.weights.layouts.marian import SAME
+from vitrail.weights.model_folder.description import EVERYWHERE, describe, described
 
 MODEL_TYPE = "vision-encoder-decoder"
 ENCODER, DECODER = "encoder.", "decoder.transformer."

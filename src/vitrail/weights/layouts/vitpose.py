@@ -6,13 +6,13 @@ from typing import Any
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vitpose import DECODER_DIM, ViTPoseConfig
 from vitrail.settings import brief
-from vitrail.weights.colours import IMAGENET, Colours
-from vitrail.weights.description import describe, described
 from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts.hugging_face import ACTIVATIONS, ATTENTION, BICUBIC, WITH_DROPOUT
-from vitrail.weights.layouts.vit_keys import not_plain
+from vitrail.weights.layouts.hugging_face.vit import ACTIVATIONS, ATTENTION, BICUBIC, WITH_DROPOUT
+from vitrail.weights.layouts.vit.keys import not_plain
 from vitrail.weights.layouts.vitpose_reading import READING, decoder_keys
+from vitrail.weights.model_folder.description import describe, described
+from vitrail.weights.normalization import IMAGENET, Colours
 
 COLOURS = Colours(IMAGENET.mean, IMAGENET.std, resampling="bilinear")
 NEEDS = ("position.embedding", "norm.weight", "decoder.heatmaps.weight")

@@ -12,7 +12,7 @@ from vitrail.errors import ModelFileError
 from vitrail.models.configs.vitpose import DECODER_DIM, PRESETS, ViTPoseConfig
 from vitrail.weights.keys import Key, Shape, count_of, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.vit_shapes import fields_of
+from vitrail.weights.layouts.vit.shapes import fields_of
 
 TABLE, SHARED = "position.embedding", "position.shared"
 HEATMAPS, FIRST = "decoder.heatmaps.weight", "decoder.enlarge.0.convolution.weight"

@@ -1,0 +1,43 @@
+"""``vitrail compare``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import note, result, result_json
+
+
+def compare(
+    runs: Annotated[list[Path], Parameter(negative=())],
+    /,
+    *,
+    out: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Put runs side by side: scores with their uncertainty, curves, cost, and the settings that differ.
+
+    Parameters
+    ----------
+    runs
+        Run folders, in the order in which they are to stand.
+    out
+        A folder for report.html with the curves, and comparison.json. Default: only the table is printed.
+    json
+        One JSON document: runs and differences.
+    """
+    from vitrail.files import path_of
+    from vitrail.training.runs.run_files import require_run
+
+    for run in runs:
+        require_run(path_of(run))  # before torch is imported
+    from vitrail import api
+    from vitrail.study.compare.comparison import document, text
+
+    found = api.compare(runs, out)
+    if json:
+        result_json(document(found))
+    else:
+        result(text(found))
+    if out is not None:
+        note(f"\nreport: {out / 'report.html'}")

@@ -1,0 +1,93 @@
+"""``vitrail bench``."""
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, note, result, result_json
+from vitrail.tasks.metrics import metrics_in
+
+MANY = Parameter(negative=(), consume_multiple=True)
+
+
+def bench(
+    model: str,
+    *,
+    data: str | None = None,
+    engines: Annotated[list[Literal["torch", "onnxruntime", "openvino"]] | None, MANY] = None,
+    precisions: Annotated[list[Literal["fp32", "bf16", "fp16", "int8"]] | None, MANY] = None,
+    batch_sizes: Annotated[list[Whole] | None, MANY] = None,
+    threads: Annotated[list[Whole] | None, MANY] = None,
+    max_drop: float = 0.5,
+    out: str | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Measure a model in every engine and precision, side by side, and say which to take.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
+    data
+        Images, as vitrail train takes them: training images calibrate int8, validation images decide what is recommended, and
+        accuracy is measured on test images; data without splits is split. Default: the data of the run.
+    engines
+        These alone: torch onnxruntime openvino.
+    precisions
+        These alone: fp32 bf16 fp16 int8.
+    batch_sizes
+        Images at a time. Default: 1 16.
+    threads
+        Threads of the processor. Default: as many as there are.
+    max_drop
+        Points of accuracy on the validation images that the recommended one may lose.
+    out
+        A folder for bench.json and frontier.png.
+    json
+        One JSON document: rows, and what is recommended.
+    """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
+    from vitrail import api
+    from vitrail.checks import require_not_negative, require_positive
+    from vitrail.cli.progress import StageProgress
+    from vitrail.cli.ship.calibration import measure_before
+    from vitrail.study.compare.comparison import columns
+
+    require_not_negative(**{"--max-drop": max_drop})
+    for number in (*(batch_sizes or ()), *(threads or ())):
+        require_positive(**{"--batch-sizes, --threads": number})
+    measure_before(model)
+    with StageProgress() as progress:
+        found = api.bench(
+            model,
+            data,
+            out,
+            engines=engines or (),
+            precisions=precisions or (),
+            batch_sizes=batch_sizes or (1, 16),
+            threads=threads or (),
+            max_drop=max_drop,
+            observer=progress,
+        )
+    if json:
+        result_json(found)
+        return
+    head = ["engine", "precision", "batch", "threads", "images/s", "p50 ms", "p90 ms", "p99 ms", "MB"]
+    head += [metric.short for metric in metrics_in(found["rows"][0])[:1]]
+    result(columns([head, *(_cells(row) for row in found["rows"])]))
+    best = found["recommended"]
+    points = "".join(f", {metric.short} {metric.shown(best[metric.name], 1)}" for metric in metrics_in(best)[:1])
+    result(
+        f"recommended: {best['name']}, {best['batch']} at a time: {best['images_per_second']:.0f} images/s, "
+        f"{best['times']:.1f} times {best['beside']}{points}"
+    )
+    if out:
+        note(f"picture: {out}/frontier.png")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    cells = [row["engine"], row["precision"], str(row["batch"]), str(row["threads"]), f"{row['images_per_second']:.1f}"]
+    cells += [f"{row[name]:.1f}" for name in ("latency_ms", "latency_p90_ms", "latency_p99_ms")] + [f"{row['memory_mb']:.0f}"]
+    return cells + [metric.shown(row[metric.name], 1) for metric in metrics_in(row)[:1]]

@@ -1,0 +1,95 @@
+"""``vitrail convert``."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import WholeOfStages, note, number, result
+
+
+def convert(
+    model: str,
+    out: Path,
+    /,
+    *,
+    layout: str | None = None,
+    read_as: str | None = None,
+    image_size: str | None = None,
+    heads: WholeOfStages | None = None,
+    labels: Path | None = None,
+    classes: str | None = None,
+    trust_pickle: Annotated[bool, Parameter(negative=())] = False,
+    key: str | None = None,
+) -> None:
+    """Write a model in another layout: for another library, or as a model folder of Vitrail.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, a file of weights (.safetensors, .npz), a hub id or a name of vitrail models --pretrained.
+    out
+        A folder, or a file that ends in .safetensors or .npz; it must not exist.
+    layout
+        What is written: timm, vit, deit, dinov2, siglip, clip, google, torchvision, vit-pytorch, … or vitrail; of a
+        translator marian or vitrail, of a captioner vision-encoder-decoder or vitrail. Default for a folder: transformers'
+        layout if it has a class for the model, else Vitrail's own.
+    read_as
+        The layout of what is read, where it must not be guessed.
+    image_size
+        Side of the images in pixels, or HEIGHTxWIDTH, that the model shall take; positions are interpolated.
+    heads
+        Attention heads, where the weights do not show their number; of a model of stages one for each, 1,2,5,8.
+    labels
+        A text file with the name of a class on every line, for weights that have none.
+    classes
+        Keep only the logits of some classes: a text file with the number or the label of one on every line; or imagenet-1k, for
+        weights of the 21,841 classes of ImageNet-22k.
+    trust_pickle
+        Also read .pt, .pth, .bin and .ckpt, by torch's restricted reader. Give it only for files from people you trust.
+    key
+        Of several models in a file the one to read, as model_ema or student. Default: the average of training.
+    """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model, in_python=True)  # before torch is imported
+    from vitrail.checks import refuse_given
+    from vitrail.files import path_of
+    from vitrail.tasks.captioning.weights import open_captioner
+    from vitrail.tasks.pose.weights import TrainedPose
+    from vitrail.tasks.translation.weights import open_translator
+    from vitrail.weights.convert import convert, convert_writer, read_labels
+    from vitrail.weights.formats.safe_files import CONFIG, read_json
+    from vitrail.weights.locate import is_captioner, is_of_texts
+    from vitrail.weights.model_folder.classes import read_classes, with_classes
+    from vitrail.weights.reference import from_pretrained
+
+    size = None if image_size is None else number(image_size)
+    fields: dict[str, Any] = {} if heads is None else {"heads": heads}
+    sees = is_captioner(model)
+    if sees or is_of_texts(model):
+        given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
+        given |= {"--classes": classes is not None, "--read-as": read_as is not None, "--key": key is not None}
+        refuse_given("a model that writes texts says itself what it is", given)
+        writes = open_captioner(model, trust_pickle=trust_pickle) if sees else open_translator(model, trust_pickle=trust_pickle)
+        convert_writer(writes, path_of(out), layout=layout)
+        result(str(out))
+        kind = read_json(path_of(out) / CONFIG)["model_type"]
+        note(f"{sum(p.numel() for p in writes.parameters()):,} parameters, layout {kind}")
+        return
+    trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, key=key, **fields)
+    if isinstance(trained, TrainedPose):
+        of_classes = {"--labels": labels is not None, "--classes": classes is not None}
+        refuse_given("a model that finds joints has its skeleton's", of_classes)
+    if not trained.labels:
+        refuse_given("the model answers with numbers that are no classes", {"--labels": labels is not None})
+    if labels is not None:
+        trained.labels = read_labels(path_of(labels), trained.config.num_classes)
+    if classes is not None:
+        trained = with_classes(trained, read_classes(classes, trained.labels))
+    convert(trained, path_of(out), layout=layout)
+    result(str(out))
+    note(f"{sum(p.numel() for p in trained.parameters()):,} parameters")
+    chosen = trained.config.model_dump()
+    if chosen.get("experts"):
+        note("expert {expert} of {experts} answers, counted from 0; in transformers give dataset_index {expert}".format(**chosen))

@@ -1,0 +1,142 @@
+"""``vitrail export``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import result, result_json
+from vitrail.errors import ConfigError, DataError
+from vitrail.tasks.metrics import metric_of
+
+
+def export(
+    model: str,
+    *,
+    to: Literal["onnx", "openvino", "torch", "ctranslate2"] = "onnx",
+    precision: Literal["fp32", "bf16", "fp16", "int8", "auto"] = "fp32",
+    calibrate: str | None = None,
+    merge: str = "0",
+    max_drop: float = 0.5,
+    image_size: str | None = None,
+    fold_normalization: Annotated[bool, Parameter(negative=())] = False,
+    force: Annotated[bool, Parameter(negative=())] = False,
+    out: str | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Write a model for an engine, verified; predict, evaluate, serve and translate take it like any model.
+
+    Labels, or joints, and preparation are inside. Needs the extra export: pip install 'vitrail[export]'; of a translator
+    ctranslate2.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, a file of weights, a hub id or a name of vitrail models --pretrained.
+    to
+        onnx, openvino, or torch: a .pt2 beside the model folder; of a translator ctranslate2.
+    precision
+        int8 is mostly the quickest, and of images needs some to calibrate with. auto measures: int8 where it is faster here and
+        holds the accuracy, else the quickest floats, and says why.
+    calibrate
+        Images, as vitrail train takes them, or without labels: training images calibrate int8, validation images decide
+        what is chosen, and accuracy is measured on test images; data without splits is split. Of a translator, sentences that
+        it is measured on. Default: the data of the run.
+    merge
+        Patches that every block merges into others like them, or a number for each: 0,0,0,24; or auto.
+    max_drop
+        Points of accuracy on the validation images that merge auto may lose.
+    image_size
+        Height and width that the graph takes, 384 or 384x256; or any: all multiples of the patch. Default: the model's.
+    fold_normalization
+        The graph takes pixels of 0 to 255, uint8, and normalises them itself.
+    force
+        Keep int8 also where it surely loses more than half a point, where the images say too little of it, or where auto
+        finds it slower than floats.
+    out
+        The folder to write. Default: exports/NAME-DATE-TIME.
+    json
+        One JSON document: what is in export.json, and the folder.
+    """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
+    from vitrail.checks import refuse_given, require_not_negative
+    from vitrail.weights.locate import is_exported_translator, is_of_texts
+
+    translates = is_of_texts(model)
+    if translates:
+        given = {"--merge": merge != "0", "--max-drop": max_drop != 0.5, "--image-size": image_size is not None}
+        refuse_given("a translator has no images", given | {"--fold-normalization": fold_normalization})
+    elif to == "ctranslate2" and not is_exported_translator(model):
+        raise ConfigError(
+            "ctranslate2 runs translators in folders, and this model is none", where="--to", hint="take onnx or openvino"
+        )
+    from vitrail import api
+    from vitrail.cli.progress import StageProgress
+    from vitrail.cli.ship.calibration import measure_once
+    from vitrail.deploy.export.merging import read_merging
+
+    require_not_negative(**{"--max-drop": max_drop})
+    counts = read_merging(merge)
+    of_images = {"merge": counts, "max_drop": max_drop, "image_size": image_size, "fold": fold_normalization}
+    options = {"to": to, "precision": precision, "calibrate": calibrate, "force": force, **({} if translates else of_images)}
+    if precision == "auto":
+        measure_once()
+    with StageProgress() as progress, _data_to_calibrate_with():
+        folder, figures = api.export(model, out, observer=progress, **options)
+    if json:
+        result_json({"folder": str(folder), **figures})
+        return
+    (_tell_of_translator if translates else _tell)(figures)
+    result(f"folder     {folder}")
+
+
+@contextmanager
+def _data_to_calibrate_with() -> Iterator[None]:
+    """What is wrong with data is wrong with --calibrate: there is no --data here."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        if error.where != "--data":
+            raise
+        raise type(error)(error.what, where="--calibrate", hint=error.hint) from None
+
+
+def _tell(figures: dict[str, Any]) -> None:
+    precision, verified = figures["precision"], figures["verified"]
+    gives, difference, batches = figures["gives"], f"{verified['largest_difference']:.1e}", verified["batches"]
+    if precision == "int8":
+        result(f"verified   {gives} of an image alone and in a batch differ by at most {difference}, batches {batches}")
+    else:
+        result(f"verified   {gives} within {difference} of the model's, batches {batches}")
+    if "because" in figures:
+        result(f"precision  {precision}: {figures['because']}")
+    if figures["token_merging"]:
+        result(f"merging    {figures['token_merging']} patches by block")
+    if "judged" in figures:
+        j = figures["judged"]
+        result(f"judged     int8 loses {j['points']:.1f} ± {j['error']:.1f} points on {j['views']} views of {j['images']} images")
+    if "metric" in figures:
+        metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
+        of = metric.short if figures["labelled"] else "agrees"
+        after, before = metric.shown(score["after"], 1), metric.shown(score["before"], 1)
+        result(f"{of:<11}{after}, the model {before}, {figures['images']} images")
+        rates = ", ".join(f"{name} {rate:.1f}" for name, rate in figures["images_per_second"].items())
+        result(f"images/s   {rates}")
+
+
+def _tell_of_translator(figures: dict[str, Any]) -> None:
+    verified = figures["verified"]
+    known = f"log-probabilities within {verified['largest_difference']:.1e} of the model's"
+    result(
+        f"verified   {known}, {100 * verified['same']:.0f} % of {verified['sentences']} texts the same by the likeliest tokens"
+    )
+    if "metric" in figures:
+        metric = metric_of(figures["metric"])
+        after, before = (metric.shown(figures[metric.name][when]) for when in ("after", "before"))
+        same = f"{100 * figures['same']:.1f} % of {figures['sentences']} translations the same"
+        result(f"{metric.short:<11}{after}, the model {before}; {same}")
+        rates = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["sentences_per_second"].items())
+        result(f"a second   sentences: {rates}")

@@ -1,0 +1,154 @@
+"""``vitrail serve``."""
+
+import contextlib
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, note
+from vitrail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vitrail.deploy.server.http.limits import Limits
+
+HOUR = 3600
+
+
+def serve(
+    model: str,
+    *,
+    port: Whole = 8000,
+    host: str = "127.0.0.1",
+    token_file: str | None = None,
+    allow_origin: Annotated[list[str] | None, Parameter(negative=())] = None,
+    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
+    precision: Literal["fp32", "bf16"] | None = None,
+    batch_size: Whole = 16,
+    queue: Whole = 256,
+    deadline: float = 10.0,
+    workers: Whole = 1,
+    max_images: Whole | None = None,
+    max_megapixels: Whole | None = None,
+    max_texts: Whole | None = None,
+    max_characters: Whole | None = None,
+    max_mebibytes: Whole | None = None,
+    reject: Annotated[bool, Parameter(negative=())] = False,
+    access_log: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Answer over HTTP: labels or captions of images, joints, or translations of texts, where the model looked, and a page.
+
+    It stops on Ctrl-C or SIGTERM, when everything it has let in is answered. Whoever reaches it from elsewhere sends the token
+    as Authorization: Bearer TOKEN; it is read from a file or from the environment, as all may see the words of a command.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
+    port
+        0 is for any that is free.
+    host
+        An address of this machine; all of them: 0.0.0.0. Other machines can reach any but the default: it needs a token.
+    token_file
+        The file that holds the token. Default: the token in $VITRAIL_TOKEN, if it is set.
+    allow_origin
+        The address of pages that may ask from a browser, such as https://shop.example; several, each with the flag. Default: no
+        pages but its own.
+    engine
+        What runs an exported model; auto takes the quicker one.
+    precision
+        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
+        model has its own.
+    batch_size
+        Images, people, or pieces of texts, that are computed together at most.
+    queue
+        Images, people, or pieces of texts, that are in the server at most; further ones are refused.
+    deadline
+        Seconds to an answer.
+    workers
+        Processes that answer and share the cores. From two on, one that dies is replaced while the others go on.
+    max_images
+        Images of a request, or people where joints are found. Default: 32.
+    max_megapixels
+        Millions of pixels of each; while it is decoded a million may take 16 MB. Default: 25.
+    max_texts
+        Texts of a request. Default: 32.
+    max_characters
+        Characters of each. Default: 5000.
+    max_mebibytes
+        The size of a request. Default: 20, of a translator 1.
+    reject
+        Give an image no label where its surest one does not reach the threshold of the validation images: see docs/deploy.md.
+    access_log
+        Write a line for each request to stderr: time, address, method, path, status, bytes, milliseconds.
+    """
+    from vitrail.weights.locate import require_possible, translates
+
+    require_possible(model)  # before torch is imported
+    from vitrail.checks import require_at_most, require_not_negative, require_positive
+    from vitrail.deploy.server.http.origins import origin_of
+
+    origins = [origin_of(url) for url in allow_origin or []]
+    require_not_negative(**{"--port": port})
+    require_at_most("--port", port, 65_535)
+    if not 0 < deadline <= HOUR:
+        raise ConfigError(f"--deadline is {deadline}", where="--deadline", hint="give it a number of seconds, up to an hour")
+    require_positive(**{"--batch-size": batch_size, "--queue": queue, "--workers": workers})
+    sizes = {
+        "--max-images": max_images,
+        "--max-megapixels": max_megapixels,
+        "--max-texts": max_texts,
+        "--max-characters": max_characters,
+        "--max-mebibytes": max_mebibytes,
+    }
+    texts = translates(model)
+    limits = _limits(texts, {name: size for name, size in sizes.items() if size is not None}, queue)
+    from vitrail import api
+    from vitrail.cli.ship.calibration import measure_before
+
+    if workers == 1:  # torch must not compute before processes are forked
+        measure_before(model)
+    received = api.serve(
+        model,
+        host=host,
+        port=port,
+        token_file=token_file,
+        allow_origins=origins,
+        engine=engine,
+        precision=precision,
+        reject=reject,
+        limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),
+        workers=workers,
+        on_start=lambda address: note(f"listening at {address}"),
+        on_answer=_noted if access_log else None,
+    )
+    if received == signal.SIGINT:
+        sys.exit(128 + received)
+
+
+def _noted(line: str) -> None:
+    """A line on stderr, which keeps no request from its answer where nobody reads it any more."""
+    with contextlib.suppress(OSError, ValueError):
+        note(line)
+
+
+def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
+    """What a request may ask for; raises `ConfigError` for sizes of what such a model does not take."""
+    from vitrail.checks import refuse_given, require_at_most, require_positive
+    from vitrail.data.images.decode import MAX_PIXELS
+    from vitrail.deploy.server.http.limits import IMAGES, MEBIBYTE, MILLION, TEXTS
+
+    foreign = ("--max-images", "--max-megapixels") if texts else ("--max-texts", "--max-characters")
+    what = "a translator takes texts, and no images" if texts else "a model of images takes no texts"
+    refuse_given(what, {name: name in given for name in foreign})
+    require_positive(**given)
+    default, flag = (TEXTS, "--max-texts") if texts else (IMAGES, "--max-images")
+    items = given.get(flag, min(default.items, queue))
+    require_at_most(flag, items, queue)
+    body = given["--max-mebibytes"] * MEBIBYTE if "--max-mebibytes" in given else default.body
+    pixels = given["--max-megapixels"] * MILLION if "--max-megapixels" in given else default.pixels
+    require_at_most("--max-megapixels", pixels // MILLION, MAX_PIXELS // MILLION)
+    characters = given.get("--max-characters", default.characters)
+    return replace(default, body=body, items=items, pixels=pixels, characters=characters)

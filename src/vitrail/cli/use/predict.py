@@ -1,0 +1,191 @@
+"""``vitrail predict``."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, note, printed, report_unreadable
+from vitrail.cli.use.answers import Answers
+from vitrail.errors import ConfigError
+from vitrail.runtime.terminal import one_line
+from vitrail.tasks.pose.command import MANY, People
+
+if TYPE_CHECKING:
+    from vitrail.weights.model_folder.classifier_output import Answer
+
+
+def predict(
+    model: str,
+    images: Annotated[list[str], Parameter(negative=())],
+    /,
+    *,
+    top: Whole | None = None,
+    batch_size: Whole = 32,
+    precision: Literal["fp32", "bf16"] | None = None,
+    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
+    labels: str | None = None,
+    template: str | None = None,
+    csv: Path | None = None,
+    sort_into: Path | None = None,
+    boxes: Path | None = None,
+    mirror: Annotated[bool, Parameter(negative=())] = False,
+    reject: Annotated[bool, Parameter(negative=())] = False,
+    smoothing: float | None = None,
+    pictures: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Label images, or find the joints of the people in them.
+
+    A model that may give an image several labels, or none, tells those whose probabilities reach the thresholds that its
+    training has chosen; without any, one half.
+
+    An image that cannot be read is reported and left out; the exit code is then 3. Answers are written as they come: what an
+    interrupted command leaves of a file or folder keeps .partial behind its name. Under torchrun each process labels its share of
+    the images, and the first prints all answers in order.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
+    images
+        Image files, folders and globs.
+    top
+        Labels per image. Default: 5, or of a model that may give several those that it tells.
+    batch_size
+        Images per batch; of a model that finds joints, boxes.
+    precision
+        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
+        model has its own.
+    engine
+        What runs an exported model; auto takes the quicker one.
+    labels
+        Of a CLIP, with its model of texts: the labels to choose from, in words, with commas between them: "a cat, a dog"; or a
+        file with one in each line.
+    template
+        Makes a sentence of each label: "a photo of a {}".
+    csv
+        A file to write: a row for each image with its label, the score, and the labels that follow; or with all that it is
+        told to show; of a model that finds joints, a row for each person. It must not exist.
+    sort_into
+        A folder to write, which must not exist: each image is copied to FOLDER/LABEL, one of several labels into each, one of
+        none to FOLDER/none. Nothing is moved.
+    boxes
+        Of a model that finds joints: a file of the boxes to look for people in, in COCO's format for results of detection or for
+        annotations, or a table: image,left,top,width,height. Without it an image is one person.
+    mirror
+        Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
+        in eight turns has no use for it.
+    reject
+        Say "none of these" of an image whose surest label is less probable than that of 95 % of the validation images of the
+        training. It finds some of the images that are none of the labels, not all: see docs/deploy.md.
+    smoothing
+        Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
+        none. Default: as the model keeps it.
+    pictures
+        Of such a model: a folder to write, which must not exist, with each image, the skeletons that were found, and
+        their boxes and numbers.
+    json
+        One JSON document: a list of images with their predictions, best first, and with the labels that they are told to show
+        where there may be several; or of people with their joints, as COCO's results of keypoints have them.
+    """
+    from vitrail.checks import require_positive
+    from vitrail.files import path_of
+    from vitrail.runtime.output import require_free, require_free_file, require_outside
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # all of these before torch is imported
+    count = 5 if top is None else top
+    require_positive(**{"--top": count, "--batch-size": batch_size})
+    words = None if labels is None else _labels(labels)
+    if words is None and template is not None:
+        raise ConfigError("a template is for labels in words", where="--template", hint='add --labels "a cat, a dog"')
+    if words is not None and engine != "auto":
+        raise ConfigError("labels in words need a CLIP, which no engine runs", where="--engine", hint="leave it out")
+    table, sorted_to, drawn_to = (path and path_of(path) for path in (csv, sort_into, pictures))
+    if table is not None:
+        require_free_file(table, where="--csv", growing=True)
+    if sorted_to is not None:
+        require_free(sorted_to, where="--sort-into", growing=True)
+    if drawn_to is not None:
+        require_free(drawn_to, where="--pictures", growing=True)
+    for folder in (sorted_to, drawn_to):
+        if table is not None and folder is not None:
+            require_outside(table, folder, where="--csv")
+    asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, table, batch_size, json)
+    of_labels = {"--reject": reject, "--top": top is not None, "--sort-into": sorted_to is not None}
+    from vitrail.cli.progress import counting
+    from vitrail.cli.ship.calibration import measure_before
+    from vitrail.data.readers.sources import image_files
+    from vitrail.deploy.export.artefact import graph_of
+    from vitrail.deploy.predict import open_any_predictor, predict_each
+    from vitrail.deploy.zero_shot import zero_shot
+    from vitrail.runtime.processes import open_processes
+    from vitrail.tasks.answer_table import growing_table, predicted_head, predicted_row
+    from vitrail.tasks.classification.sorting import sorted_copies
+    from vitrail.tasks.pose.predictor import PosePredictor
+    from vitrail.weights.reference import open_model
+
+    with open_processes() as group:
+        with group.together():
+            if words is not None:
+                opened: Any = zero_shot(model, words, template=template or "{}", precision=precision)
+            else:
+                opened = model if graph_of(model) is not None else open_model(model)
+            files = image_files(images, note)
+            most = len(files) if boxes is None else MANY
+            measure_before(model, most)
+            own = None if words else precision
+            predictor = open_any_predictor(opened, own, engine=engine, images=most, group=group)
+            asked.require_fit(predictor, of_labels, model)
+        if isinstance(predictor, PosePredictor):
+            asked.predict(predictor, files, group)
+            return
+        predictor = predictor.with_mirror_images() if mirror else predictor
+        predictor = predictor.rejecting() if reject else predictor
+        told = partial(_line, all_told=predictor.multi_label and top is None)
+        entry = partial(_entry, several=predictor.may_tell_none)
+        with counting("predicting") as progress, Answers() as answers:
+            answers.to(printed(json=json), entry if json else told)
+            if table is not None:
+                rows = growing_table(table, predicted_head(predictor, count))
+                answers.to(rows, lambda file, answer: [predicted_row(predictor, file, answer)])
+            if sorted_to is not None:
+                answers.to(sorted_copies(sorted_to, predictor, files), lambda *answered: [answered])
+            progress.start(len(files))
+            batches = predict_each(predictor, group.dealt(files), top=count, batch_size=batch_size)
+            unreadable = answers.add_each(files, group.in_order(batches), progress.advance)
+    report_unreadable(unreadable)
+
+
+def _entry(file: Path, answer: "Answer", *, several: bool) -> Iterator[dict[str, Any]]:
+    """Yield the entry of an image in the JSON document."""
+    yield answer.to_json(str(file), several=several)
+
+
+def _line(file: Path, answer: "Answer", *, all_told: bool) -> Iterator[str]:
+    """Yield the line of an image, with the best labels, or all that the model tells."""
+    told = answer.told if all_told else answer.best
+    words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"
+    yield f"{one_line(file)}: " + (words if answer.told or all_told else f"none of these ({words})")
+
+
+def _labels(given: str) -> list[str]:
+    """The lines of a file, or what stands between commas."""
+    from vitrail.files import is_text, path_of, read_lines
+    from vitrail.plain_text import clean
+
+    file = path_of(given)
+    if not os.path.exists(file):
+        if not is_text(given):
+            raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
+        return list(map(clean, given.split(",")))
+    try:
+        return read_lines(file)
+    except OSError as error:
+        raise ConfigError(f"{file.name} cannot be read: {error.strerror}", where="--labels", hint="give a text file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file.name} is not in UTF-8", where="--labels", hint="save it as text in UTF-8") from None

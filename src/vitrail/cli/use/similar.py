@@ -1,0 +1,95 @@
+"""``vitrail similar``."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, note, report_unreadable, result, result_json
+from vitrail.runtime.terminal import one_line
+
+
+def similar(
+    model: str,
+    images: Annotated[list[str], Parameter(negative=())],
+    /,
+    *,
+    among: str,
+    top: Whole = 10,
+    out: Path | None = None,
+    batch_size: Whole = 32,
+    precision: Literal["fp32", "bf16"] | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Find the images that a model finds most like others: by the cosine of what its head reads.
+
+    An image is not compared with itself. Those that cannot be read are reported and left out; the exit code is then 3.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, a file of weights, a name of vitrail models --pretrained or a hub id.
+    images
+        Image files, folders and globs, to each of which the nearest are found.
+    among
+        The folder, or the glob, to look for them in.
+    top
+        Images to find for each.
+    out
+        A folder to write a page with the pictures to, of the first 50 images; it must not exist.
+    batch_size
+        Images per batch.
+    precision
+        fp32, the default, or bf16: about twice as fast on processors that have it.
+    json
+        One JSON document: a list of images, each with those that are nearest and their cosines.
+    """
+    from vitrail.checks import require_positive
+    from vitrail.files import path_of, whole_folder
+    from vitrail.runtime.output import name_of, require_free
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
+    folder = out and path_of(out)
+    if folder is not None:
+        require_free(folder)
+    require_positive(**{"--top": top, "--batch-size": batch_size})
+    from vitrail.cli.progress import counting
+    from vitrail.data.readers.sources import image_files
+    from vitrail.deploy.embed import embed_files, nearest
+    from vitrail.deploy.vector_files import Vectors
+
+    image_files([*images, among], note)  # counts what is left out once, where one folder is both
+    queries, others = image_files(images), image_files([among])
+    files = list(dict.fromkeys([*queries, *others]))
+    embedded = Vectors(len(files))
+    with counting("embedding") as progress:
+        progress.start(len(files))
+        failures = embed_files(model, files, embedded, batch_size=batch_size, precision=precision, on_batch=progress.advance)
+    place = {file: number for number, file in enumerate(embedded.images)}
+    known = [file for file in others if file in place]
+    real = [file.resolve() for file in known]
+    often = Counter(real)
+    table = embedded.table[[place[file] for file in known]]
+    found = []
+    for query in (query for query in queries if query in place):
+        itself = query.resolve()  # which may be there under several names
+        first = nearest(embedded.table[place[query]], table, top + often[itself])
+        found.append((query, [(known[i], cosine) for i, cosine in first if real[i] != itself][:top]))
+    if folder is not None:
+        from vitrail.study.quality.similar import write_similar
+
+        with whole_folder(folder, replace=False) as draft:
+            write_similar(draft, found, title=f"Nearest among {name_of(among)}")
+        note(f"page: {folder / 'report.html'}")
+    if json:
+        result_json(
+            [{"image": str(query), "similar": [{"image": str(f), "cosine": c} for f, c in near]} for query, near in found]
+        )
+    else:
+        for query, near in found:
+            result(f"{one_line(query)}:")
+            for file, cosine in near:
+                result(f"  {cosine:6.3f}  {one_line(file)}")
+    report_unreadable(failures)

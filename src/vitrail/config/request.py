@@ -1,0 +1,166 @@
+"""What a person asks of a run, and whether it can be at all. Imports no torch, so that a mistake is told at once."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vitrail.checks import nearest_multiple
+from vitrail.config import text_settings as texts
+from vitrail.config.configuration import (
+    Values,
+    check_names,
+    deep_merge,
+    model_of,
+    name_in,
+    nested,
+    of_images,
+    read_yaml,
+    resolve,
+)
+from vitrail.config.recipes import default_recipe, read_recipe
+from vitrail.config.settings import RunSettings
+from vitrail.data.readers import sources
+from vitrail.data.text.tokenizer import require_vocabulary
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
+from vitrail.models.configs.base import ImageConfig, ModelConfig, height_and_width
+from vitrail.models.registry import USUAL, model_config
+from vitrail.runtime.output import require_free
+from vitrail.tasks.captioning.images import sources as captions
+from vitrail.tasks.registry import task_row
+from vitrail.tasks.settings import CaptionSettings, TaskSettings, TranslationSettings
+from vitrail.tasks.translation import pairs
+from vitrail.training.runs.run_files import CONFIG
+from vitrail.weights.locate import locate, require_possible
+
+
+@dataclass(frozen=True)
+class Request:
+    """Settings in three layers, the upper over the lower, and the model to start from."""
+
+    recipe: Values
+    file: Values
+    flags: Values
+    start: str | None
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        found = [_task_of(layer) for layer in (self.flags, self.file, self.recipe)]
+        return next((name for name in found if name), TaskSettings().name)
+
+    @classmethod
+    def read(cls, recipe: str | None, config: Path | None, settings: Values) -> Self:
+        """Look up the recipe, or the one that is meant where none is named, and read the file; raises `ConfigError`."""
+        file = nested(read_yaml(config)) if config else {}
+        check_names(file, path=f"{config}: ")
+        check_names(settings)
+        own = deep_merge(file, settings)
+        data, model, start = own.get("data", {}), file.get("model", {}), own.get("start")
+        if not isinstance(start, str | None):
+            raise ConfigError(
+                f"start cannot be {start!r}", where="--from", hint="give a folder, a file of weights, a hub id or a name"
+            )
+        if recipe is None and isinstance(model, dict) and "name" in model:
+            return cls({}, file, settings, start)  # the file is a complete recipe of its own
+        source = data.get("source") if isinstance(data, dict) else None
+        base = read_recipe(recipe or default_recipe(source, start=start, task=_task_of(own)))
+        return cls(base, file, settings, start)
+
+    def settings(self, start: ModelConfig | None = None) -> RunSettings:
+        """The complete settings, given the configuration of the model to start from; raises `ConfigError`."""
+        return resolve(self.recipe, self.file, self.flags, start, None if start is None else self._fitted(start))
+
+    def _fitted(self, start: ModelConfig) -> ModelConfig:
+        """The configuration of the model to start from, as the task needs it.
+
+        Where it becomes one of another kind, it is as the task's recipe, the file and the flags say of it; images of the recipe's
+        size have the nearest one in whole patches. Where the file or the flags name a model, which then stands in its place,
+        only its images are.
+        """
+        fit = task_row(self.task).config_from
+        own = self.recipe if _task_of(self.recipe) == self.task else {}
+        layers = [_in_whole_patches(model_of(own), start), model_of(self.file), model_of(self.flags)]
+        told = {name: value for layer in layers for name, value in layer.items()}
+        named = any(name_in(layer) for layer in layers[1:])
+        return start if fit is None else fit(start, of_images(told) if named else told)
+
+    def require_possible(self, out: str | Path | None) -> None:
+        """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.
+
+        Raises:
+            VitrailError: as the run itself would.
+        """
+        settings = self.certain
+        if out is not None:
+            require_free(path_of(out))
+        for reference in (self.start, settings.distillation.teacher):
+            if reference is not None:
+                _require_model(reference)
+        if isinstance(settings.task, TranslationSettings):
+            self._require_possible_texts(settings, settings.task)
+        _require_data(settings)
+
+    def _require_possible_texts(self, settings: RunSettings, task: TranslationSettings) -> None:
+        texts.require_of_texts(settings)
+        if self.start is None:
+            texts.require_text_model(settings)
+            texts.require_languages(task)
+            require_vocabulary(task.vocabulary)
+
+    @property
+    def certain(self) -> RunSettings:
+        """The settings, with some model in place of one to start from, which only opening it tells; raises `ConfigError`."""
+        if self.start is None:
+            return self.settings()
+        layers = (self.recipe, self.file, self.flags)
+        recipe, file, flags = ({name: value for name, value in layer.items() if name != "model"} for layer in layers)
+        return resolve(recipe, file, flags, self._fitted(model_config(USUAL)))
+
+
+def require_data_of(run: Path, flags: Values) -> None:
+    """Refuse to resume a run whose data is neither where it was nor where the flags say that it is now.
+
+    Raises:
+        DataError: with the place, and how to give another.
+        ConfigError: flags that are none.
+    """
+    check_names(flags)
+    try:
+        _require_data(RunSettings.read(deep_merge(read_yaml(run / CONFIG), flags)))
+    except DataError as error:
+        hint = f"bring it back, or say where it is now: vitrail resume {shlex.quote(str(run))} --data PLACE"
+        raise DataError(error.what, where="--data" if "source" in flags.get("data", {}) else run / CONFIG, hint=hint) from None
+
+
+def _require_data(settings: RunSettings) -> None:
+    if isinstance(settings.task, CaptionSettings):
+        captions.require_there(settings.data.source)
+    elif not isinstance(settings.task, TranslationSettings):
+        sources.require_there(settings.data.source)
+    elif settings.task.source and settings.task.target:
+        pairs.require_there(settings.data.source, (settings.task.source, settings.task.target))
+
+
+def _require_model(reference: str) -> None:
+    if os.path.exists(path_of(reference)):
+        locate(reference)
+    else:
+        require_possible(reference)
+
+
+def _in_whole_patches(model: Values, start: ModelConfig) -> Values:
+    """What a recipe says of the model, with images of the nearest size that the model to start from can have."""
+    if "image_size" not in model or not isinstance(start, ImageConfig):
+        return model
+    sides = zip(height_and_width(model["image_size"]), start.size_multiple, strict=True)
+    return {**model, "image_size": [nearest_multiple(side, patch) for side, patch in sides]}
+
+
+def _task_of(values: Values) -> str | None:
+    """The name of the task in settings that are not checked yet."""
+    task = values.get("task")
+    name = task.get("name") if isinstance(task, dict) else task
+    return name if isinstance(name, str) else None

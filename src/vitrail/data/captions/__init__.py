@@ -1,1 +1,0 @@
-"""Images with sentences about them."""

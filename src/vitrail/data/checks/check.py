@@ -1,0 +1,286 @@
+"""A check of every image of a data set: what is wrong with it, and a summary."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vitrail.data.checks.mirror_check import MirrorTest
+from vitrail.data.checks.near_duplicates import MOST, miniature, near_duplicates, too_alike
+from vitrail.data.groups import groups_in_several_splits
+from vitrail.data.images.decode import decode_with_mode
+from vitrail.data.items import Contents, Issue, Item, count_classes
+from vitrail.data.readers.sources import read_data
+from vitrail.data.readers.unlabelled import read_unlabelled
+from vitrail.data.splits import names_of, to_divide
+from vitrail.errors import DataError
+
+IMBALANCE = 10
+"""How many times more images the largest class may have than the smallest before a note is made of it."""
+
+Places = list[tuple[str, Item]]
+"""Images with the splits they are in."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check found.
+
+    Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
+    to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
+    ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``,
+    ``group`` (in several splits), ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``; of notices: ``duplicate``
+    and ``near-duplicate`` (within a split), ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``,
+    ``profile`` (of colours other than sRGB's), ``ignored``, ``no-split``, ``hidden``.
+    """
+
+    contents: Contents
+    sizes: Counter[tuple[int, int]]
+    """Images of every size (width, height), upright."""
+    modes: Counter[str]
+    """Images of every colour mode, by Pillow's names."""
+    issues: list[Issue]
+    """What is wrong, also where training passes over it; ``faults`` in the document."""
+    notices: list[Issue]
+    alike: list[Places]
+    """Groups of pictures that are nearly the same."""
+    unreadable: frozenset[str]
+    """The names of images that cannot be read."""
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Images of every class in every split; "all" is the split of data without any."""
+        classes = self.contents.classes
+        return {
+            split: dict(zip(classes, count_classes(items, len(classes)), strict=True))
+            for split, items in self.contents.splits.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as one JSON document."""
+        contents = self.contents
+        return {
+            "source": contents.source,
+            "images": sum(map(len, contents.splits.values())),
+            "classes": contents.classes,
+            "splits": self.counts,
+            "sizes": size_range(self.sizes),
+            "modes": dict(self.modes.most_common()),
+            "notes": list(contents.told),
+            "faults": [vars(issue) for issue in self.issues],
+            "notices": [vars(notice) for notice in self.notices],
+            "near_duplicates": [[path_in(item) for _, item in group] for group in self.alike],
+        }
+
+
+def check_data(
+    source: str | Path,
+    *,
+    labelled: bool = True,
+    on_start: Callable[[int], None] | None = None,
+    on_image: Callable[[int], None] | None = None,
+) -> Check:
+    """Read a data set and decode every image once; of a picture only its digest and miniatures are kept.
+
+    Two pictures are the same if their decoded pixels are, so a copy in another lossless format counts, too; see
+    `vitrail.data.checks.near_duplicates` for those that are nearly the same, and `vitrail.data.checks.mirror_check`.
+
+    Args:
+        source: as for `open_data`.
+        labelled: whether it is to be learned from by its labels; else it is read as `open_unlabelled` does.
+        on_start: called with the number of images.
+        on_image: called with 1 after every image.
+
+    Raises:
+        DataError: nothing there, or a source that cannot be read at all.
+        ConfigError: what reads this kind of data is not installed.
+    """
+    return check_contents((read_data if labelled else read_unlabelled)(source), on_start=on_start, on_image=on_image)
+
+
+def check_contents(
+    contents: Contents, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
+) -> Check:
+    """`check_data` of data that is read already."""
+    places = [(split, item) for split, items in contents.splits.items() for item in items]
+    if on_start:
+        on_start(len(places))
+    sizes: Counter[tuple[int, int]] = Counter()
+    modes: Counter[str] = Counter()
+    unreadable: list[Issue] = []
+    lost: set[str] = set()
+    places_of: dict[bytes, Places] = {}
+    profiles: dict[str, list[Item]] = {}
+    similar = _Similar()
+    mirrors = MirrorTest(contents)
+    for split, item in places:
+        try:
+            image, mode, profile = decode_with_mode(item.image)
+            sizes[image.size] += 1
+            modes[mode] += 1
+            if profile is not None:
+                profiles.setdefault(profile, []).append(item)
+            same = places_of.setdefault(_digest(image), [])
+            same.append((split, item))
+            if len(same) == 1:
+                similar.add(split, item, image)
+            mirrors.add(item, image)
+        except DataError as error:
+            unreadable.append(Issue("unreadable", path_in(item), error.what))
+            lost.add(item.name)
+        if on_image:
+            on_image(1)
+    issues = [*contents.issues, *contents.warnings, *unreadable, *_missing_classes(contents), *_split_groups(contents)]
+    notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *mirrors.notices, *_profiles(profiles)]
+    divided = to_divide(contents.splits)
+    for same in places_of.values():
+        if len(same) > 1:
+            harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == divided
+            (issues if harmful else notices).append(_same_picture(same, contents.classes, divided))
+    alike, unsought = similar.groups()
+    for group in alike:
+        (issues if _splits_differ(group) else notices).append(_near_duplicate(group, contents, divided))
+    if unsought:
+        notices.append(Issue("near-duplicate", contents.source, unsought))
+    return Check(contents, sizes, modes, issues, notices, alike, frozenset(lost))
+
+
+class _Similar:
+    """Collects different pictures, to find those that are nearly the same."""
+
+    def __init__(self) -> None:
+        self.places: Places = []
+        self.miniatures: list[np.ndarray] = []
+
+    def add(self, split: str, item: Item, image: Image.Image) -> None:
+        found = miniature(image)
+        if found is not None:
+            self.places.append((split, item))
+            self.miniatures.append(found)
+
+    def groups(self) -> tuple[list[Places], str | None]:
+        """Those that are nearly the same; or none, and why they are not looked for."""
+        if len(self.places) > MOST:
+            return [], f"not looked for among more than {MOST:,} pictures"
+        if not self.places or too_alike(miniatures := np.stack(self.miniatures)):
+            return [], "not looked for: the pictures have too much in common, as characters have" if self.places else None
+        return [[self.places[place] for place in group] for group in near_duplicates(miniatures)], None
+
+
+def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
+    """The smallest, median and largest width and height, each for itself, and how many different sizes there are."""
+    if not sizes:
+        return {"distinct": 0}
+    sides = [sorted(side) for side in zip(*sizes.elements(), strict=True)]
+    return {
+        "min": [side[0] for side in sides],
+        "median": [median(side) for side in sides],
+        "max": [side[-1] for side in sides],
+        "distinct": len(sizes),
+    }
+
+
+def _digest(image: Image.Image) -> bytes:
+    """The same for the same picture, and by no chance for another."""
+    digest = hashlib.blake2b(repr(image.size).encode(), digest_size=16)
+    digest.update(image.tobytes())
+    return digest.digest()
+
+
+def path_in(item: Item) -> str:
+    """Where an image is: its file, or the name that the data set has for it."""
+    return str(item.image) if isinstance(item.image, Path) else getattr(item.image, "name", item.name)
+
+
+def _labels_differ(places: Places) -> bool:
+    return len({item.target for _, item in places}) > 1
+
+
+def _splits_differ(places: Places) -> bool:
+    return len({split for split, _ in places}) > 1
+
+
+def _same_picture(places: Places, classes: list[str], divided: str | None) -> Issue:
+    """The same picture in several places: a conflict if its labels differ, else a duplicate."""
+    (split, first), *others = places
+    what = "the same picture as " + ", ".join(path_in(item) for _, item in others) + _differences(places, classes)
+    if split == divided and not _labels_differ(places) and not _splits_differ(places):
+        what += "; keep one of them, or copies whose files differ may come into different splits"
+    return Issue("conflict" if _labels_differ(places) else "duplicate", path_in(first), what)
+
+
+def _near_duplicate(places: Places, contents: Contents, divided: str | None) -> Issue:
+    """Pictures that are nearly the same."""
+    (split, first), *others = places
+    what = "nearly the same picture as " + ", ".join(path_in(item) for _, item in others)
+    what += _differences(places, contents.classes)
+    groups = {contents.groups.get(item.name) for _, item in places}
+    if split == divided and not _splits_differ(places) and (len(groups) > 1 or None in groups):
+        what += "; they may come into different splits, unless a column group of a table gives them the same group"
+    return Issue("near-duplicate", path_in(first), what)
+
+
+def _differences(places: Places, classes: list[str]) -> str:
+    """The splits and the labels of a picture that is there several times, where they differ."""
+    what = ""
+    if _splits_differ(places):
+        what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
+    if _labels_differ(places):
+        labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
+        what += "; labelled " + ", ".join(dict.fromkeys(labels))
+    return what
+
+
+def _missing_classes(contents: Contents) -> list[Issue]:
+    """Classes that have no image in some split."""
+    return [
+        Issue("missing-class", f"{split}/{name}", f"no images of the class {name!r} in the split {split!r}")
+        for split, items in contents.splits.items()
+        for name, count in zip(contents.classes, count_classes(items, len(contents.classes)), strict=True)
+        if not count
+    ]
+
+
+def _split_groups(contents: Contents) -> list[Issue]:
+    """Return an issue for each group whose images are in several splits."""
+    several = groups_in_several_splits(names_of(contents.splits), contents.groups)
+    return [Issue("group", contents.source, f"{group} is in the splits {', '.join(own)}") for group, own in several.items()]
+
+
+def _too_few_classes(contents: Contents) -> list[Issue]:
+    """A note of data that no classifier can be trained on, though one can be evaluated."""
+    if len(contents.classes) > 1 or contents.multi_label:
+        return []
+    what = f"{contents.classes[0]!r} is the only class" if contents.classes else "there is no class"
+    return [Issue("one-class", contents.source, f"{what}; training needs two or more")]
+
+
+def _imbalance(contents: Contents) -> list[Issue]:
+    """A note of classes to train on that differ much in size."""
+    found: list[Issue] = []
+    for split in ("train", "all"):
+        counts = [count for count in count_classes(contents.splits.get(split, []), len(contents.classes)) if count]
+        if counts and max(counts) > IMBALANCE * min(counts):
+            what = f"the classes have between {min(counts):,} and {max(counts):,} images; train with --balance"
+            found.append(Issue("imbalance", split, what))
+    return found
+
+
+def _profiles(items: dict[str, list[Item]]) -> list[Issue]:
+    """A note of images whose values mean other colours than they are taken for."""
+    return [
+        Issue(
+            "profile", path_in(first), f"{_and_more(rest)}the colour profile {name!r} is not applied: values are taken as stored"
+        )
+        for name, (first, *rest) in items.items()
+    ]
+
+
+def _and_more(rest: list[Item]) -> str:
+    return f"and {len(rest):,} more: " if rest else ""

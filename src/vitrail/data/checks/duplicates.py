@@ -1,0 +1,110 @@
+"""Images that are stored several times, found by their files' bytes and without decoding one."""
+
+import hashlib
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from PIL import Image
+
+from vitrail.data.images.decode import Source
+from vitrail.data.items import Data
+from vitrail.errors import DataError
+
+ENDING = 4096
+"""Bytes at a file's end that are compared first among files of one length, before any is read whole."""
+BLOCK = 2**20
+
+Place = tuple[str, str]
+"""A split, and the name of an image in it."""
+
+
+def same_files(images: Sequence[Source]) -> list[list[int]]:
+    """The places of images that are the same to the byte, a group for every image that is there more than once.
+
+    Copies in another format are not found here: `vitrail.data.checks.check.check_data` compares the pixels. Of most files the
+    length and the end are read; whole only those that agree in both. What cannot be read is like no other.
+    """
+    groups = _alike(images, range(len(images)), _ending)
+    return [group for candidates in groups for group in _alike(images, candidates, _content)]
+
+
+def leaks(images: Iterable[tuple[str, str, Source]]) -> list[tuple[Place, Place]]:
+    """Images with the same bytes in several splits: of each the first place and the first one in another split.
+
+    Args:
+        images: split, name and content of each.
+    """
+    places = list(images)
+    found = []
+    for group in same_files([image for *_, image in places]):
+        (split, name), *others = (places[number][:2] for number in group)
+        if other := next((place for place in others if place[0] != split), None):
+            found.append(((split, name), other))
+    return found
+
+
+def leak_warning(data: Data, check: str = "vitrail data check") -> str | None:
+    """That images are in several splits, how many, an example, and what would ``check`` them; None where none is."""
+    leaking = leaks((split, name, image) for split in data.splits for name, image in data.images_of(split).items())
+    if not leaking:
+        return None
+    (split, first), (other, copy) = leaking[0]
+    count = "1 image is" if len(leaking) == 1 else f"{len(leaking):,} images are"
+    return (
+        f"warning: {count} in several splits, such as {first} ({split}) and {copy} ({other}): "
+        f"scores will be too good; {check} lists all"
+    )
+
+
+def digest_of(images: Iterable[Source]) -> str:
+    """A digest of the lengths and ends of all files, which are others where the pixels are."""
+    digest = hashlib.sha256()
+    for image in images:
+        try:
+            digest.update(repr(_ending(image)).encode())
+        except (OSError, DataError) as error:
+            digest.update(type(error).__name__.encode())
+    return digest.hexdigest()
+
+
+def _alike(images: Sequence[Source], places: Iterable[int], key: Callable[[Source], Hashable]) -> list[list[int]]:
+    """The places of images with the same key, where there are several."""
+    groups: dict[Hashable, list[int]] = {}
+    for place in places:
+        try:
+            groups.setdefault(key(images[place]), []).append(place)
+        except (OSError, DataError):
+            continue
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _ending(source: Source) -> Hashable:
+    """The length of a file and its last bytes."""
+    with _open(source) as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - ENDING))
+        return length, file.read(ENDING)
+
+
+def _content(source: Source) -> Hashable:
+    """A digest of all of a file's bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    with _open(source) as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.digest()
+
+
+def _open(source: Source) -> IO[bytes]:
+    """The file of an image; of pixels in memory their bytes, after their shape and kind."""
+    if isinstance(source, bytes):
+        return BytesIO(source)
+    if isinstance(source, np.ndarray):
+        return BytesIO(repr((source.shape, source.dtype.str)).encode() + source.tobytes())
+    if isinstance(source, Image.Image):
+        return BytesIO(repr((source.size, source.mode)).encode() + source.tobytes())
+    return Path(source).open("rb") if isinstance(source, str | Path) else source.open()

@@ -1,0 +1,181 @@
+"""Random changes to training images, each a function of (seed, epoch, index) and nothing else."""
+
+import math
+from functools import cache
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from vitrail.data.images.operations import BOTH_WAYS, POLICY, Colour, randaugment_limits, trivial_limits
+from vitrail.data.images.plan import Erase, Extent, Flip, Operations, Plan, Resize, Shift, Step
+from vitrail.data.images.preparation import RESAMPLING, Preparation
+from vitrail.settings import Settings
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Change = Annotated[float, Field(ge=0, le=1)]
+Concentration = Annotated[float, Field(ge=0, le=100)]
+
+ERASED_AREA = (0.02, 0.4)
+ERASED_ASPECT = 1 / 0.3
+"""The largest stretch of what is erased; with `ERASED_AREA` the paper's numbers."""
+
+
+class Augmentation(Settings):
+    """Random changes to training images, in this order: crop, flips, rotation, policy, colours, erasing, mixing."""
+
+    horizontal_flip: Probability = 0.5
+    """Probability of mirroring left and right."""
+    flips: Literal["random", "turns"] = "random"
+    """Whether chance mirrors left and right, or an image takes turns: with a probability of a half in every other epoch, from a
+    random first one on, so that two epochs show both sides of it (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
+    vertical_flip: Probability = 0.0
+    """Probability of mirroring top and bottom."""
+    crop: Literal["none", "pad", "resized"] = "none"
+    """Nothing; pad the edges and cut the size out anywhere; or cut a random share and resize it (Szegedy et al. 2015)."""
+    padding: Annotated[int, Field(ge=0, le=4096)] = 4
+    """Pixels added on every side before the crop "pad", filled with the mean colour."""
+    min_area: Share = 0.25
+    """Smallest share of the area that the crop "resized" keeps."""
+    max_aspect: Annotated[float, Field(ge=1, le=100)] = 4 / 3
+    """Largest stretch of the crop "resized"."""
+    rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
+    """Largest angle, in degrees, to turn an image by, either way."""
+    scale: Change = 0.0
+    """Largest relative change of a person's box, larger or smaller; of people alone."""
+    half_body: Probability = 0.0
+    """Probability of showing the upper or the lower half of a body by itself; of people alone."""
+    policy: Literal["none", "randaugment", "trivial"] = "none"
+    """Nothing; some operations of one strength (RandAugment, Cubuk et al. 2020); or one of any strength (TrivialAugment
+    in its wide space, Müller & Hutter 2021)."""
+    operations: Annotated[int, Field(ge=1, le=14)] = 2
+    """Operations that RandAugment applies, one after another: its N."""
+    magnitude: Annotated[float, Field(ge=0, le=30)] = 9.0
+    """Their strength, RandAugment's M: 10 is the full range of AutoAugment, as in the paper and in big_vision, and more
+    goes beyond. Where 30 is the full range, as in torchvision, give a third."""
+    brightness: Change = 0.0
+    """Largest relative change of brightness, up or down."""
+    contrast: Change = 0.0
+    """Largest relative change of contrast, up or down."""
+    saturation: Change = 0.0
+    """Largest relative change of saturation, up or down."""
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Largest turn of the hue, either way, as a share of the colour circle."""
+    erasing: Probability = 0.0
+    """Probability of putting noise in place of a rectangle of 2 to 40 % of the area (Zhong et al. 2020)."""
+    mixup: Concentration = 0.0
+    """Lay each image over its neighbour in the batch, with a weight from Beta(mixup, mixup); 0 does not."""
+    cutmix: Concentration = 0.0
+    """Put a rectangle of its neighbour into each image, its share from Beta(cutmix, cutmix); 0 does not. With both each
+    image draws one of the two."""
+    repeats: Annotated[int, Field(ge=1, le=64)] = 1
+    """How often an image stands in a row, each time changed anew, in an epoch of the same length (repeated augmentation).
+    Copies are not mixed with each other, and so nothing is in a batch smaller than twice this."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed, so that their targets are shares of classes."""
+        return self.mixup > 0 or self.cutmix > 0
+
+    def plan(self, size: Extent, preparation: Preparation, random: "SampleGenerator") -> Plan:
+        """Draw all that happens to a picture of some width and height, from decoded to the model's size, but mixing."""
+        frame = self._resized_crop(size, preparation, random) if self.crop == "resized" else preparation.frame(size)
+        return Plan(size, frame, self.steps(preparation, random))
+
+    def steps(self, preparation: Preparation, random: "SampleGenerator") -> tuple[Step, ...]:
+        """Draw what follows once a picture has the model's size: what `plan` draws where nothing is cut out and resized."""
+        steps: list[Step] = []
+        if self.crop == "pad":
+            left, top = random.integers(0, 2 * self.padding, size=2, endpoint=True).tolist()
+            steps.append(Shift(self.padding - left, self.padding - top, fill_colour(preparation.mean)))
+        takes_turns = self.flips == "turns"
+        across = random.turn(self.horizontal_flip) if takes_turns else random.random() < self.horizontal_flip
+        down = random.random() < self.vertical_flip
+        if across or down:
+            steps.append(Flip(across, down))
+        if operations := self._operations(preparation.image_size, random):
+            steps.append(Operations(operations, fill_colour(preparation.mean)))
+        if self.erasing and random.random() < self.erasing:
+            steps.append(_erasing(preparation, random))
+        return tuple(steps)
+
+    def _operations(self, image_size: tuple[int, int], random: np.random.Generator) -> tuple[tuple[str, float], ...]:
+        """Rotation, policy, colours, each with its amount."""
+        (height, width), operations = image_size, []
+        if self.rotation:
+            operations.append(("rotate", random.uniform(-self.rotation, self.rotation)))
+        if self.policy == "randaugment":
+            limits = randaugment_limits(width, height)
+            operations += [_random_operation(self.magnitude / 10, limits, random) for _ in range(self.operations)]
+        elif self.policy == "trivial":
+            strength = float(random.integers(0, 30, endpoint=True) / 30)
+            operations.append(_random_operation(strength, trivial_limits(width, height), random))
+        jitter = ("brightness", self.brightness), ("contrast", self.contrast), ("saturation", self.saturation), ("hue", self.hue)
+        operations += [(name, random.uniform(-most, most)) for name, most in jitter if most]
+        return tuple(operations)
+
+    def _resized_crop(self, size: Extent, preparation: Preparation, random: np.random.Generator) -> Resize:
+        width, height = size
+        rows, columns = preparation.image_size
+        aspect = columns / rows * float(np.exp(random.uniform(-1, 1) * np.log(self.max_aspect)))
+        area = width * height * random.uniform(self.min_area, 1)
+        wide = min(width, max(1.0, math.sqrt(area * aspect)))
+        high = min(height, max(1.0, math.sqrt(area / aspect)))
+        left = random.uniform(0, width - wide)
+        top = random.uniform(0, height - high)
+        part = (left, top, left + wide, top + high)
+        return Resize(part, (columns, rows), (0, 0, columns, rows), RESAMPLING[preparation.resampling])
+
+
+def _random_operation(strength: float, limits: dict[str, float], random: np.random.Generator) -> tuple[str, float]:
+    """One operation of the policies, at ``strength`` times its limit."""
+    name = _NAMES[random.integers(len(_NAMES))]
+    sign = -1 if random.random() < 0.5 and name in BOTH_WAYS else 1
+    return name, sign * strength * limits.get(name, 0)
+
+
+_NAMES = list(POLICY)
+
+
+def _erasing(preparation: Preparation, random: np.random.Generator) -> Erase:
+    """Random erasing with random values (Zhong et al. 2020, https://arxiv.org/abs/1708.04896).
+
+    The paper draws a rectangle until one fits; here one that is longer than the picture is cut to its side.
+    """
+    height, width = preparation.image_size
+    area = height * width * random.uniform(*ERASED_AREA)
+    aspect = float(np.exp(random.uniform(-1, 1) * np.log(ERASED_ASPECT)))
+    rows = min(height, max(1, round(math.sqrt(area * aspect))))
+    columns = min(width, max(1, round(math.sqrt(area / aspect))))
+    top, left = random.integers(0, (height - rows, width - columns), endpoint=True).tolist()
+    return Erase(left, top, random.integers(0, 256, (preparation.channels, rows, columns), np.uint8))
+
+
+@cache
+def fill_colour(mean: tuple[float, ...]) -> Colour:
+    """The mean colour of the preparation, in 0…255: what is put where there is no picture."""
+    return tuple(min(255, max(0, round(255 * value))) for value in mean)
+
+
+SAMPLE, TURN = 2, 3  # separate this randomness from the order's randomness
+
+
+class SampleGenerator(np.random.Generator):
+    """The random numbers of one sample in one epoch; the same in every process and in any order."""
+
+    def __init__(self, seed: int, epoch: int, index: int):
+        super().__init__(np.random.PCG64(_entropy(SAMPLE, seed, epoch, index)))
+        self.seed, self.epoch, self.index = seed, epoch, index
+
+    def turn(self, share: float) -> bool:
+        """Whether it is this epoch's turn of a sample, of whose epochs a ``share`` has it, as evenly as can be."""
+        if share in (0, 1):
+            return bool(share)
+        start = np.random.default_rng(_entropy(TURN, self.seed, self.index)).random()
+        return (start + share * self.epoch) % 1 < share
+
+
+def _entropy(*numbers: int) -> np.ndarray | tuple[int, ...]:
+    """What seeds a generator: numbers that NumPy need not convert one by one, unless one is too large for that."""
+    return np.array(numbers, np.uint32) if max(numbers) < 2**32 else numbers

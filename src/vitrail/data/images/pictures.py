@@ -1,0 +1,101 @@
+"""The pictures that a person gives in Python: files, their content, pixels of any library, one or many."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitrail.data.images.decode import Source
+from vitrail.data.readers.missing_images import URL
+from vitrail.errors import DataError
+from vitrail.files import path_of
+
+Picture = str | Path | bytes | bytearray | IO[bytes] | Image.Image | np.ndarray | Tensor
+"""One picture: a path, the content of its file, an open file, or pixels; or as pixels a batch of them.
+
+Pixels are uint8, or floats of 0…1. NumPy's are (H, W), (H, W, 3) or a batch (B, H, W, 3), torch's (H, W), (3, H, W) or
+(B, 3, H, W); the three colours may be one grey, or four with opacity.
+"""
+COLOURS = (1, 3, 4)
+SHAPES = {
+    np.ndarray: "(H, W), (H, W, 3) or a batch (B, H, W, 3)",
+    Tensor: "(H, W), (3, H, W) or a batch (B, 3, H, W)",
+}
+
+
+def pictures_of(images: Picture | Iterable[Picture]) -> list[Source]:
+    """One picture, a batch, or several pictures as what can be decoded.
+
+    Raises:
+        DataError: something that is no picture, with its type or its shape.
+    """
+    if isinstance(images, np.ndarray | Tensor):
+        return list(_batch(images))
+    single = isinstance(images, str | Path | bytes | bytearray | Image.Image | Mapping) or hasattr(images, "read")
+    if single or not isinstance(images, Iterable):
+        return [_one(images)]
+    return [_one(image) for image in images]
+
+
+def _one(image: Any) -> Source:
+    if isinstance(image, str) and URL.match(image):
+        raise DataError(f"{image!r} is a URL, and nothing is fetched", where="images", hint="download it, and give the file")
+    if isinstance(image, str | Path):
+        return path_of(image)
+    if isinstance(image, bytes | bytearray):
+        return bytes(image)
+    if isinstance(image, Image.Image):
+        return image
+    if isinstance(image, np.ndarray | Tensor):
+        return _picture(image, image)
+    if not hasattr(image, "read"):
+        hint = "give a path, bytes, an open file, a Pillow image, a NumPy array or a tensor; or a list of them"
+        raise DataError(f"a {type(image).__name__} is no image", where="images", hint=hint)
+    content = image.read()
+    if not isinstance(content, bytes):
+        raise DataError("a file open as text is no image", where="images", hint="open it with mode 'rb'")
+    return content
+
+
+def _batch(pixels: np.ndarray | Tensor) -> Iterator[Source]:
+    """The one picture that pixels are, or each of a batch."""
+    for image in pixels if pixels.ndim == 4 else [pixels]:
+        yield _picture(image, pixels)
+
+
+def _picture(pixels: np.ndarray | Tensor, given: np.ndarray | Tensor) -> Source:
+    """The pixels of one picture, in the order of their library, as uint8 (H, W) or (H, W, 3); ``given`` is what errors name."""
+    array = pixels if isinstance(pixels, np.ndarray) else _as_array(pixels)
+    if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in COLOURS):
+        kind = "a tensor" if isinstance(given, Tensor) else "an array"
+        shapes = SHAPES[Tensor if isinstance(given, Tensor) else np.ndarray]
+        raise DataError(f"{kind} of shape {tuple(given.shape)} is no image", where="images", hint=f"give {shapes}, or a list")
+    array = _bytes_of(array)
+    if array.ndim == 3 and array.shape[2] == 1:
+        return array[..., 0]
+    return Image.fromarray(array) if array.ndim == 3 and array.shape[2] == 4 else array
+
+
+def _as_array(pixels: Tensor) -> np.ndarray:
+    """A tensor (H, W) or (C, H, W) as an array, the colours last."""
+    pixels = pixels.detach().cpu()
+    pixels = pixels.float() if pixels.dtype in (torch.bfloat16, torch.float16) else pixels
+    return (pixels.movedim(0, -1) if pixels.ndim == 3 else pixels).numpy()
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    """Pixels of 0…1 as uint8; other numbers, such as normalised ones, are refused, for they would be guessed at."""
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind != "f":
+        hint = "give uint8 of 0…255, or floats of 0…1"
+        raise DataError(f"pixels of type {array.dtype} are no image", where="images", hint=hint)
+    low, high = float(array.min()), float(array.max())
+    if not (low >= 0 and high <= 1):
+        hint = "give floats of 0…1 that are not normalised, or uint8 of 0…255"
+        raise DataError(f"pixels from {low:g} to {high:g} are no image", where="images", hint=hint)
+    return np.rint(array * 255).astype(np.uint8)

@@ -1,0 +1,288 @@
+"""What is done to one picture, drawn beforehand, so that points, boxes and masks can follow its pixels.
+
+Places are (x, y) in pixels, x to the right and y down; the centre of the first pixel is at (0.5, 0.5).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from PIL import Image
+
+from vitrail.data.images.decode import Box, Reduced, Whole
+from vitrail.data.images.operations import BACK, OPERATIONS, Colour, Matrix
+
+Extent = tuple[int, int]
+"""Width and height in pixels."""
+
+
+class Move(NamedTuple):
+    """A change of places."""
+
+    back: Matrix
+    """Takes a place in the result to its place in the picture."""
+    size: Extent
+    """Of the picture: what comes from beyond it shows nothing of it."""
+
+
+class Step(Protocol):
+    """A change of a picture that leaves its size as it is."""
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """Change uint8 (C, H, W); what is given stays as it was."""
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """Where it takes the places of a picture of this size, one move after another."""
+
+
+class Frame(Protocol):
+    """What brings a picture to the model's size."""
+
+    @property
+    def result(self) -> Extent:
+        """Width and height of what comes of it."""
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        """The picture at that size."""
+
+    def of(self, move: Callable[[Box], Box]) -> "Frame":
+        """The same of another picture, in which boxes are elsewhere."""
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """As in `Step`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """A part of the picture is brought to a size, of which a part is kept."""
+
+    part: Box
+    size: Extent
+    kept: tuple[int, int, int, int]
+    """Left, top, right, bottom."""
+    resampling: Image.Resampling
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        """The part that is kept of the part, resized."""
+        resized = picture.resize(self.size, self.resampling, box=self.part)
+        return resized if self.kept == (0, 0, *self.size) else resized.crop(self.kept)
+
+    @property
+    def result(self) -> Extent:
+        """Width and height of what comes of it."""
+        left, top, right, bottom = self.kept
+        return right - left, bottom - top
+
+    @property
+    def seen(self) -> Box:
+        """What is kept, in the picture's own pixels."""
+        x, y = self._pitch
+        left, top, right, bottom = self.kept
+        return (
+            self.part[0] + left * x,
+            self.part[1] + top * y,
+            min(self.part[0] + right * x, self.part[2]),
+            min(self.part[1] + bottom * y, self.part[3]),
+        )
+
+    @property
+    def _pitch(self) -> tuple[float, float]:
+        """Pixels of the picture per pixel of the resized one."""
+        left, top, right, bottom = self.part
+        return (right - left) / self.size[0], (bottom - top) / self.size[1]
+
+    def of(self, move: Callable[[Box], Box]) -> "Resize":
+        """The same of another picture, in which its part is elsewhere."""
+        return Resize(move(self.part), self.size, self.kept, self.resampling)
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """As in `Step`."""
+        x, y = self._pitch
+        yield Move((x, 0, self.part[0], 0, y, self.part[1]), size)
+        yield Move((1, 0, self.kept[0], 0, 1, self.kept[1]), self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The picture moved by whole pixels, with a colour where it was."""
+
+    right: int
+    down: int
+    fill: Colour
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """As in `Step`."""
+        right, down = self.right, self.down
+        _, height, width = pixels.shape
+        result = np.empty_like(pixels)
+        result[:] = np.array(self.fill, np.uint8)[:, None, None]
+        result[:, max(0, down) : max(0, height + down), max(0, right) : max(0, width + right)] = pixels[
+            :, max(0, -down) : max(0, height - down), max(0, -right) : max(0, width - right)
+        ]
+        return result
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """As in `Step`."""
+        yield Move((1, 0, -self.right, 0, 1, -self.down), size)
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Left and right exchanged (``across``), top and bottom (``down``), or both."""
+
+    across: bool
+    down: bool
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """As in `Step`; a view."""
+        if self.across:
+            pixels = pixels[:, :, ::-1]
+        if self.down:
+            pixels = pixels[:, ::-1]
+        return pixels
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """As in `Step`."""
+        x, y = (-1, size[0]) if self.across else (1, 0), (-1, size[1]) if self.down else (1, 0)
+        yield Move((x[0], 0, x[1], 0, y[0], y[1]), size)
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Operations of `data.operations`, by their names, each with its amount, and the colour of what comes into view."""
+
+    operations: tuple[tuple[str, float], ...]
+    fill: Colour
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """As in `Step`."""
+        picture = to_picture(pixels)
+        for name, amount in self.operations:
+            picture = OPERATIONS[name](picture, amount, self.fill)
+        return to_pixels(picture)
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """As in `Step`."""
+        return (Move(BACK[name](amount, *size), size) for name, amount in self.operations if name in BACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Noise, uint8 (C, rows, columns), in place of a rectangle."""
+
+    left: int
+    top: int
+    noise: np.ndarray = field(repr=False, compare=False)
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """As in `Step`."""
+        _, rows, columns = self.noise.shape
+        result = pixels.copy()
+        result[:, self.top : self.top + rows, self.left : self.left + columns] = self.noise
+        return result
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """Nothing moves."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is done to a picture of one size: it is brought to the model's size, then changed in some steps.
+
+    Every step is an affine map of places, or leaves them where they are, and so whatever belongs to the picture follows.
+    """
+
+    size: Extent
+    """Of the picture."""
+    frame: Frame
+    steps: tuple[Step, ...] = ()
+
+    def pixels(self, picture: Image.Image | Reduced) -> np.ndarray:
+        """The picture, or one decoded at a fraction of its size, brought to the model's and changed: uint8 (C, H, W)."""
+        if isinstance(picture, Reduced):
+            return Plan(picture.image.size, self.frame.of(picture.whole.inside), self.steps).pixels(picture.image)
+        self._require(picture.size)
+        return self.changed(to_pixels(self.frame(picture)))
+
+    def changed(self, pixels: np.ndarray) -> np.ndarray:
+        """The steps alone: a new uint8 (C, H, W) of pixels that have the model's size, or the same where nothing changes."""
+        for step in self.steps:
+            pixels = step(pixels)
+        return np.ascontiguousarray(pixels)
+
+    def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
+        """This plan, with these steps."""
+        return Plan(self.size, self.frame, steps)
+
+    def of_whole(self, whole: Whole) -> "Plan":
+        """The same plan for the whole picture, where this one is for a reduction of it."""
+        return self if whole.size == self.size else Plan(whole.size, self.frame.of(whole.outside), self.steps)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """Takes (x, y, 1) in the picture to its place in the result: float64 (3, 3)."""
+        back = np.eye(3)
+        for move in self._moves():
+            back = back @ (*np.reshape(move.back, (2, 3)), (0, 0, 1))
+        return np.linalg.inv(back)
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the result is a mirror image, in which a left hand looks like a right one.
+
+        Turned by half a circle, which is flipped both ways, it is not.
+        """
+        return bool(np.linalg.det(self.matrix) < 0)
+
+    def points(self, points: np.ndarray) -> np.ndarray:
+        """Where points (N, 2) of the picture are in the result: float64 (N, 2); beyond its sides, some may be.
+
+        One that leaves the picture in one step and comes back in another is where it would be seen, had it not left.
+        """
+        matrix = self.matrix
+        return np.asarray(points, np.float64) @ matrix[:2, :2].T + matrix[:2, 2]
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        """The boxes around the moved corners of boxes (N, 4), left, top, right, bottom, cut to the result: float64 (N, 4).
+
+        One that is not in view has no area.
+        """
+        corners = np.asarray(boxes, np.float64)[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]  # (N, 4, 2)
+        moved = self.points(corners).clip(0, self.frame.result)
+        return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1)
+
+    def mask(self, mask: np.ndarray, fill: int = 255) -> np.ndarray:
+        """A mask of the picture (H, W), moved as its pixels are: (H', W') of the same type.
+
+        Every pixel takes the value of the nearest one; ``fill`` is where there is no picture. What is erased stays.
+        """
+        self._require(mask.shape[::-1])
+        width, height = self.frame.result
+        x, y = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
+        seen = np.ones((height, width), bool)
+        for (a, b, c, d, e, f), (width, height) in reversed(self._moves()):
+            x, y = a * x + b * y + c, d * x + e * y + f
+            seen &= (x >= 0) & (x < width) & (y >= 0) & (y < height)
+        result = np.full(seen.shape, fill, mask.dtype)
+        result[seen] = mask[y[seen].astype(np.intp), x[seen].astype(np.intp)]
+        return result
+
+    def _moves(self) -> list[Move]:
+        """From the picture to the result."""
+        return [*self.frame.moves(self.size), *(move for step in self.steps for move in step.moves(self.frame.result))]
+
+    def _require(self, size: tuple[int, ...]) -> None:
+        if tuple(size) != self.size:
+            raise ValueError(f"a plan for {self.size} (width, height) cannot be followed at {tuple(size)}")
+
+
+def to_pixels(image: Image.Image) -> np.ndarray:
+    """A picture as uint8 (C, H, W)."""
+    return np.stack([np.asarray(channel) for channel in image.split()])
+
+
+def to_picture(pixels: np.ndarray) -> Image.Image:
+    """uint8 (C, H, W) as a picture, RGB or grey."""
+    return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))

@@ -1,0 +1,282 @@
+"""The one preparation of images: what training, evaluation, prediction and the model folder share."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import numpy as np
+from PIL import Image
+from pydantic import Field, model_validator
+
+from vitrail.data.images.decode import Box, Reduced, Source, Whole, check_head, decode_reduced
+from vitrail.data.images.plan import Extent, Frame, Plan, Resize
+from vitrail.data.images.processors import read_processor
+from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitrail.data.images.pictures import Picture
+
+Side = Annotated[int, Field(gt=0, le=16_384)]
+Size = tuple[Side, Side]
+RESAMPLING = {
+    "nearest": Image.Resampling.NEAREST,
+    "lanczos": Image.Resampling.LANCZOS,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
+
+SPARE = 4
+"""A JPEG is decoded at a smaller size if both its sides are still so many times as long as in the resized image."""
+MOST_PIXELS = 2**24
+"""A resized image with more pixels is not made whole: of one a thousand times as long as wide only the centre is."""
+
+
+class Preparation(Settings):
+    """How an image becomes a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
+
+    image_size: Size
+    """Height and width the model takes."""
+    channels: Literal[1, 3] = 3
+    """3 for RGB, 1 for grey."""
+    resize_size: Size
+    """Height and width of the resized image, of which the centre of ``image_size`` is cut out."""
+    fit: Literal["cover", "squash"] = "cover"
+    """Keep the image's shape and just cover ``resize_size``, or squash it to exactly that."""
+    crop_rounding: Literal["even", "down"] = "even"
+    """Where the crop starts if its middle falls between two pixels: at the even one of the two, as in torchvision and timm,
+    or at the first, as in transformers."""
+    resampling: Literal["nearest", "lanczos", "bilinear", "bicubic"] = "bilinear"
+    """Interpolation of the resize, with antialiasing."""
+    mean: tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
+    """Per channel, subtracted from values of 0…1."""
+    std: tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...]
+    """Per channel, divided by."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if not len(self.mean) == len(self.std) == self.channels:
+            raise ValueError(f"{len(self.mean)} means and {len(self.std)} deviations for {self.channels} channels")
+        if any(crop > resize for crop, resize in zip(self.image_size, self.resize_size, strict=True)):
+            raise ValueError(f"the crop {self.image_size} is larger than the resized image {self.resize_size}")
+        return self
+
+    @classmethod
+    def standard(cls, image_size: tuple[int, int], channels: int = 3, crop_ratio: float = 1.0, **fields: Any) -> Self:
+        """Mean and deviation 0.5 as in the paper; ``crop_ratio`` is the share of the resized image that is kept.
+
+        Squares are covered, other shapes squashed to: those are what transformers can describe. ``fields`` are others of
+        this class, in place of their defaults.
+        """
+        resize = tuple(math.floor(side / crop_ratio) for side in image_size)  # as timm rounds
+        half = (0.5,) * channels
+        fit = "cover" if image_size[0] == image_size[1] else "squash"
+        values = {"image_size": image_size, "channels": channels, "resize_size": resize, "fit": fit, "mean": half, "std": half}
+        return cls.read({**values, **fields}, where="preparation")
+
+    @property
+    def crop_ratio(self) -> float:
+        """The share of the resized image that is kept, from which `standard` and timm make out its size.
+
+        Raises:
+            ConfigError: no one share gives both sides, rounded down.
+        """
+        sides = list(zip(self.image_size, self.resize_size, strict=True))
+        share = min(side / size for side, size in sides)  # the largest that leaves no side shorter than it is
+        for ratio in (share, math.nextafter(share, 0)):  # a quotient that was rounded up would lose a row
+            if all(math.floor(side / ratio) == size for side, size in sides):
+                return ratio
+        what = f"{self.resize_size} cut to {self.image_size} keeps different shares of rows and columns"
+        raise ConfigError(what, where="preparation", hint="give one share of both")
+
+    def at(self, image_size: tuple[int, int]) -> Self:
+        """The same preparation for images of another size: the same share of the resized image is kept."""
+        if image_size == self.image_size:
+            return self
+        sides = zip(image_size, self.resize_size, self.image_size, strict=True)
+        return self.changed(image_size=image_size, resize_size=tuple(round(new * resize / old) for new, resize, old in sides))
+
+    def __str__(self) -> str:
+        rows, columns = self.resize_size
+        resize = f"shorter side to {rows}" if self.fit == "cover" and rows == columns else f"{self.fit} to {rows}×{columns}"
+        numbers = (f"{name} {', '.join(f'{v:g}' for v in values)}" for name, values in (("mean", self.mean), ("std", self.std)))
+        return f"{resize} ({self.resampling}), centre {self.image_size[0]}×{self.image_size[1]}, {', '.join(numbers)}"
+
+    def decode(self, source: Source, *, share: float | None = None) -> Image.Image:
+        """The upright picture in the model's colours; ``share`` as in `reduced`."""
+        return self.reduced(source, share=share).image
+
+    def reduced(self, source: Source, *, share: float | None) -> Reduced:
+        """The upright picture in the model's colours, and where it lies in the whole one.
+
+        ``share`` is the smallest share of its area that will be brought to the model's size: a JPEG that has far more pixels
+        than that needs is decoded at a smaller size, without a last row or column that would stand for less than others.
+        None is for all of its pixels.
+        """
+        image, (size, (left, top, right, bottom)) = reduced = self._reduced(source, share)
+        if image.size == size:
+            return reduced
+        x, y = math.ceil(left), math.ceil(top)
+        return Reduced(image.crop((x, y, int(right), int(bottom))), Whole(size, (left - x, top - y, right - x, bottom - y)))
+
+    def _reduced(self, source: Source, share: float | None = 1.0) -> Reduced:
+        return decode_reduced(source, channels=self.channels, least=self._least(share))
+
+    def _least(self, share: float | None = 1.0) -> int | None:
+        """Pixels that each side keeps where a JPEG is decoded at a fraction of its size; None where it may not be."""
+        if share is None or self.resampling == "nearest":  # which picks single pixels: they must be the file's own
+            return None
+        return math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
+
+    def check(self, source: Source, *, max_pixels: int, formats: tuple[str, ...]) -> int:
+        """Refuse what is no picture of such a size and format, by its head alone; gives the pixels that `pixels` would decode.
+
+        Raises:
+            DataError: as `check_head`.
+        """
+        return check_head(source, least=self._least(), max_pixels=max_pixels, formats=formats)
+
+    def frame(self, size: Extent) -> Frame:
+        """How a picture of some width and height is brought to the model's size: in one step where two would be too large.
+
+        One step is the same but for the rounding of what lies between the passes over rows and columns.
+        """
+        frame, (high, wide) = self._in_two_steps(size), self.image_size
+        if math.prod(frame.size) <= MOST_PIXELS:
+            return frame
+        return Resize(frame.seen, (wide, high), (0, 0, wide, high), frame.resampling)
+
+    def _in_two_steps(self, size: Extent) -> Resize:
+        """As torchvision does: resize as `fit` has it, and cut out the centre."""
+        rows, columns = self._resized(*size)
+        top, left = self._corner(rows, columns)
+        high, wide = self.image_size
+        whole = (0.0, 0.0, float(size[0]), float(size[1]))
+        return Resize(whole, (columns, rows), (left, top, left + wide, top + high), RESAMPLING[self.resampling])
+
+    def plan(self, size: Extent) -> Plan:
+        """All that is done to a picture of some width and height that is not changed at random."""
+        return Plan(size, self.frame(size))
+
+    def planned(self, source: Source) -> tuple[np.ndarray, Plan]:
+        """Decode, resize and crop: uint8 (C, H, W), and the plan of it, which maps places to where they went."""
+        reduced = self._reduced(source)
+        plan = self.plan(reduced.whole.size)
+        return plan.pixels(reduced), plan
+
+    def pixels(self, source: Source) -> np.ndarray:
+        """Decode, resize and crop: uint8 (C, H, W)."""
+        return self.planned(source)[0]
+
+    def crop(self, image: Image.Image) -> Image.Image:
+        """Resize as `fit` has it, and cut out the centre."""
+        return self.frame(image.size)(image)
+
+    def framed(self, source: Source) -> tuple[Image.Image, Box]:
+        """The picture at the model's size, and what it shows of the upright one: its box in shares of the sides."""
+        image, whole = self._reduced(source)
+        (width, height), (left, top, right, bottom) = whole.size, self.box(*whole.size)
+        shown = self.frame(whole.size).of(whole.inside)(image)
+        return shown, (left / width, top / height, right / width, bottom / height)
+
+    def box(self, width: int, height: int) -> Box:
+        """What the model sees of a picture of this size: left, top, right, bottom in the picture's own pixels."""
+        return self._in_two_steps((width, height)).seen
+
+    def _resized(self, width: int, height: int) -> Size:
+        """Height and width of the resized image: torchvision's rounding for squares, timm's for other shapes."""
+        rows, columns = self.resize_size
+        if self.fit == "squash":
+            return rows, columns
+        if rows != columns:
+            ratio = min(height / rows, width / columns)
+            return round(height / ratio), round(width / ratio)
+        longer = int(rows * max(width, height) / min(width, height))
+        return (longer, columns) if height > width else (rows, longer)
+
+    def _corner(self, rows: int, columns: int) -> tuple[int, int]:
+        """Where the crop starts in a resized image: the row and the column."""
+        spare = (rows - self.image_size[0], columns - self.image_size[1])
+        top, left = (side // 2 if self.crop_rounding == "down" else round(side / 2) for side in spare)
+        return top, left
+
+    def normalize(self, pixels: "Tensor") -> "Tensor":
+        """uint8 (B, C, H, W) to float32: ``(x / 255 - mean) / std``."""
+        import torch  # takes seconds, and settings are read without it
+
+        both = torch.tensor([self.mean, self.std]).view(2, -1, 1, 1)
+        mean, std = both.to(pixels.device, non_blocking=pixels.is_cuda)  # else the program would wait for the GPU
+        return pixels.float().div_(255).sub_(mean).div_(std)
+
+    def __call__(self, images: "Picture | Iterable[Picture]") -> "Tensor":
+        """Prepare one image or several, as `vitrail.predict` takes them, for a model: float32 (B, C, H, W).
+
+        Raises:
+            DataError: an image that cannot be read, or what is none.
+        """
+        import torch
+
+        from vitrail.data.images.pictures import pictures_of
+
+        if not (pictures := pictures_of(images)):
+            raise DataError("there are no images to prepare", where="images", hint="give at least one")
+        return self.normalize(torch.from_numpy(np.stack([self.pixels(picture) for picture in pictures])))
+
+    def to_hugging_face(self) -> dict[str, Any]:
+        """As ``preprocessor_config.json`` in the keys of transformers' image processors.
+
+        They know how to cover a square and how to squash. What covers another shape has a ``size`` in keys of our own, which
+        they refuse; ``crop_rounding``, of our own too, they pass over: see the field.
+        """
+        (height, width), covers = self.resize_size, self.fit == "cover"
+        if covers:
+            size = {"shortest_edge": height} if height == width else {"min_height": height, "min_width": width}
+        else:
+            size = {"height": height, "width": width}
+        return {
+            "image_processor_type": "CLIPImageProcessor" if covers else "ViTImageProcessor",
+            "do_convert_rgb": self.channels == 3,
+            "do_resize": True,
+            "size": size,
+            "resample": int(RESAMPLING[self.resampling]),
+            "do_center_crop": True,
+            "crop_size": {"height": self.image_size[0], "width": self.image_size[1]},
+            "crop_rounding": self.crop_rounding,
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": list(self.mean),
+            "image_std": list(self.std),
+        }
+
+    @classmethod
+    def from_hugging_face(cls, values: Mapping[str, Any], *, model_type: str | None = None, where: object = None) -> Self:
+        """Read what `to_hugging_face` or transformers wrote; what it leaves out is as in the class that it names.
+
+        ``model_type`` is from the model's ``config.json``; it gives the class where the file does not.
+
+        Raises:
+            ModelFileError: incomplete or damaged, or it asks for something that is not supported here.
+        """
+        try:
+            fields = read_processor(values, model_type)
+            given = fields.pop("values")
+            mean, std = given["image_mean"], given["image_std"]
+            if not given.get("do_normalize", True):
+                mean, std = [0.0] * len(mean), [1.0] * len(std)
+            scale = 255 * given.get("rescale_factor", 1 / 255)
+            if not math.isclose(scale, 1, rel_tol=1e-5):
+                mean, std = [m / scale for m in mean], [s / scale for s in std]
+            names = {int(number): name for name, number in RESAMPLING.items()}
+            if given["resample"] not in names:
+                raise ValueError(f"'resample' {given['resample']!r} is not understood")
+            resampling = names[given["resample"]]
+            return cls.read({**fields, "channels": len(mean), "resampling": resampling, "mean": mean, "std": std})
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, ConfigError) as error:
+            raise ModelFileError(
+                f"the description of the preprocessing is incomplete or damaged, or asks for what is not supported here: {error}",
+                where=where,
+                hint="write the model folder again",
+            ) from None

@@ -1,0 +1,184 @@
+"""Images to samples: decoded once, changed anew in every epoch, side by side in batches."""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, get_worker_info
+
+from vitrail.checks import refuse_given
+from vitrail.data.images.augment import Augmentation, SampleGenerator
+from vitrail.data.images.decode import Source, Whole
+from vitrail.data.images.mixing import mix, partners
+from vitrail.data.images.plan import Plan
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.images.transform import Transform, require_sendable, transformed
+from vitrail.data.items import Item
+from vitrail.data.loading.batches import Batch, Key, Wanted
+from vitrail.data.loading.sampler import epoch_order
+from vitrail.data.targets import Arrays, ClassIndex, Targets
+from vitrail.errors import ConfigError, VitrailError
+
+KEPT_BYTES = 2**30
+"""Memory for the pictures of a data set, in all workers together."""
+UNCHANGED = Augmentation(horizontal_flip=0)
+
+
+class ImageDataset(Dataset[Batch]):
+    """Images prepared for a model. A sample is asked for by its `Key`, which with ``seed`` fixes all that is random in it.
+
+    A batch has ``images``, uint8 (B, C, H, W), and beside them what the targets make of the items, by name.
+
+    What is the same in every epoch, the picture decoded or at the model's size, is kept in memory for the next one if it
+    takes no more than an item's even share of `KEPT_BYTES`: all images of a data set that fits, else its smaller ones.
+
+    Args:
+        items: the images.
+        preparation: brings them to the model's size.
+        augmentation: changes them at random; None changes nothing.
+        seed: of all that is random.
+        targets: what is learned of an item, beside its image; the index of its class by default.
+        transform: a callable of one's own that takes the decoded picture before anything else. It returns a picture, which
+            goes on as any other, or pixels (C, H, W) of the model's size, uint8 or floating-point of 0…1 and not
+            normalised, which are only mixed.
+
+    Raises:
+        ConfigError: images are to be mixed, and their targets cannot be; or settings of people are given for whole images.
+    """
+
+    shows_boxes = False
+    """Whether an item is cut out of its picture by a box."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        preparation: Preparation,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        *,
+        targets: Targets | None = None,
+        transform: Transform | None = None,
+    ):
+        self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
+        self.targets, self.transform = targets or ClassIndex(), transform
+        self._kept: dict[int, tuple[np.ndarray, Any]] = {}
+        self._origins: dict[Any, Any] = {}
+        """One for all pictures of a size."""
+        self.reading: Any = None
+        """Two numbers for every worker: its process id and the item it is reading. None without workers."""
+        if self.augmentation.mixes and not self.targets.mixable:
+            hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are shares of classes"
+            raise ConfigError("images cannot be mixed whose targets cannot be mixed", where="augmentation", hint=hint)
+        if not self.shows_boxes:
+            of_boxes = {f"augmentation.{name}": getattr(self.augmentation, name) > 0 for name in ("scale", "half_body")}
+            refuse_given("whole images have no boxes", of_boxes)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def name(self, number: int) -> str:
+        """Of an item."""
+        return self.items[number].name
+
+    def require_sendable(self) -> None:
+        """Refuse a transform that cannot be sent to workers; raises `ConfigError`."""
+        if self.transform is not None:
+            require_sendable(self.transform)
+
+    def count_batches(self, batch_size: int) -> int:
+        """Batches of an epoch; the last may be smaller."""
+        return -(-len(self) // batch_size)
+
+    def batches(self, epoch: int, batch_size: int, *, shuffle: bool, balance: bool = False) -> list[list[Key]]:
+        """The samples of each batch of an epoch; see `epoch_order`."""
+        repeats = self.augmentation.repeats
+        order = epoch_order(self.items, self.seed, epoch, shuffle=shuffle, balance=balance, repeats=repeats)
+        return [[(epoch, number) for number in order[at : at + batch_size]] for at in range(0, len(order), batch_size)]
+
+    def units(self, keys: Sequence[Key]) -> int:
+        """Images."""
+        return len(keys)
+
+    def __getitem__(self, key: Key) -> Batch:
+        """One sample, as a batch of its own."""
+        return self.batch([key])
+
+    def __getitems__(self, wanted: Wanted) -> Batch | VitrailError:
+        """A batch for torch's loader, which asks for all of it at once.
+
+        An error is returned, not raised: a worker would wrap it in its own traceback.
+        """
+        try:
+            return self.batch(wanted.keys, wanted.own)
+        except VitrailError as error:
+            return error
+
+    def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
+        """The samples ``own`` of a batch side by side, mixed with others of the batch if the augmentation mixes.
+
+        Raises:
+            DataError: an image cannot be read.
+            ConfigError: the transform returned something else than it may.
+        """
+        mine, a = keys[own], self.augmentation
+        others = [keys[place] for place in partners(len(keys), a.repeats)[own]] if a.mixes else []
+        randoms = {key: SampleGenerator(self.seed, *key) for key in dict.fromkeys((*mine, *others))}
+        samples = {key: self._sample(key[1] % len(self.items), random) for key, random in randoms.items()}
+        batch = _stacked([samples[key] for key in mine])
+        if others:
+            theirs = _stacked([samples[key] for key in others])
+            batch = mix(batch, theirs, [randoms[key] for key in mine], mixup=a.mixup, cutmix=a.cutmix)
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
+        """One item, changed at random."""
+        pixels, plan = self._planned(number, random)
+        return {"images": pixels, **self.targets(self.items[number], plan, random)}
+
+    def _planned(self, number: int, random: SampleGenerator) -> tuple[np.ndarray, Plan | None]:
+        """One item, changed at random, uint8 (C, H, W), and how: a plan for points and boxes of the whole upright picture.
+
+        There is no plan where a transform of one's own did something first.
+        """
+        preparation, augmentation = self.preparation, self.augmentation
+        if self.transform is None and augmentation.crop != "resized":
+            prepared, plan = self._remembered(number, preparation.planned)
+            plan = plan.with_steps(augmentation.steps(preparation, random))
+            return plan.changed(prepared), plan
+        share = augmentation.min_area if self.transform is None else None
+        decoded, whole = self._remembered(number, partial(_decoded, preparation, share=share))
+        picture = Image.fromarray(decoded)
+        if self.transform is None:
+            plan = augmentation.plan(picture.size, preparation, random)
+            return plan.pixels(picture), plan.of_whole(whole)
+        result = transformed(self.transform, picture, preparation, random)
+        if isinstance(result, Image.Image):
+            result = augmentation.plan(result.size, preparation, random).pixels(result)
+        return result, None
+
+    def _remembered(self, number: int, read: Callable[[Source], tuple[np.ndarray, Any]]) -> tuple[np.ndarray, Any]:
+        """What ``read`` made of an item, now or in an earlier epoch: pixels, and what identifies where they come from."""
+        kept = self._kept.get(number)
+        if kept is None:
+            worker = get_worker_info()
+            if worker and self.reading:
+                self.reading[2 * worker.id : 2 * worker.id + 2] = os.getpid(), number
+            pixels, origin = kept = read(self.items[number].image)
+            if pixels.nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
+                self._kept[number] = pixels, self._origins.setdefault(origin, origin)
+        return kept
+
+
+def _decoded(preparation: Preparation, source: Source, *, share: float | None) -> tuple[np.ndarray, Whole]:
+    """The decoded picture as `Preparation.reduced` gives it, and the whole one."""
+    reduced = preparation.reduced(source, share=share)
+    return np.asarray(reduced.image), reduced.whole
+
+
+def _stacked(samples: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """The arrays of some samples, side by side."""
+    return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}

@@ -1,0 +1,73 @@
+"""Pictures read batch by batch, for a GPU while the ones before them are in use."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.data.images.decode import Source
+from vitrail.data.images.preparation import Preparation
+from vitrail.errors import DataError
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import kept_memory
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+def answer_ahead(
+    preparation: Preparation, pictures: Sequence[Source], batch_size: int, answer: Callable[[Tensor], Iterable[T]]
+) -> Iterator[list[T | DataError]]:
+    """What ``answer`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
+
+    It is given the pixels of those that can, uint8 (B, C, H, W), and gives something for each.
+    """
+    batches = (pictures[start : start + batch_size] for start in range(0, len(pictures), batch_size))
+    for images in read_ahead(preparation.pixels, batches):
+        pixels = [image for image in images if not isinstance(image, DataError)]
+        answers = iter(answer(torch.from_numpy(np.stack(pixels))) if pixels else ())
+        yield [image if isinstance(image, DataError) else next(answers) for image in images]
+
+
+def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:
+    """The answers of all batches, one after another; raises the error that stands in place of one."""
+    for answers in batches:
+        for answer in answers:
+            if isinstance(answer, DataError):
+                raise answer
+            yield answer
+
+
+def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterator[list[T | DataError]]:
+    """What ``read`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
+
+    While a batch is in use by a GPU, the pictures of the next one are read. On a CPU the two take turns, each with all cores:
+    beside each other their threads wait for one another, and both are slower (docs/performance.md).
+    """
+    most = 0 if pick_device().type == "cpu" else 1
+
+    def tried(picture: S) -> T | DataError:
+        try:
+            return read(picture)
+        except DataError as error:
+            return error
+
+    pool = ThreadPoolExecutor(os.cpu_count(), "read")
+    ahead: deque[list[Future[T | DataError]]] = deque()
+    try:
+        with kept_memory():
+            for batch in batches:
+                ahead.append([pool.submit(tried, picture) for picture in batch])
+                if len(ahead) > most:
+                    yield [image.result() for image in ahead.popleft()]
+            for last in ahead:
+                yield [image.result() for image in last]
+    finally:
+        # Where the rest is not wanted, Python ends this whenever it collects garbage, also in a thread that is just beginning and
+        # holds a lock of the module threading: to wait for threads, which need that lock, would be to wait for ever.
+        pool.shutdown(wait=False, cancel_futures=True)

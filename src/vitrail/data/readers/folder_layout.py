@@ -1,0 +1,173 @@
+"""Folders that can be read in several ways, of which the wrong one would train without a complaint."""
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from vitrail.data.items import SPLIT_OF_NAME, Issue, natural_key, splits_by_name, splits_in
+from vitrail.data.readers.table import TABLE
+from vitrail.data.readers.tree import shown
+from vitrail.errors import DataError
+from vitrail.files import read_lines
+from vitrail.plain_text import clean
+
+CLASSES = "classes.txt"
+"""Names the classes, one a line, where folders can be read in two ways; it is read only then."""
+
+Images = Mapping[Path, list[Path]]
+"""The images below every folder that could be a class's."""
+
+
+class Inside(NamedTuple):
+    """The folders in the folders that could be classes, at the first depth where their names differ."""
+
+    way: tuple[str, ...]
+    """The names between, which are the same everywhere; mostly none."""
+    parents: dict[str, set[str]]
+    """The names of the folders that each is in."""
+    images: Counter[str]
+    """The images of each."""
+
+
+def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...] | None:
+    """Where the folders of classes are: None for ``images``' own folders, else the way from these to those that hold them.
+
+    Args:
+        root: the data.
+        images: by folder; several have the same name where there are splits.
+        flat: whether there are no splits.
+
+    Raises:
+        DataError: there are two ways to read the folders, or a way that cannot be meant, and `CLASSES` does not name the classes.
+    """
+    outer = _sorted({folder.name for folder, found in images.items() if found})
+    named = _named(root)
+    if not outer or _is_named(named, outer):
+        return None
+    inside = _inside(images)
+    splits = splits_by_name(outer)
+    exact = any(name.lower() in SPLIT_OF_NAME for name in outer)
+    if len(splits) == len(outer) and (exact or len(set(splits.values())) > 1):  # Test 1 and Test 2 are classes
+        if not flat and inside.images:  # a folder of a split in one: train/train/cat
+            return inside.way
+        raise _unsorted_splits(root, outer)
+    most = sum(map(len, images.values())) / 2
+    if len(outer) == 1:
+        (holder, *others) = [folder for folder, found in images.items() if found]
+        if inside.images.total() > most or (holder / TABLE).is_file():
+            raise _too_deep(root, holder, inside, others)
+        return None
+    shared = [name for name, parents in inside.parents.items() if len(parents) > 1]
+    if sum(inside.images[name] for name in shared) <= most:
+        return None
+    if _is_named(named, inside.parents):
+        return inside.way
+    raise _two_ways(root, outer, _sorted(set(inside.parents)), named)
+
+
+def _inside(images: Images) -> Inside:
+    places = Counter((folder, file.parent) for folder, found in images.items() for file in found)
+    parts = {place: place[1].relative_to(place[0]).parts for place in places}
+    way: tuple[str, ...] = ()
+    while len(names := {part[len(way)] for part in parts.values() if len(part) > len(way)}) == 1:
+        way += tuple(names)
+    parents, count = defaultdict(set), Counter[str]()
+    for (folder, _), part in parts.items():
+        if len(part) > len(way):
+            parents[part[len(way)]].add(folder.name)
+            count[part[len(way)]] += places[folder, _]
+    return Inside(way, dict(parents), count)
+
+
+def _named(root: Path) -> list[str] | None:
+    """The names in the file of classes, sorted; None without one."""
+    try:
+        return _sorted(set(read_lines(root / CLASSES)))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _is_named(named: list[str] | None, folders: Iterable[str]) -> bool:
+    """Return whether the file of classes, whose lines are cleaned, names just these folders."""
+    return named is not None and set(named) == set(map(clean, folders))
+
+
+def _unsorted_splits(root: Path, names: list[str]) -> DataError:
+    return DataError(
+        f"no folders of classes in {_list(names)}",
+        where=root,
+        hint=f"sort the images into one folder per class: {names[0]}/CLASS/image.jpg, or list them in {shown(root / TABLE)}; "
+        f"if {_list(names)} {'are classes' if len(names) > 1 else 'is a class'}: {_command(root, names)}",
+    )
+
+
+def _too_deep(root: Path, holder: Path, inside: Inside, others: list[Path]) -> DataError:
+    """All images are in one folder, in which they are sorted once more."""
+    meant = holder.joinpath(*inside.way) if inside.images else holder
+    holds = f"the folders {_list(_sorted(set(inside.parents)))}" if inside.images else f"a {TABLE}"
+    advice = f"did you mean --data {shlex.quote(shown(meant))}?"
+    if others:
+        advice = f"did you mean to have these in {shown(holder.parent)}? Move them up, and so in every split."
+    return DataError(
+        f"one folder too deep: all images are in {shown(holder)}, which would be the only class; "
+        f"{'it' if meant == holder else shown(meant)} holds {holds}",
+        where=root,
+        hint=f"{advice} If {holder.name!r} is a class: {_command(root, [holder.name])}",
+    )
+
+
+def _two_ways(root: Path, outer: list[str], inner: list[str], named: list[str] | None) -> DataError:
+    file = shown(root / CLASSES)
+    wrong = "" if named is None else f"; {file} names neither, but {_list(named) if named else 'nothing'}"
+    hint = f"did you mean {_list(inner)}? Write these names into a file: {_command(root, inner)}; "
+    hint += f"or there {_list(outer)}, if these are the classes. Folders of splits are called train, val and test"
+    splits = {name: found[0] for name in outer if len(found := splits_in(name)) == 1}
+    if len(splits) == len(outer) > 1:
+        hint = f"call folders of splits so: {', '.join(f'{split} in place of {name}' for name, split in splits.items())}; "
+        hint += f"if {_list(outer)} are the classes, write these names into a file: {_command(root, outer)}"
+    return DataError(
+        f"the folders can be read in two ways: as classes {_list(outer)}, or as classes {_list(inner)}, "
+        f"which are in several of them{wrong}",
+        where=root,
+        hint=hint,
+    )
+
+
+def _command(root: Path, names: list[str]) -> str:
+    """What writes the file of classes."""
+    words = names if len(names) <= 12 else [*names[:2], "…"]
+    return f"printf '%s\\n' {' '.join(map(shlex.quote, words))} > {shlex.quote(shown(root / CLASSES))}"
+
+
+def similar_classes(source: str, classes: list[str]) -> list[Issue]:
+    """Return issues for classes whose names differ in case, blanks, leading zeros, accents' coding or invisible characters alone.
+
+    Single letters, A and a, may be meant.
+    """
+    alike = defaultdict(list)
+    for name in classes:
+        plain = "".join(clean(name).casefold().split())
+        alike[plain.lstrip("0") if plain.isdecimal() else plain].append(name)
+    return [
+        Issue(
+            "similar-classes",
+            source,
+            f"the classes {_list(names)} differ in capitals, blanks, leading zeros or invisible characters alone; "
+            "give them one name, or names that differ more",
+        )
+        for names in alike.values()
+        if len(names) > 1 and any(len(name) > 1 for name in names)
+    ]
+
+
+def _sorted(names: set[str]) -> list[str]:
+    return sorted(names, key=natural_key)
+
+
+def _list(names: list[str]) -> str:
+    """Some names in words."""
+    if len(names) > 6:
+        return f"{', '.join(map(repr, names[:5]))} and {len(names) - 5:,} more"
+    return " and ".join(filter(None, (", ".join(map(repr, names[:-1])), repr(names[-1]))))

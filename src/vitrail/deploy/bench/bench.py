@@ -1,0 +1,297 @@
+"""A model measured in every engine and precision that there is: speed, latency, memory, accuracy, and which to take."""
+
+import multiprocessing
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from vitrail.checks import refuse_given, require_at_most
+from vitrail.deploy.bench.engines import open_graph
+from vitrail.deploy.bench.measure import timed
+from vitrail.deploy.export.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
+from vitrail.deploy.export.export import export_graph
+from vitrail.deploy.export.graph_files import description_in
+from vitrail.deploy.export.int8_check import Judge, Judged, require_accuracy
+from vitrail.deploy.export.samples import OpenFor, SampleSets, samples_of
+from vitrail.deploy.predictor import in_python
+from vitrail.deploy.problems import ExportError
+from vitrail.errors import ConfigError, DataError, VitrailError
+from vitrail.models.inference import quickest_precision
+from vitrail.runtime.device import Precision
+from vitrail.runtime.memory import kept_memory, peak_memory
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import name_of
+from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.tasks.pose.predictor import AnyPredictor, any_in_python, of_classes
+from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.weights.model_folder.folder import TrainedModel, save_model
+from vitrail.weights.reference import open_model
+
+Row = dict[str, Any]
+WITHOUT = "no accuracy is measured"
+MOST_THREADS = 1024
+"""More than processors have; of very many, a system gives none at all."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a model."""
+
+    engine: str
+    precision: str
+    reference: Path
+    """The model folder, or the graph."""
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return f"{self.engine} {self.precision}"
+
+    def open(self, threads: int) -> AnyPredictor:
+        """What answers so."""
+        torch.set_num_threads(threads)
+        if self.engine == "torch":
+            return any_in_python(open_model(self.reference), cast(Precision, self.precision))
+        return open_graph(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
+
+
+def bench(
+    model: str | Path,
+    data: str | Path | None = None,
+    *,
+    open_for: OpenFor,
+    engines: Sequence[str] = (),
+    precisions: Sequence[str] = (),
+    batch_sizes: Sequence[int] = (1, 16),
+    threads: Sequence[int] = (),
+    max_drop: float = 0.5,
+    seconds: float = 1.0,
+    observer: Observer | None = None,
+) -> dict[str, Any]:
+    """Measure a model in engines and precisions, side by side: ``rows``, and what is ``recommended``.
+
+    A model in Python is exported for every engine, in int8 too where there are images; an exported one runs as it is. Of a model
+    that finds joints an image is a box.
+
+    Args:
+        model: a run folder, a model folder, a file of weights, or an exported model.
+        data: images for accuracy and int8, as ``calibrate`` of `vitrail.api.export`: training images calibrate,
+            validation images judge what is recommended, test images give the accuracy of every row. By default those of the run.
+        open_for: finds the images that a model comes with.
+        engines, precisions: these alone; by default all.
+        batch_sizes: images at a time.
+        threads: of the processor; by default as many as torch has.
+        max_drop: points of accuracy on the judging images that the recommended one may lose surely; see `Judge`.
+        seconds: of measuring for every row, at least.
+        observer: gets the progress.
+
+    Raises:
+        VitrailError: with the exit code of the command.
+    """
+    for count in threads:
+        require_at_most("--threads", count, MOST_THREADS)
+    observer, counts, before = observer or Observer(), tuple(threads) or (torch.get_num_threads(),), torch.get_num_threads()
+    try:
+        with tempfile.TemporaryDirectory() as folder, kept_memory():
+            graph = graph_of(model)
+            if graph is not None:
+                ways, samples = _ways_of_graph(open_for, graph, model, data, engines, observer)
+            else:
+                ways, samples = _ways_of_model(open_for, model, data, Path(folder), engines, precisions, observer)
+            rows = list(_rows(_wanted(ways, engines, precisions), samples, batch_sizes, counts, seconds, observer))
+    finally:
+        torch.set_num_threads(before)
+    return {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop, observer)}
+
+
+def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[str]) -> list[Way]:
+    """What of all ways is to be measured; raises `ConfigError` where that is none."""
+    wanted = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
+    if not wanted:
+        without = "int8" in precisions and all(way.precision != "int8" for way in ways)
+        hint = "give --data, with whose images numbers in int8 are scaled" if without else "leave one of them out"
+        raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint=hint)
+    return wanted
+
+
+def _ways_of_graph(
+    open_for: OpenFor, graph: Path, model: str | Path, data: str | Path | None, engines: Sequence[str], observer: Observer
+) -> tuple[list[Way], SampleSets | None]:
+    """The engines that run an exported model."""
+    about = description_in(graph)
+    joints = about.skeleton is not None
+    _refuse_data(joints, data)
+    ways = [Way(engine, about.precision, graph) for engine in RUNS[graph.suffix.lower()]]
+    if joints or data is None:
+        observer.note("joints: speed alone is measured" if joints else f"{WITHOUT}: name images with --data")
+        return ways, None
+    first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
+    return ways, samples_of(open_for, model, of_classes(first.open(torch.get_num_threads())), data, observer)
+
+
+def _ways_of_model(
+    open_for: OpenFor,
+    model: str | Path,
+    data: str | Path | None,
+    folder: Path,
+    engines: Sequence[str],
+    precisions: Sequence[str],
+    observer: Observer,
+) -> tuple[list[Way], SampleSets | None]:
+    """A model in Python, and all that it can be exported to in a folder."""
+    trained = open_model(model)
+    samples = _samples(open_for, model, trained, data, observer)
+    save_model(folder / "model", trained, card="")
+    quick = quickest_precision(torch.device("cpu"))
+    ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
+    for to in ("onnx", "openvino"):
+        for precision in ("fp32", "int8"):
+            wanted: set[str] = {precision, quick} if (to, precision) == ("openvino", "fp32") else {precision}
+            if _left_out(ENGINE[to], wanted, engines, precisions) or (precision == "int8" and samples is None):
+                continue
+            observer.begin(f"exporting {ENGINE[to]} {precision}", 0)
+            place = folder / f"{to}-{precision}"
+            place.mkdir()
+            about = Description.of_model(trained, name_of(str(model)), precision)
+            try:
+                export_graph(trained, about, to, place, samples.calibration.pixels if samples else None)
+            except VitrailError as error:
+                observer.note(f"{ENGINE[to]} {precision} is left out: {error.what}")
+                continue
+            ways += [Way(ENGINE[to], one, cast(Path, graph_of(place))) for one in sorted(wanted, reverse=True)]
+    return ways, samples
+
+
+def _samples(
+    open_for: OpenFor, model: str | Path, trained: TrainedModel, data: str | Path | None, observer: Observer
+) -> SampleSets | None:
+    """Return the images that were named, or else the run's own; None, with a note, where there are none."""
+    if isinstance(trained, TrainedPose):
+        _refuse_data(True, data)
+        observer.note("joints: speed alone is measured, and nothing in int8")
+        return None
+    try:
+        samples = samples_of(open_for, model, in_python(trained), data, observer)
+    except (ConfigError, DataError) as error:
+        if data is not None:
+            raise
+        observer.note(f"{WITHOUT}, and no int8: {error.what}; name images with --data")
+        return None
+    if data is None:
+        observer.note("these are images of the run; name others with --data")
+    return samples
+
+
+def _refuse_data(finds_joints: bool, data: str | Path | None) -> None:
+    """Of a model that finds joints speed alone is measured."""
+    refuse_given("how well joints are found is told by vitrail evaluate", {"--data": finds_joints and data is not None})
+
+
+def _left_out(engine: str, made: set[str], engines: Sequence[str], precisions: Sequence[str]) -> bool:
+    """Whether nobody asked for it."""
+    return bool(engines and engine not in engines) or bool(precisions and not made & set(precisions))
+
+
+def _rows(
+    ways: Sequence[Way],
+    samples: SampleSets | None,
+    batch_sizes: Sequence[int],
+    threads: Sequence[int],
+    seconds: float,
+    observer: Observer,
+) -> Iterator[Row]:
+    """A row for every way, number of threads and number of images at a time."""
+    known: dict[str, Row] = {way.name: {} for way in ways}
+    for number, count in enumerate(threads):
+        opened = {way.name: way.open(count) for way in ways}
+        shape = _shape(next(iter(opened.values())), max(batch_sizes))
+        if number == 0:
+            observer.begin("memory", len(ways))
+            for way in ways:
+                known[way.name]["memory_mb"] = _memory(way, count, shape)
+                observer.advance(1)
+            if samples is not None:
+                judge = Judge(of_classes(next(iter(opened.values()))), samples, observer)
+                for name, one in opened.items():
+                    known[name] |= _accuracy(samples.reporting.evaluate(of_classes(one), observer, name))
+                    known[name]["judged"] = judge(of_classes(one)).to_dict()
+        for batch in batch_sizes:
+            observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
+            pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
+            for name, timing in timed({name: one.run for name, one in opened.items()}, pixels, seconds=seconds).items():
+                engine, precision = name.split()
+                yield {
+                    "name": name, "engine": engine, "precision": precision, "batch": batch, "threads": count,
+                    "images_per_second": timing.images_per_second, "latency_ms": timing.percentile(50),
+                    "latency_p90_ms": timing.percentile(90), "latency_p99_ms": timing.percentile(99), **known[name],
+                }  # fmt: skip
+
+
+def _shape(one: AnyPredictor, batch: int) -> tuple[int, int, int, int]:
+    height, width = one.preparation.image_size
+    return batch, one.preparation.channels, height, width
+
+
+def _accuracy(metrics: LabelMetrics) -> Row:
+    scores = metrics.scores()
+    return {**{name: scores[name] for name in scores if name != "loss"}, "certainty": metrics.certainty}
+
+
+def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
+    """What a model adds to a process that has imported Vitrail and torch, at its height, in MB: measured in one of its own."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_measure_memory, args=(way, threads, shape, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        return float(ours.recv())
+    except EOFError:
+        raise VitrailError(f"{way.name} cannot answer {shape[0]} images at a time", where="--batch-sizes") from None
+    finally:
+        process.join()
+
+
+def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], results: Connection) -> None:
+    before = peak_memory()
+    way.open(threads).run(torch.zeros(shape, dtype=torch.uint8))
+    results.send((peak_memory() - before) / 1e6)
+
+
+def best_rows(rows: Sequence[Row]) -> list[Row]:
+    """The fastest row of each way."""
+    best: dict[str, Row] = {}
+    for row in rows:
+        if row["name"] not in best or row["images_per_second"] > best[row["name"]]["images_per_second"]:
+            best[row["name"]] = row
+    return list(best.values())
+
+
+def _recommended(rows: Sequence[Row], max_drop: float, observer: Observer) -> Row:
+    """The fastest row that holds the accuracy of the first one: the model in Python, unless it is left out.
+
+    Judging images choose it; the accuracy in its row is measured on other images.
+    """
+    first, *others = best = best_rows(rows)
+    if "judged" in first:
+        best = [first, *(row for row in others if _holds(row, max_drop, observer))]
+    chosen = max(best, key=lambda row: row["images_per_second"])
+    return {**chosen, "times": chosen["images_per_second"] / first["images_per_second"], "beside": first["name"]}
+
+
+def _holds(row: Row, max_drop: float, observer: Observer) -> bool:
+    """Return whether the judging images show no loss beyond so many points; of int8 a note says what they show."""
+    judged = Judged(**row["judged"])
+    if row["precision"] != "int8":
+        return judged.least <= max_drop
+    try:
+        require_accuracy(judged, max_drop)
+    except ExportError as error:
+        observer.note(f"{row['name']} is not recommended: {error.what}")
+        return False
+    return True

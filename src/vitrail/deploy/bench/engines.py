@@ -1,0 +1,182 @@
+"""What runs a graph: ONNX Runtime and OpenVINO."""
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.deploy.bench.libraries import onnxruntime, openvino
+from vitrail.deploy.bench.measure import timed
+from vitrail.deploy.export.artefact import RUNS, Description, ExportPrecision
+from vitrail.deploy.export.graph_files import description_in
+from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.problems import first_line
+from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.models.inference import quickest_precision
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor
+
+PIECES = 4
+"""Of a batch that are computed side by side, at most."""
+Session = Callable[[np.ndarray], np.ndarray]
+"""Images (B, C, H, W), as the graph takes them, to what it gives, (B, classes) or (B, K, h, w); for one thread at a time."""
+
+
+def openvino_session(graph: Any, precision: str, threads: int) -> Session:
+    """A graph, or its file, in OpenVINO, with products in ``precision`` where the processor has them.
+
+    Products that int8 leaves in floats use the processor's fastest type. Small batches get all threads; large ones are computed
+    in pieces side by side, since threads that wait for each other at every operation lose a tenth to a quarter of their time.
+    """
+    hints = {"fp32": "f32", "bf16": "bf16", "fp16": "f32"}
+    hint = hints.get(precision) or hints[quickest_precision(torch.device("cpu"))]
+    core, pieces = openvino().Core(), min(threads, PIECES)
+
+    def compiled(streams: int) -> Any:
+        options = {
+            "INFERENCE_PRECISION_HINT": hint,
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": streams,
+            "ENABLE_CPU_PINNING": False,
+        }
+        with ThreadPoolExecutor(1) as elsewhere:
+            # Compiling moves the stack on which its thread handles signals into memory that goes with the model; and of two
+            # models that go in the order they came, the second moves it back to the first's: Ctrl-C would then end in a crash.
+            return elsewhere.submit(core.compile_model, graph, "CPU", options).result()
+
+    whole = compiled(1)
+
+    @cache
+    def requests() -> list[Any]:
+        several = compiled(pieces)
+        return [several.create_infer_request() for _ in range(pieces)]
+
+    def run(images: np.ndarray) -> np.ndarray:
+        if pieces == 1 or len(images) < 2 * pieces:
+            return np.array(whole(images)[0])  # a copy: the next call writes where this one wrote
+        for request, piece in zip(requests(), np.array_split(images, pieces), strict=True):
+            request.start_async([piece])
+        for request in requests():
+            request.wait()
+        return np.concatenate([request.get_output_tensor().data for request in requests()])
+
+    return run
+
+
+def onnxruntime_session(file: Path, precision: str, threads: int) -> Session:
+    """The file of a graph in ONNX Runtime, which computes in the precision that the graph is in."""
+    library = onnxruntime()
+    options = library.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    session = library.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images})[0]
+
+
+ENGINES: dict[str, Callable[[Any, str, int], Session]] = {
+    "onnxruntime": onnxruntime_session,
+    "openvino": openvino_session,
+}
+TRIED = 8
+"""Images at a time that engines are compared with."""
+
+
+def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> AnyPredictor:
+    """An exported graph as what answers.
+
+    Args:
+        graph: the file.
+        engine: one of `ENGINES`.
+        precision: of OpenVINO's products for a graph in floats; the graph's own by default.
+        threads: of the processor; as many as torch has by default.
+
+    Raises:
+        ModelFileError: it cannot be read.
+        ConfigError: the engine does not exist, does not read such graphs, or is not installed.
+    """
+    if engine not in ENGINES:
+        raise unknown("engine", engine, list(ENGINES), where="--engine")
+    if engine not in RUNS[graph.suffix.lower()]:
+        hint = f"take {' or '.join(RUNS[graph.suffix.lower()])}, or export the model to onnx"
+        raise ConfigError(f"{engine} does not read {graph.suffix} files", where="--engine", hint=hint)
+    return _opened(graph, engine, description_in(graph), precision, threads)
+
+
+def _opened(
+    graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
+) -> AnyPredictor:
+    """`open_graph` for a graph whose description has been read."""
+    made = precision or about.precision
+
+    def refused(error: Exception) -> ModelFileError:
+        what = f"{engine} cannot run {graph.name}: {first_line(error)}"
+        return ModelFileError(what, where=graph, hint="export the model again, or take another --engine")
+
+    try:
+        session = ENGINES[engine](graph, made, threads or torch.get_num_threads())
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise refused(error) from error
+
+    def asked(images: np.ndarray) -> np.ndarray:
+        try:
+            return session(images)
+        except MemoryError:
+            raise
+        except Exception as error:  # some of what is wrong with a graph is seen no earlier
+            raise refused(error) from error
+
+    return as_predictor(asked, about, f"{engine} {made}")
+
+
+def as_predictor(session: Session, about: Description, name: str) -> AnyPredictor:
+    """A session with what is known of its graph."""
+
+    def answers(pixels: Tensor) -> Tensor:
+        found = torch.from_numpy(session(about.given(pixels).numpy())).float()
+        expected = (len(pixels), len(about.labels))
+        if found.shape[:2] != expected or found.ndim != len(about.answer_shape):
+            what = f"the graph gives numbers of the shape {tuple(found.shape)}, where {expected} is images by labels"
+            raise ModelFileError(what, where=about.name, hint="export the model again")
+        return found
+
+    if about.skeleton is not None and isinstance(about.preparation, BoxPreparation):
+        return PosePredictor(name, about.skeleton, about.preparation, answers)
+    return Predictor(name, list(about.labels), about.multi_label, about.preparation, answers, about.thresholds)
+
+
+def quickest(graph: Path, *, measure: bool = True) -> AnyPredictor:
+    """An exported graph in the fastest of the installed engines that read it, which is reported on stderr.
+
+    Args:
+        graph: the file.
+        measure: whether to try them; else the likeliest is taken.
+
+    Raises:
+        ModelFileError: no engine can run it.
+        ConfigError: none is installed.
+    """
+    found, why, about = [], None, description_in(graph)
+    for engine in RUNS[graph.suffix.lower()]:
+        try:
+            found.append(_opened(graph, engine, about))
+        except ConfigError as error:  # it is not installed; a graph that one engine refuses is given to no other
+            why = why or error
+        if found and not measure:
+            break
+    if not found:
+        raise why or ModelFileError("no engine reads it", where=graph)
+    if len(found) == 1:
+        return found[0]
+    pixels = torch.randint(0, 256, (TRIED, about.preparation.channels, *about.preparation.image_size), dtype=torch.uint8)
+    rates = {name: t.images_per_second for name, t in timed({f.name: f.run for f in found}, pixels, seconds=0.3).items()}
+    best = max(found, key=lambda one: rates[one.name])
+    sys.stderr.write(f"engine: {best.name} ({', '.join(f'{name} {rate:.0f} images/s' for name, rate in rates.items())})\n")
+    return best

@@ -1,0 +1,162 @@
+"""An exported model: one graph that an engine runs, with its labels and its preparation inside."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
+from torch import Tensor
+
+from vitrail.data.images.preparation import Preparation
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import path_of
+from vitrail.settings import Settings
+from vitrail.tasks.metrics import metric_of
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.weights.formats.safe_files import GRAPHS, parse_json
+from vitrail.weights.locate import has_weights
+from vitrail.weights.model_folder.folder import TrainedModel
+
+Target = Literal["onnx", "openvino", "torch"]
+ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
+RUNS = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
+"""Engines for a graph by its suffix, the likeliest first; a ``.pt2`` may run code when it is loaded, and none reads it."""
+ENGINE = {to: RUNS[Path(file).suffix][0] for to, file in GRAPHS.items() if Path(file).suffix in RUNS}
+"""What runs each kind of graph."""
+KEY = "vitrail"
+"""Under which a graph keeps its `Description`."""
+FIGURES = "export.json"
+"""What was measured when it was exported."""
+
+
+class Description(Settings):
+    """What a graph does not say of itself."""
+
+    name: str
+    """What the model is."""
+    labels: tuple[str, ...]
+    """A name for every logit, by index; of a model that finds joints, the joints."""
+    multi_label: bool
+    """Whether an image may have several labels, or none."""
+    thresholds: tuple[float, ...] = ()
+    """Where there may be several, the probability from which on each is told, by index; none for one half each."""
+    preparation: Preparation | BoxPreparation
+    """What makes pixels of a picture, or of a person in it."""
+    skeleton: Skeleton | None = None
+    """The joints, if the graph gives a heatmap of each."""
+    precision: ExportPrecision
+    """Of its products."""
+    any_size: bool = False
+    """Whether the graph takes images of any height and width that are multiples of the patch."""
+    pixels: bool
+    """Whether the graph takes pixels, uint8 (B, C, H, W), and normalises them; else it takes them normalised, float32."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if (self.skeleton is not None) != isinstance(self.preparation, BoxPreparation):
+            raise ValueError("joints are found in boxes, and nothing else is")
+        if self.skeleton is not None and self.skeleton.joints != self.labels:
+            raise ValueError("the labels are not the skeleton's joints")
+        return self
+
+    @property
+    def gives(self) -> str:
+        """What the graph's output is called."""
+        return "logits" if self.skeleton is None else "heatmaps"
+
+    @property
+    def answer_shape(self) -> tuple[int | None, ...]:
+        """Of the graph's output, None for what is not known: (B, classes), or (B, joints, h, w)."""
+        return (None, len(self.labels), *(() if self.skeleton is None else (None, None)))
+
+    @classmethod
+    def of_model(
+        cls, trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
+    ) -> Self:
+        """Of a graph that is to be made of a model; one of a single size looks at people in that size alone."""
+        preparation = trained.preparation
+        if isinstance(preparation, BoxPreparation) and not any_size:
+            preparation = preparation.changed(smaller_sizes=())
+        return cls(
+            name=name,
+            labels=tuple(trained.labels),
+            multi_label=trained.multi_label,
+            thresholds=tuple(trained.thresholds),
+            preparation=preparation,
+            skeleton=trained.skeleton if isinstance(trained, TrainedPose) else None,
+            precision=precision,
+            any_size=any_size,
+            pixels=pixels,
+        )
+
+    def given(self, pixels: Tensor) -> Tensor:
+        """Prepared pixels, uint8 (B, C, H, W), as the graph takes them."""
+        return (pixels if self.pixels else self.preparation.normalize(pixels)).contiguous()
+
+    def to_json(self) -> str:
+        """The text that a graph keeps."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
+
+    @classmethod
+    def of(cls, text: str | None, *, where: Path) -> Self:
+        """What `to_json` wrote.
+
+        Raises:
+            ModelFileError: there is none, or it is damaged.
+        """
+        hint = "export the model again: vitrail export MODEL --to onnx --out FOLDER"
+        if text is None:
+            raise ModelFileError("the graph has no labels and no preparation", where=where, hint=hint)
+        try:
+            values: Any = parse_json(text)
+            return cls.read(values if isinstance(values, dict) else {})
+        except (ValueError, RecursionError, ConfigError) as error:
+            reason = error.what if isinstance(error, ConfigError) else str(error)
+            raise ModelFileError(f"what the graph says of itself is damaged: {reason}", where=where, hint=hint) from None
+
+
+def graph_of(reference: str | Path) -> Path | None:
+    """The graph that a MODEL means, or None where it means something else.
+
+    Raises:
+        ModelFileError: a graph that is refused.
+    """
+    path = path_of(reference)
+    if path.is_dir():
+        found = [path / name for name in GRAPHS.values() if path.joinpath(name).is_file() and Path(name).suffix in RUNS]
+        return found[0] if found and not has_weights(path) else None
+    if path.suffix.lower() == ".pt2" and path.is_file():
+        hint = f"give the folder it lies in, {path.parent}, if vitrail export wrote it"
+        raise ModelFileError("a .pt2 may run code when it is loaded, and is refused", where=path, hint=hint)
+    return path if path.suffix.lower() in RUNS and path.is_file() else None
+
+
+def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> str:
+    """``README.md`` of an exported model: what it takes, what it gives, how to ask it."""
+    height, width = about.preparation.image_size
+    channels = about.preparation.channels
+    kind = "uint8, 0 to 255" if about.pixels else f"float32, {about.preparation}"
+    if about.skeleton is None:
+        what, shape = "Labels", f"{len(about.labels)}"
+        commands = "vitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve ."
+    else:
+        what, shape = "Skeleton", f"{len(about.labels)}, height, width"
+        commands = "vitrail predict . photo.jpg --boxes boxes.json\nvitrail evaluate . --data keypoints.json"
+    lines = [
+        f"# {about.name}: {to}, {about.precision}",
+        f"`{GRAPHS[to]}` takes `images` ({kind}), (batch, {channels}, {height}, {width}), and gives `{about.gives}`, "
+        f"(batch, {shape}). {what} and preparation are in the file, under the key `{KEY}`.",
+        f"```sh\n{commands}\n```",
+    ]
+    if about.any_size:
+        lines.append("Height and width may be any multiples of the patch.")
+    if "metric" in figures:
+        metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
+        after, before = metric.shown(score["after"], 1), metric.shown(score["before"], 1)
+        lines.append(f"{metric.title.capitalize()} on {figures['images']} images: {after}, before {before}.")
+        rates = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["images_per_second"].items())
+        lines.append(f"Images per second where it was exported: {rates}.")
+    return "\n\n".join(lines) + "\n"

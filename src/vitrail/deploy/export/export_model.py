@@ -1,0 +1,210 @@
+"""What a trained model becomes on its way to those who use it: exported, quantised, with merged tokens, verified, measured."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from vitrail.checks import refuse_given
+from vitrail.deploy.bench.worth import loss_of, require_faster, slower, speeds_of
+from vitrail.deploy.export.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
+from vitrail.deploy.export.export import IMPOSSIBLE, Written, export_graph, require_possible
+from vitrail.deploy.export.int8_check import MOST_LOST, Judge, require_accuracy
+from vitrail.deploy.export.merging import MergingLimit, TooMuchLostError, merging, require_tokens, weaker
+from vitrail.deploy.export.samples import OpenFor, SampleSets, samples_of
+from vitrail.deploy.predictor import in_python, require_classes
+from vitrail.deploy.problems import ExportError
+from vitrail.errors import ConfigError
+from vitrail.files import whole_folder, write_json, write_text
+from vitrail.models.inference import in_evaluation_mode, quickest_precision
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import free_folder, name_of
+from vitrail.tasks.pose.predictor import of_classes
+from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.weights.formats.checksums import write_sums
+from vitrail.weights.model_folder.folder import TrainedModel, fill_folder
+from vitrail.weights.reference import from_pretrained
+
+
+def export_model(
+    model: str | Path | TrainedModel,
+    out: str | Path | None = None,
+    *,
+    open_for: OpenFor,
+    to: Target = "onnx",
+    precision: ExportPrecision | Literal["auto"] = "fp32",
+    calibrate: str | Path | None = None,
+    merge: int | tuple[int, ...] | None = 0,
+    max_drop: float = 0.5,
+    image_size: int | str | tuple[int, int] | None = None,
+    fold: bool = False,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Write a model as a graph that an engine runs, with labels and preparation inside; gives its folder and what was measured.
+
+    It is kept only if it answers as the model does; see `vitrail.deploy.export.export.verify`.
+
+    Args:
+        model: a run folder, a model folder, a file of weights, or a loaded model.
+        out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
+        open_for: finds the images that a model comes with.
+        to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
+        precision: fp32, bf16, fp16 or int8; or auto, int8 where it is faster than floats on this machine and holds the accuracy,
+            else the quickest floats. The figures say under ``because`` why it is so.
+        calibrate: images, as for `evaluate` or without labels; by default the images of the run. Training images calibrate int8,
+            validation images decide what is chosen, and accuracy is reported on test images; see `samples_of`.
+        merge: patches that every block merges into others like them, or a number for each block; None for as many as
+            ``max_drop`` allows.
+        max_drop: points of accuracy that merging, with all else, may lose on the judging images; beside accuracy itself also
+            of the mean probability of the correct label, which shows more on few images.
+        image_size: height and width that the graph takes, or one side of a square; ``any`` for any multiples of the patch; the
+            model's own by default.
+        fold: whether the graph takes pixels, uint8, and normalises them.
+        force: keep int8 also where `require_accuracy` refuses it, or auto finds it slower than floats.
+        observer: gets the progress.
+
+    Raises:
+        ExportError: the graph cannot be made, or does not answer as the model does.
+        VitrailError: others with the exit code of the command.
+    """
+    if precision != "auto":
+        require_possible(to, precision)
+    name = name_of(str(model)) if isinstance(model, str | Path) else "model"
+    folder, observer = free_folder(out, "exports", name), observer or Observer()
+    any_size = image_size == "any"
+    trained = _to_export(model, None if any_size else image_size)
+    joints = isinstance(trained, TrainedPose)
+    if not joints and to != "torch":
+        require_classes(trained)
+    if merge != 0:
+        require_tokens(trained)
+    if isinstance(trained, TrainedPose):
+        _refuse_for_joints({
+            "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
+            "--image-size": any_size,
+        })  # fmt: skip
+        if trained.preparation.smaller_sizes:
+            observer.note("a graph takes images of one size, and so looks at people in that size alone")
+    precisions = _quickest(to, joints=joints, force=force) if precision == "auto" else {precision: ""}
+    python = samples = judge = None
+    if calibrate is not None or "int8" in precisions or merge is None:
+        python = in_python(trained)
+        samples = samples_of(open_for, model, python, calibrate, observer)
+        judge = Judge(python, samples, observer)
+    limit = MergingLimit(trained, judge, max_drop) if merge is None and judge else None
+    making = _Making(trained, name, to, any_size, fold, force, precision == "auto", samples, judge, limit, observer)
+    schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
+    refused = ""
+    for chosen, because in precisions.items():
+        try:
+            for counts in schedules:
+                with suppress(TooMuchLostError), whole_folder(folder, replace=False) as draft:
+                    return folder, making.write(draft, chosen, counts, because or refused)
+        except ExportError as error:
+            if chosen == [*precisions][-1]:
+                raise
+            refused = error.what
+            observer.note(f"{quickest_floats(to)} is taken: {refused}")
+    raise AssertionError("the last precision and the last schedule are always kept")
+
+
+def _quickest(to: Target, *, joints: bool, force: bool) -> dict[ExportPrecision, str]:
+    """The precisions that auto stands for, in the order in which they are tried, and why each is kept where that is known."""
+    floats = quickest_floats(to)
+    if (to, "int8") in IMPOSSIBLE:
+        return {floats: f"{to} has no int8"}
+    if joints:
+        return {floats: "a model that finds joints is exported in floats"}
+    return {"int8": "--force keeps it" if force else "int8 is the faster, and holds the accuracy", floats: ""}
+
+
+def quickest_floats(to: Target) -> ExportPrecision:
+    """What a kind of graph computes fastest in without being quantised."""
+    quick = quickest_precision(torch.device("cpu"))
+    return "fp32" if (to, quick) in IMPOSSIBLE else quick
+
+
+@dataclass(frozen=True)
+class _Making:
+    """What all graphs have in common that are tried for an export; see `export_model`."""
+
+    trained: TrainedModel
+    name: str
+    to: Target
+    any_size: bool
+    fold: bool
+    force: bool
+    auto: bool
+    """Whether int8 has to be faster than floats."""
+    samples: SampleSets | None
+    judge: Judge | None
+    """Of what the judging samples show; None where there are no samples."""
+    limit: MergingLimit | None
+    observer: Observer
+
+    def write(self, draft: Path, precision: ExportPrecision, counts: int | tuple[int, ...], because: str) -> dict[str, Any]:
+        """Write a graph of one precision and schedule of merging; what was measured.
+
+        Raises:
+            TooMuchLostError: so much merging loses more than the limit.
+            ExportError: it cannot be made, or is not worth it.
+        """
+        to, samples = self.to, self.samples
+        shown = merging(self.trained, counts) if counts else self.trained
+        about = Description.of_model(self.trained, self.name, precision, any_size=self.any_size, pixels=self.fold)
+        self.observer.begin("exporting", 0)
+        written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
+        if self.limit and any(shown.config.merged):
+            self.limit.require(of_classes(written.predictor))
+        if to == "torch":
+            fill_folder(draft, shown, card=shown.card or shown.plain_card())
+        figures: dict[str, Any] = {"model": self.name, "to": to, "precision": precision, "token_merging": counts}
+        figures |= {"because": because} if because else {}
+        figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
+        if samples and self.judge:
+            figures |= self._measured(written, samples, self.judge, precision)
+        write_json(draft / FIGURES, figures)
+        if to != "torch":
+            write_text(draft / "README.md", artefact_card(about, to, figures))
+        write_sums(draft)
+        return figures
+
+    def _measured(self, written: Written, samples: SampleSets, judge: Judge, precision: ExportPrecision) -> dict[str, Any]:
+        """Return how fast and how accurate a graph is beside the model in Python; int8 must be worth it."""
+        graph, python, observer = of_classes(written.predictor), judge.plain, self.observer
+        beside = of_classes(written.floats or in_python(self.trained, quickest_precision(torch.device("cpu"))))
+        figures = speeds_of(python, graph, beside, samples.reporting, observer)
+        if precision == "int8" and not self.force:
+            judged = judge(graph)
+            require_accuracy(judged, max(MOST_LOST, self.limit.max_drop if self.limit else 0))
+            if judged.elsewhere is not None:
+                observer.note(
+                    f"int8 is judged on images of {judged.answers} of {judged.labels} labels, and on recoloured and random ones"
+                )
+            if self.auto:
+                require_faster(figures)
+            elif what := slower(figures):
+                observer.note(what)
+            figures |= {"judged": judged.to_dict()}
+        return figures | {"samples": str(samples)} | loss_of(python, graph, samples.reporting, observer)
+
+
+def _refuse_for_joints(given: dict[str, bool]) -> None:
+    """Refuse what is judged by labels, or needs images of other sizes than the model's."""
+    refuse_given("a model that finds joints is exported in floats, with all its tokens, for boxes of one size", given)
+
+
+def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[int, int] | None) -> TrainedModel:
+    """The model in Python."""
+    if isinstance(model, TrainedModel):
+        own = model.config.image_size
+        if image_size is not None and model.config.read_field("image_size", image_size) != own:
+            what = f"a model that is open is exported for images of its own size, {own[0]}×{own[1]}"
+            raise ConfigError(what, where="image_size", hint="open it for the other: vitrail.from_pretrained(…, image_size=…)")
+        return in_evaluation_mode(model)
+    if graph_of(model) is not None:
+        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
+    return from_pretrained(model, image_size=image_size)

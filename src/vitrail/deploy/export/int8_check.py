@@ -1,0 +1,223 @@
+"""Judge from few images what a graph loses of a model's accuracy.
+
+One image of 33 is three points, so accuracy on few images is noise. Two things make a judgement of it: each image is seen in
+several views, and a class that changes counts as much as the model's own probabilities say. If the model gives an ant 52 % and
+a bee 48 %, a graph that says bee is expected to lose 0.04 images, not one.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.deploy.export.samples import BATCH, SampleSets
+from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.problems import ExportError
+from vitrail.runtime.observer import Observer
+
+MOST_LOST = 0.5
+"""Points of accuracy that int8 may lose."""
+MOST_LOST_ELSEWHERE = 3.0
+"""Points that it may lose on recoloured and random images: sound graphs lose 0.1 to 2, those calibrated on one image 13."""
+VIEWS = 300
+"""Views that are judged at least, of however few images."""
+SMALLEST_CROP = 0.5
+"""Fraction of an image's area that a view shows at least."""
+ELSEWHERE = 64
+"""Recoloured images, and as many random ones."""
+CONFIDENCE = 0.95
+"""Probability with which more is lost than `Judged.least`."""
+LABEL_ERRORS = 3.0
+"""Standard errors by which accuracy on labels has to fall beyond the limit; right and wrong alone is much noise."""
+KEEP = "keep it all the same: --force"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Points of accuracy that a graph is expected to lose."""
+
+    points: float
+    error: float
+    """Standard error of ``points`` over images."""
+    least: float
+    """Points that are lost at least, with `CONFIDENCE`."""
+    images: int
+    views: int
+    answers: int
+    """Different labels, or sets of labels, that the model gives to the images."""
+    labels: int
+    """Labels that the model knows."""
+    elsewhere: float | None
+    """Points that are lost at least on recoloured and random images; None where the images have labels enough."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, for programs."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.points:.1f} ± {self.error:.1f} points on {self.views} views of {self.images} images"
+
+
+class Judge:
+    """Compares graphs with a model on the images that choose.
+
+    Args:
+        plain: the model.
+        sets: the images.
+        observer: gets the progress.
+    """
+
+    def __init__(self, plain: Predictor, sets: SampleSets, observer: Observer):
+        self.plain, self.samples, self.calibration, self.observer = plain, sets.judging, sets.calibration, observer
+        self.rounds = -(-VIEWS // len(self.samples.pixels))
+
+    def __call__(self, predictor: Predictor) -> Judged:
+        """Return what a graph is expected to lose against the model."""
+        several = self.plain.multi_label
+        before = self._before  # (V, N, classes)
+        after = before if predictor is self.plain else self._logits(predictor, self._views)
+        losses = expected_loss(before, after, multi_label=several).mean(dim=0)  # (N,)
+        points, error, least = losses.mean().item(), standard_error(losses), at_least(losses)
+        if self.samples.labelled and not several:
+            hits = [(logits.argmax(dim=-1) == self.samples.labels).double() for logits in (before, after)]
+            drop = 100 * (hits[0] - hits[1]).mean(dim=0)
+            by_labels = drop.mean().item(), standard_error(drop)
+            if by_labels[0] - LABEL_ERRORS * by_labels[1] > least:
+                (points, error), least = by_labels, by_labels[0] - LABEL_ERRORS * by_labels[1]
+        elsewhere = None
+        if self.is_narrow:
+            logits = [self._logits(one, self._elsewhere) for one in (self.plain, predictor)]
+            elsewhere = at_least(expected_loss(*logits, multi_label=several).mean(dim=0))
+        count = len(losses)
+        return Judged(points, error, least, count, count * self.rounds, self.answers, len(self.plain.labels), elsewhere)
+
+    @cached_property
+    def answers(self) -> int:
+        """Different labels, or sets of labels, that the model gives to the judging images; with the others where that is one."""
+        logits = self._before[0]
+        if (count := self._different(logits)) > 1:
+            return count
+        return self._different(torch.cat([logits, self._logits(self.plain, lambda: iter([self.calibration.pixels]))[0]]))
+
+    def _different(self, logits: Tensor) -> int:
+        return len((logits > 0).unique(dim=0) if self.plain.multi_label else logits.argmax(dim=1).unique())
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the images show too few of the model's labels to judge the others."""
+        return self._different(self._before[0]) <= max(1, min(len(self.plain.labels), len(self.samples.pixels)) / 2)
+
+    @cached_property
+    def _before(self) -> Tensor:
+        return self._logits(self.plain, self._views)
+
+    def _views(self) -> Iterator[Tensor]:
+        """Yield the images (N, C, H, W), then random crops of them until `VIEWS` are reached, always the same."""
+        random = torch.Generator().manual_seed(0)
+        yield self.samples.pixels
+        for _ in range(self.rounds - 1):
+            yield torch.stack([random_crop(pixels, random) for pixels in self.samples.pixels])
+
+    def _elsewhere(self) -> Iterator[Tensor]:
+        random, pixels = torch.Generator().manual_seed(0), self.samples.pixels
+        chosen = pixels[torch.arange(ELSEWHERE) % len(pixels)]
+        yield recoloured(chosen, random)
+        yield random_fields(chosen.shape, random)
+
+    def _logits(self, predictor: Predictor, rounds: Callable[[], Iterator[Tensor]]) -> Tensor:
+        """Return the logits (V, N, classes) of every round of images."""
+        self.observer.begin(f"{predictor.name} answers", 0)
+        return torch.stack([torch.cat([predictor.logits(part) for part in pixels.split(BATCH)]) for pixels in rounds()])
+
+
+def require_accuracy(judged: Judged, limit: float = MOST_LOST) -> None:
+    """Refuse int8 that surely loses too much, and int8 of which the images say nothing.
+
+    Args:
+        judged: what it loses.
+        limit: points that it may lose.
+
+    Raises:
+        ExportError: with what it loses, or what the images lack.
+    """
+    j, where = judged, "--calibrate"
+    if j.least > limit:
+        sure = f"at least {j.least:.1f} with {CONFIDENCE:.0%} confidence; {limit:g} is the limit"
+        what = f"int8 loses {j.points:.1f} points of accuracy on {j.views} views of {j.images} images, {sure}"
+        raise ExportError(what, where="--precision", hint=f"calibrate with more images, of more kinds, or {KEEP}")
+    hint = f"give images of several labels, or {KEEP}"
+    if j.answers == 1 and j.labels > 1:
+        what = "the model gives all calibration and judging images one and the same answer, which says nothing of others"
+        raise ExportError(f"int8 cannot be judged: {what}", where=where, hint=hint)
+    if j.elsewhere is not None and j.elsewhere > MOST_LOST_ELSEWHERE:
+        what = (
+            f"the judging images show {j.answers} of {j.labels} labels, and on recoloured and random images int8 loses at least"
+        )
+        raise ExportError(f"{what} {j.elsewhere:.0f} points", where=where, hint=hint)
+
+
+def expected_loss(before: Tensor, after: Tensor, *, multi_label: bool) -> Tensor:
+    """Return the points of accuracy that logits ``after`` are expected to lose, by the probabilities of the logits ``before``.
+
+    For one label an image: the probability of the model's class less that of the graph's class. For several: the same of every
+    label that changes, over the number of the model's labels.
+
+    Args:
+        before, after: (…, classes).
+        multi_label: whether an image may have several labels.
+    """
+    if multi_label:
+        wrong = ((before > 0) != (after > 0)) * (2 * before.sigmoid() - 1).abs()
+        return 100 * (wrong.sum(dim=-1) / (before > 0).sum(dim=-1).clamp(min=1)).clamp(max=1)
+    chances = before.softmax(dim=-1)
+    return 100 * (chances.amax(dim=-1) - chances.gather(-1, after.argmax(dim=-1, keepdim=True))[..., 0])
+
+
+def standard_error(values: Tensor) -> float:
+    """Return the standard error of the mean of values (N,); 0 for a single one."""
+    return (values.double().std() / len(values) ** 0.5).item() if len(values) > 1 else 0.0
+
+
+def at_least(losses: Tensor) -> float:
+    """Return a bound that the mean of losses ≥ 0 (N,) exceeds with `CONFIDENCE`.
+
+    It is the better of two: the normal distribution's, and Markov's inequality, which holds for however few images.
+    """
+    mean = losses.mean().item()
+    return max(mean - NormalDist().inv_cdf(CONFIDENCE) * standard_error(losses), (1 - CONFIDENCE) * mean)
+
+
+def random_crop(pixels: Tensor, random: torch.Generator) -> Tensor:
+    """Return a random crop of an image (C, H, W), mirrored half of the time, at its size."""
+    scale, row, column, mirrored = torch.rand(4, generator=random).tolist()
+    scale = (SMALLEST_CROP + (1 - SMALLEST_CROP) * scale) ** 0.5
+    height, width = (max(1, round(scale * side)) for side in pixels.shape[-2:])
+    top, left = (
+        int(place * (whole - side + 1))
+        for place, whole, side in zip((row, column), pixels.shape[-2:], (height, width), strict=True)
+    )
+    crop = pixels[None, :, top : top + height, left : left + width].float()
+    view = F.interpolate(crop, pixels.shape[-2:], mode="bilinear", align_corners=False)[0].round().to(torch.uint8)
+    return view.flip(-1) if mirrored < 0.5 else view
+
+
+def recoloured(pixels: Tensor, random: torch.Generator) -> Tensor:
+    """Return images (N, C, H, W) with channels exchanged, and each stretched between two random values."""
+    order = torch.rand(pixels.shape[:2], generator=random).argsort(dim=1)[:, :, None, None].expand_as(pixels)
+    black, white = 255 * torch.rand(2, *pixels.shape[:2], 1, 1, generator=random)
+    return (black + (white - black) * pixels.gather(1, order) / 255).round().to(torch.uint8)
+
+
+def random_fields(shape: torch.Size, random: torch.Generator) -> Tensor:
+    """Return random images (N, C, H, W) of a colour and structures of every size."""
+    count, channels, height, width = shape
+    field, cells = torch.randn(count, channels, 1, 1, generator=random).expand(shape), 2
+    while cells <= min(height, width) // 2:
+        noise = F.interpolate(torch.randn(count, channels, cells, cells, generator=random), (height, width), mode="bilinear")
+        field, cells = field + noise * torch.rand(count, 1, 1, 1, generator=random), 2 * cells
+    return ((field / 4 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)

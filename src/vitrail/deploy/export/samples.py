@@ -1,0 +1,142 @@
+"""Images for export and measurement: some to calibrate int8, others to choose by, and others again to report accuracy on."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitrail.data.items import ImageData, Item
+from vitrail.data.loading.sampler import shuffled
+from vitrail.data.readers.unlabelled import unlabelled, unlabelled_items
+from vitrail.deploy.predictor import Predictor
+from vitrail.errors import DataError
+from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.weights.model_folder.folder import TrainedModel
+
+CALIBRATED, JUDGED, REPORTED = 300, 500, 1000
+"""Images at most of each of the `SampleSets`."""
+BATCH = 16
+"""Images at a time, for accuracy and speed."""
+OpenFor = Callable[[str | Path | TrainedModel, str | Path | None], tuple[ImageData, bool]]
+"""The images that a model is to be tried on, and whether their splits mean something for it; see `vitrail.api.open_for`."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Prepared images, uint8 (N, C, H, W), with their labels: int64 (N,), or float32 (N, classes) where there may be several."""
+
+    pixels: Tensor
+    labels: Tensor
+    labelled: bool
+    """Whether the labels are given; else the model's own answers take their place."""
+    origin: str
+    """Where they come from: ``train``, ``half of val``."""
+
+    def evaluate(self, predictor: Predictor, observer: Observer, who: str) -> LabelMetrics:
+        """The metrics of a predictor on all of them, with its logits; ``who`` names it in the progress."""
+        observer.begin(f"{who} answers", len(self.pixels))
+        metrics = predictor.metrics(keep=True)
+        for pixels, labels in zip(self.pixels.split(BATCH), self.labels.split(BATCH), strict=True):
+            metrics.update({"logits": predictor.logits(pixels)}, {"images": pixels, "labels": labels})
+            observer.advance(len(pixels))
+        return metrics
+
+
+@dataclass(frozen=True)
+class SampleSets:
+    """Images for three purposes, none of them for two: accuracy on images that chose something would be too high."""
+
+    calibration: Samples
+    """Int8 learns the ranges of activations from them."""
+    judging: Samples
+    """They decide how much is merged, whether int8 is kept, and which engine is recommended."""
+    reporting: Samples
+    """They choose nothing; the accuracy that is reported is measured on them."""
+
+    def __str__(self) -> str:
+        sets = {"calibrated": self.calibration, "judged": self.judging, "reported": self.reporting}
+        return "; ".join(f"{done} on {len(samples.pixels)} images ({samples.origin})" for done, samples in sets.items())
+
+
+def samples_of(
+    open_for: OpenFor, model: str | Path | TrainedModel, predictor: Predictor, data: str | Path | None, observer: Observer
+) -> SampleSets:
+    """Images to calibrate with, others to choose by, and others again to report accuracy on.
+
+    They are the training, validation and test images of the data, split as `vitrail.train` splits them where it has no splits.
+    Where a split is missing, another is divided at random, always in the same way: validation or test images between choosing
+    and reporting, so that training images only calibrate; images without any split between all three purposes.
+
+    Args:
+        open_for: finds the images that a model comes with.
+        model: a run brings its own data.
+        predictor: the model, whose answers stand for labels where there are none.
+        data: images with labels, or without.
+        observer: gets the progress, and a note of which images are for what.
+
+    Raises:
+        DataError: an image or the data cannot be read, or there are too few images for three purposes.
+    """
+    most = (CALIBRATED, JUDGED, REPORTED)
+    plain = unlabelled_items(data, sum(most), predictor.multi_label, note=observer.note) if data is not None else []
+    if plain:
+        parts, labelled = _three_parts({"all": plain}, where=data), False
+    else:
+        source, own_splits = open_for(model, data)
+        source.tell(observer.note)
+        whole = own_splits or all(source.splits.values())
+        parts = _three_parts(source.splits if whole else {"all": source.split("all")}, where=source.source)
+        try:
+            predictor.relabelled(source, [], observer.note)
+            parts, labelled = [(origin, predictor.relabelled(source, items)) for origin, items in parts], True
+        except DataError as error:
+            observer.note(f"the model's own answers stand for labels: {error.what}")
+            bare = [[unlabelled(i.name, i.image, predictor.multi_label) for i in items] for _, items in parts]
+            parts, labelled = [(origin, items) for (origin, _), items in zip(parts, bare, strict=True)], False
+    found = [
+        _prepared(predictor, items[:count], labelled, origin, observer)
+        for (origin, items), count in zip(parts, most, strict=True)
+    ]
+    sets = SampleSets(*found)
+    observer.note(str(sets))
+    return sets
+
+
+def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tuple[str, list[Item]]]:
+    """Images to calibrate with, to choose by and to report on, in a random order, with where they come from."""
+    found = {name: _mixed(items) for name, items in splits.items() if items}
+    shares = {1: [3], 2: [1, 2] if "train" in found else [2, 1], 3: [1, 1, 1]}[len(found)]
+    parts: list[tuple[str, list[Item]]] = []
+    for (name, items), share in zip(found.items(), shares, strict=True):
+        if len(items) < share:
+            what = f"{len(items)} images ({name}) cannot be shared between {share} purposes: calibrating, judging, reporting"
+            raise DataError(what, where=str(where), hint="give more images, best with the splits train, val and test")
+        origin = {1: name, 2: f"half of {name}", 3: f"a third of {name}"}[share]
+        parts += [(origin, items[i::share]) for i in range(share)]
+    return parts
+
+
+def _mixed(items: Sequence[Item]) -> list[Item]:
+    """In a random order, always the same."""
+    return [items[i] for i in shuffled(len(items), 0, 0)]
+
+
+def _prepared(predictor: Predictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
+    """Items as pixels, with their labels, or with the model's answers in place of labels."""
+    observer.begin("reading images", len(items))
+    images, read = predictor.dataset(items), []
+    with ThreadPoolExecutor(os.cpu_count(), "read") as pool:
+        for sample in pool.map(images.__getitem__, [(0, number) for number in range(len(items))]):
+            read.append(sample)
+            observer.advance(1)
+    pixels, labels = (torch.cat([sample[name] for sample in read]) for name in ("images", "labels"))
+    samples = Samples(pixels, labels, labelled, origin)
+    if labelled:
+        return samples
+    answers = samples.evaluate(predictor, observer, "the model").logits
+    return replace(samples, labels=(answers > 0).float() if predictor.multi_label else answers.argmax(dim=1))

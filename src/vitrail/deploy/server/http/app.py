@@ -1,0 +1,119 @@
+"""The application: what is at which path."""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import JSONResponse, Response
+
+from vitrail.deploy.server import schema
+from vitrail.deploy.server.http.access import Access, Guesses
+from vitrail.deploy.server.http.middleware import Edge
+from vitrail.deploy.server.http.problems import stuck, tell_problems
+from vitrail.deploy.server.metrics import merged
+from vitrail.deploy.server.schema import refusals
+from vitrail.deploy.server.service import Service
+
+PAGE = Path(__file__).parent / "page"
+SHARED = ("page.css", "page.js", "pictures.css", "pictures.js", "icon.svg")
+"""Files that pages share; beside them each has its own, which begin with its name."""
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
+"""The description that the page links to, and what load balancers check; and the page, which asks for the token."""
+
+
+def application(service: Service[Any, Any], access: Access, on_answer: Callable[[str], None] | None = None) -> Edge:
+    """The server as an ASGI application; `Service.start` comes before the first request. ``on_answer`` is for an access log."""
+    app = FastAPI(
+        title="Vitrail",
+        version=version("vitrail"),
+        summary=service.summary,
+        docs_url=None,  # they would load their scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    tell_problems(app)
+    service.add_to(app)
+    _state(app, service)
+    page = _page(app, service.page)
+    _described(app, access)
+    paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))
+    return Edge(
+        app,
+        access=access,
+        guesses=Guesses(service.metrics.counter("wrong_tokens", "Requests with a wrong token.")),
+        paths=paths,
+        unguarded=frozenset((*page, *NEED_NO_TOKEN)),
+        answered=service.metrics.answered,
+        leaving=lambda: service.draining,
+        on_answer=on_answer,
+    )
+
+
+def _state(app: FastAPI, service: Service[Any, Any]) -> None:
+    def status(word: str) -> Response:
+        place = service.place
+        return JSONResponse({"status": word, "workers": place.answering, "workers_wanted": len(place.board.slots)})
+
+    @app.get("/model", response_model=service.document, responses=refusals(), summary="What answers")
+    async def model() -> Response:
+        """The model, how it takes what it is asked about, and the limits of a request."""
+        return JSONResponse(service.described())
+
+    @app.get("/health", response_model=schema.Status, responses=refusals(503), summary="Whether the server lives")
+    async def health() -> Response:
+        """It answers, so it does, unless only a start can mend it."""
+        if service.watch.lost:
+            raise stuck(str(service.watch.trouble))
+        return status("alive")
+
+    @app.get("/ready", response_model=schema.Status, responses=refusals(503), summary="Whether it takes requests")
+    async def ready() -> Response:
+        """Not while the model is at one batch for too long, nor once it is shutting down."""
+        service.require_ready()
+        return status("ready")
+
+    text: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The text format of Prometheus."}
+    }
+    responses: dict[int | str, dict[str, Any]] = {**refusals(), **text}
+
+    @app.get("/metrics", response_class=Response, responses=responses, summary="Counters for Prometheus")
+    async def metrics() -> Response:
+        """Requests, batches, what waits, and what the process takes."""
+        found, place = service.metrics.text(), service.place
+        if place.several:
+            place.say(found)
+            found = merged(place.heard())
+        return Response(found, media_type=CONTENT_TYPE_LATEST)
+
+
+def _page(app: FastAPI, name: str) -> list[str]:
+    """Add the page of that name; gives its paths."""
+    own = sorted(file.name for file in PAGE.glob(f"{name}*") if file.suffix != ".html")
+    files = {"/": f"{name}.html", **{f"/{file}": file for file in (*SHARED, *own)}}
+    for path, file in files.items():
+        app.add_route(path, _file((PAGE / file).read_bytes(), KINDS[Path(file).suffix]), include_in_schema=False)
+    return list(files)
+
+
+def _file(content: bytes, kind: str) -> Any:
+    async def file(request: Request) -> Response:
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    return file
+
+
+def _described(app: FastAPI, access: Access) -> None:
+    """Add to the description of the application what FastAPI cannot know."""
+    described = app.openapi()
+    problem = schema.ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    described["components"]["schemas"][schema.ProblemDocument.__name__] = problem
+    for unused in ("HTTPValidationError", "ValidationError"):
+        described["components"]["schemas"].pop(unused, None)
+    if access.token is not None:
+        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        described["security"] = [{"token": []}]

@@ -1,0 +1,110 @@
+"""The body of a request, within limits that hold while it is read."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+
+from vitrail.deploy.server.http.problems import ProblemError, busy
+
+BODY_SECONDS = 10.0
+"""A body takes at most so long to come."""
+T = TypeVar("T")
+
+
+@dataclass
+class Memory:
+    """The bytes of bodies that are held at a time, of all requests together."""
+
+    most: int
+    held: int = 0
+
+
+@dataclass
+class Body:
+    """What has been read of a request. Its bytes count in ``memory`` until `release`."""
+
+    memory: Memory
+    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    async def read(self, request: Request, most: int) -> bytes:
+        """All of it.
+
+        Raises:
+            ProblemError: it is larger than ``most`` bytes, there is no memory for it, or it does not come.
+        """
+        require_size(request.headers, most)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in request.stream():
+                    self._keep(chunk, most)
+        except TimeoutError:
+            raise ProblemError(408, f"the body did not come within {BODY_SECONDS:g} seconds") from None
+        whole, self.chunks = b"".join(self.chunks), []
+        return whole
+
+    def _keep(self, chunk: bytes, most: int) -> None:
+        self.size += len(chunk)
+        self.memory.held += len(chunk)
+        if self.size > most:
+            raise too_large(most)
+        if self.memory.held > self.memory.most:
+            raise busy(1)
+        self.chunks.append(chunk)
+
+    def release(self) -> None:
+        """Nothing of it is kept any more."""
+        self.memory.held -= self.size
+        self.size = 0
+
+
+def too_large(most: int) -> ProblemError:
+    """The refusal of a body of more bytes."""
+    return ProblemError(413, f"the body is larger than {most:,} bytes", hint="send less at a time")
+
+
+def require_size(headers: Headers, most: int) -> None:
+    """Refuse a body that declares a larger size."""
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise too_large(most)
+
+
+def require_plain(headers: Headers) -> None:
+    """Refuse a compressed body: how large it is would only show when it is read."""
+    if headers.get("content-encoding", "identity") != "identity":
+        raise ProblemError(415, "compressed bodies are not read", hint="send it as it is, without Content-Encoding")
+
+
+def media_type(headers: Headers) -> str:
+    """The Content-Type without its parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T], expires: float) -> T:
+    """The result of some work, which is given up when the client goes; for a request whose body is read.
+
+    Raises:
+        TimeoutError: it is not there when it ``expires``, on the clock of the event loop.
+        ClientDisconnect: nobody waits for it any more.
+    """
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    try:
+        async with asyncio.timeout_at(expires):
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.wait((working, gone))
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

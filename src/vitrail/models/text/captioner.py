@@ -1,0 +1,105 @@
+"""A ViT looks at an image, the decoder of the Transformer writes a sentence about it."""
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.models.base import Model
+from vitrail.models.configs.captioner import FOR_A_HEAD, CaptionerConfig
+from vitrail.models.configs.texts import COUNTED
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.text.text_model import TextModel
+from vitrail.models.text.transformer_decoder import Encoded, TransformerDecoder
+from vitrail.models.vision.vit import ViT, of_each_block
+from vitrail.parts import Interpolation
+
+
+class Encoder(ViT):
+    """A ViT without a head, of which every token is read.
+
+    Args:
+        config: of the ViT.
+        patches_behind: the block behind which its patches are read, see `OfImages`.
+    """
+
+    def __init__(self, config: ViTConfig, patches_behind: str = "last"):
+        super().__init__(config)
+        self.patches_behind = patches_behind
+
+    def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
+        if self.patches_behind == "last":
+            return super().transform(z, attention, first=first)
+        prefix = self.config.prefix
+        for block, options in zip(self.blocks, of_each_block(attention, self.config.depth, first=prefix), strict=True):
+            patches, z = z[:, prefix:], block(z, **options)  # the last block gives (B, prefix, D)
+        return self.norm(torch.cat([z, patches], dim=1))  # (B, prefix + N, D)
+
+    @classmethod
+    def starts_from(cls, kind: type[Model]) -> bool:
+        return issubclass(kind, ViT)
+
+    @classmethod
+    def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
+        kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("pool.")}
+        return super().adapted(kept, source, target, interpolation)
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        norms = {"final_norm"} if (source.final_norm == "none") == (target.final_norm == "none") else set()
+        return super().may_differ(source, target, keep_head=keep_head) | {*FOR_A_HEAD, "class_token"} | norms
+
+
+class WritesOfImages(TextModel):
+    """A model of texts whose sources are images, which its ``encoder`` sees."""
+
+    encoder: Encoder
+    decoder: nn.ModuleList
+
+    def layers(self) -> list[nn.Module]:
+        return [*self.encoder.layers(), *self.decoder]
+
+    def readout(self) -> dict[str, nn.Module]:
+        return {name: part for name, part in self.named_children() if name != "encoder"}
+
+    def dummy_inputs(self, batch: int = 1, length: int = COUNTED) -> dict[str, Tensor]:
+        """Images, and captions of ``length`` tokens."""
+        (images,) = self.encoder.dummy_inputs(batch).values()
+        return {**super().dummy_inputs(batch, length), "source": images}
+
+
+class Captioner(WritesOfImages, TransformerDecoder):
+    """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
+
+    Each block of the decoder looks at all tokens of the image, as the last norm of the ViT leaves them. Their keys and values are
+    made once an image, for all of its captions and for all beams.
+    """
+
+    config: CaptionerConfig
+    shown = slice(None)  # which block looks at what a word names is chance
+
+    def __init__(self, config: CaptionerConfig):
+        super().__init__()
+        self.config = c = config
+        self.encoder = Encoder(c.encoder, c.patches_behind)
+        self.add_embedding()
+        self.add_decoder(c.encoder.dim, c.cross_heads)
+        self.initialize(self.encoder)
+
+    def encode(self, source: Tensor) -> Encoded:
+        memory = self.encoder.encode(source)  # (B, prefix + N, D of the ViT)
+        return Encoded(memory, self._kept(memory))
+
+    def _kept(self, memory: Tensor) -> Tensor | None:
+        """In training, the tokens that are not left out, (B, 1, 1, prefix + N); None where that is all of them."""
+        share, prefix = self.config.class_token_dropout, self.config.encoder.prefix
+        if not share or not prefix or not self.decoder.training:  # of a frozen ViT's captioner the decoder alone is in training
+            return None
+        kept = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
+        kept[:, :prefix] = torch.rand(len(memory), 1, device=memory.device) >= share
+        return kept[:, None, None]
+
+    def of_nothing(self, count: int) -> Encoded:
+        """What the decoder sees of ``count`` sentences without an image: a token of zeros."""
+        return Encoded(self.embedding.weight.new_zeros(count, 1, self.config.encoder.dim))

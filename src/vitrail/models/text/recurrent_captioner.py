@@ -1,0 +1,39 @@
+"""A ViT looks at an image, an LSTM writes a sentence about it (Xu et al. 2015, https://arxiv.org/abs/1502.03044)."""
+
+from torch import Tensor, nn
+
+from vitrail.models.configs.captioner import RecurrentCaptionerConfig
+from vitrail.models.text.captioner import Encoder, WritesOfImages
+from vitrail.models.text.recurrent_decoder import Reading, RecurrentDecoder
+
+
+class RecurrentCaptioner(WritesOfImages, RecurrentDecoder):
+    """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
+
+    The state s₀ is made of the mean of the image's tokens h. Behind each word a state s looks at them: ``e = f_att(s, h)``,
+    ``a = softmax(e)``, ``c = Σ a h``; the next word is read from s and c.
+    """
+
+    config: RecurrentCaptionerConfig
+
+    def __init__(self, config: RecurrentCaptionerConfig):
+        super().__init__()
+        self.config = c = config
+        self.encoder = Encoder(c.encoder, c.patches_behind)
+        self.narrow = nn.Linear(c.encoder.dim, c.hidden_dim)
+        self.starts = nn.ModuleList(nn.Linear(c.hidden_dim, 2 * c.hidden_dim) for _ in c.inputs)
+        self.add_embedding()
+        self.add_decoder()
+        self.initialize(self.encoder)
+
+    def encode(self, source: Tensor) -> Reading:
+        return self._read(self.encoder.encode(source))  # of tokens (B, prefix + N, D of the ViT)
+
+    def of_nothing(self, count: int) -> Reading:
+        """What the decoder sees of ``count`` sentences without an image: a token of zeros."""
+        return self._read(self.embedding.weight.new_zeros(count, 1, self.config.encoder.dim))
+
+    def _read(self, tokens: Tensor) -> Reading:
+        memory = self.narrow(tokens)  # (B, N, H)
+        mean = memory.mean(dim=1)
+        return self.reading(memory, [start(mean) for start in self.starts])

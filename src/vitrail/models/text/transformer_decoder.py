@@ -1,0 +1,153 @@
+"""The decoder of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762), whatever it looks at."""
+
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.models.configs.texts import DecoderConfig
+from vitrail.models.text.text_model import TextModel
+
+
+@dataclass
+class Encoded:
+    """A source as the decoder sees it: ``memory`` (B, S, D), and which of its tokens are some, boolean (B, 1, 1, S) or None."""
+
+    memory: Tensor
+    mask: Tensor | None = None
+
+
+class TransformerDecoder(TextModel):
+    """Writes a text of what an encoder, which the model itself has, makes of a source. Equations are the paper's."""
+
+    config: DecoderConfig
+    shown: ClassVar[slice] = slice(-1, None)
+    """The blocks of which a text's looks at its source are shown."""
+
+    def add_embedding(self, *, separate: bool = False) -> None:
+        """Add what makes tokens vectors: one table, or ``separate`` ones for sources and targets."""
+        c = self.config
+        self.embedding = nn.Embedding(c.vocabulary, c.dim)
+        self.target_embedding = nn.Embedding(c.vocabulary, c.dim) if separate else None
+        self.position = (
+            parts.LearnedSequencePosition(c.dim, c.max_tokens)
+            if c.position == "learned"
+            else parts.SequencePosition(c.dim, halves=c.position == "sincos-halves")
+        )
+        self.dropout = parts.Dropout(c.dropout)
+
+    def add_decoder(self, memory_dim: int, cross_heads: int | None = None) -> None:
+        """Add the blocks, which look at a memory (B, S, memory_dim), and what logits are read from."""
+        c = self.config
+        self.decoder = nn.ModuleList(block_of(c, memory_dim=memory_dim, cross_heads=cross_heads) for _ in range(c.decoder_depth))
+        self.decoder_norm = last_norm(c)
+        self.output = None if c.tied else nn.Linear(c.dim, c.vocabulary, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(c.vocabulary)) if c.output_bias else None
+
+    def initialize(self, *untouched: nn.Module) -> None:
+        """Glorot's uniform for matrices, a deviation of D^-1/2 for embeddings, no biases; some parts stay as they are."""
+        left_out = {module for part in untouched for module in part.modules()}
+        for module in self.modules():
+            if module in left_out:
+                continue
+            if isinstance(module, nn.Embedding) or module is self.output:
+                nn.init.normal_(module.weight, std=self.config.dim**-0.5)
+            elif isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {} if self.output is None else {"output": self.output}
+
+    def embed(self, tokens: Tensor, table: nn.Module | None, offset: int = 0) -> Tensor:
+        """``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
+        scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0
+        x = self.position((table or self.embedding)(tokens) * scale, offset)
+        dropped: Tensor = self.dropout(parts.as_autocast(x))  # norms keep the sum of branches small: half precision will do
+        return dropped
+
+    def decode(self, target: Tensor, encoded: Encoded) -> Tensor:
+        *several, length = target.shape[1:]  # of K targets of each source, K
+        x = self.embed(target.flatten(0, -2), self.target_embedding)  # (B·K, T, D)
+        options: dict[str, Any] = {"causal": True}
+        if several:
+            x = x.reshape(len(target), -1, x.shape[-1])  # (B, K·T, D): keys and values of the source are made once
+            options = {"mask": _each_by_itself(several[0], length, x.device)}
+        across = {"context": encoded.memory, "mask": encoded.mask}
+        for block in self.decoder:
+            x = block(x, across=across, **options)
+        normalized: Tensor = self.decoder_norm(x)
+        return normalized.unflatten(1, (*several, length)) if several else normalized
+
+    def output_table(self) -> tuple[Tensor, Tensor | None]:
+        return (self.embedding.weight if self.output is None else self.output.weight), self.output_bias
+
+    def begin(self, encoded: Encoded) -> parts.DecoderCache:
+        return parts.DecoderCache(encoded.memory, encoded.mask, len(self.decoder))
+
+    def step(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
+        places = tokens.flatten()[:, None]  # all tokens stand at the same place of their targets
+        x = self.embed(places, self.target_embedding, state.length).view(*tokens.shape, -1)  # (A, W, D)
+        return self._after(x, state.extended(tokens.shape[1]))
+
+    def steps(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
+        x = self.embed(tokens, self.target_embedding, state.length)  # (A, N, D)
+        return self._after(x, state.extended(1, tokens.shape[1]), causal=True)
+
+    def _after(self, x: Tensor, remembered: list[dict[str, Any]], **options: Any) -> Tensor:
+        """The logits behind embedded tokens."""
+        for block, cached in zip(self.blocks(), remembered, strict=True):
+            x = block(x, **cached, **options)
+        return self.logits(self.decoder_norm(x))
+
+    def blocks(self) -> Iterable[Any]:
+        """Of the decoder, as a search runs them."""
+        return self.decoder
+
+    def for_writing(self, matrix: parts.Matrix) -> TextModel:
+        fast, blocks = copy.copy(self), [parts.FastBlock(block, matrix) for block in self.decoder]  # all else is shared
+        fast.__dict__.update(blocks=lambda: blocks, logits=parts.product_of(matrix, *self.output_table()))
+        return fast
+
+    def decode_with_attention(self, target: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        seen: list[Any] = []
+        blocks: Iterable[Any] = self.decoder[self.shown]
+        hooks = [
+            block.cross.layer.register_forward_pre_hook(lambda *given: seen.append(given), with_kwargs=True) for block in blocks
+        ]
+        try:
+            decoded = self.decode(target, encoded)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        looks = [layer.weights(*x, **options).mean(dim=1) for layer, x, options in seen]  # (B, T, S) of each block
+        return decoded, torch.stack(looks).mean(dim=0)
+
+
+def block_of(c: DecoderConfig, *, memory_dim: int | None = None, cross_heads: int | None = None) -> parts.Block:
+    """A block of the encoder, or, with a memory to look at, of the decoder; ``cross_heads`` look there, by default ``heads``."""
+    dropouts: dict[str, Any] = {"attention_dropout": c.attention_dropout, "dropout": c.dropout}
+    return parts.Block(
+        c.dim,
+        parts.Attention(c.dim, c.heads, **dropouts),
+        parts.FeedForward(c.dim, c.mlp_dim, activation=c.activation, dropout=c.dropout, hidden_dropout=c.hidden_dropout),
+        cross=None if memory_dim is None else parts.Attention(c.dim, cross_heads or c.heads, context_dim=memory_dim, **dropouts),
+        norm=c.norm,
+        norm_eps=c.norm_eps,
+    )
+
+
+def last_norm(c: DecoderConfig) -> nn.Module:
+    """What stands behind the blocks; behind post-norm branches all is normalized already."""
+    return parts.norm_layer(c.dim, eps=c.norm_eps) if c.norm == "pre" else nn.Identity()
+
+
+def _each_by_itself(count: int, length: int, device: torch.device) -> Tensor:
+    """Of the tokens of ``count`` texts, one behind another, which each sees: those before it in its own text; boolean (N, N)."""
+    own = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    return torch.block_diag(*[own] * count).bool()

@@ -1,0 +1,106 @@
+"""The Pyramid Vision Transformer (Wang et al. 2021, https://arxiv.org/abs/2102.12122)."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import accumulate
+from operator import mul
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.models.configs.pvt import PVTConfig, PyramidConfig
+from vitrail.models.vision.pyramid import PyramidModel
+from vitrail.parts.positions.interpolation import resize_positions
+
+FIRST = "stages.0.embedding.projection.weight"
+TABLE = "stages.{}.embedding.position.embedding"
+BILINEAR = parts.Interpolation("bilinear", antialias=False)
+"""How its authors resize positions."""
+
+
+class PVT(PyramidModel):
+    """Images (B, C, H, W) to logits (B, classes), or without classes to the class token (B, D).
+
+    Keys and values of a stage are those of coarser patches; the class token joins in the last stage, where they are not.
+    Learned positions of every stage are resized to the image's grid.
+    """
+
+    config: PVTConfig
+    sight = "coarser grid"
+    reads_class_token = True
+
+    def __init__(self, config: PVTConfig):
+        super().__init__()
+        self.config = c = config
+        blocks = stages_of_blocks(c, partial(convolved, c), parts.FeedForward)
+        self.stages = nn.ModuleList(parts.Stage(_embedding(c, stage), own) for stage, own in enumerate(blocks))
+        self.norm = nn.LayerNorm(c.dims[-1], eps=c.norm_eps)
+        self.head = parts.linear_head(c.dims[-1], c.num_classes)
+        self.initialize()
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(accumulate(self.config.patch_sizes, mul))
+
+    def maps(self, images: Tensor) -> Iterator[Tensor]:
+        """As of every pyramid; the class token has no place in the last."""
+        *coarser, last = super().maps(images)
+        yield from coarser
+        yield last[:, 1:].unflatten(1, self.config.grids((images.shape[2], images.shape[3]))[-1])
+
+    def vectors(self, images: Tensor) -> Tensor:
+        *_, tokens = super().maps(images)
+        vector: Tensor = self.norm(tokens[:, 0])
+        return vector
+
+    @classmethod
+    def adapted(
+        cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
+    ) -> dict[str, Tensor]:
+        """For other channels as `vitrail.parts.adapt_channels`; positions are resized as in a forward pass, whoever had them."""
+        ours, last = {**tensors, FIRST: parts.adapt_channels(tensors[FIRST], target.channels)}, len(source.depths) - 1
+        for stage, (old, new) in enumerate(zip(source.grids(), target.grids(), strict=True)):
+            name, prefix = TABLE.format(stage), int(stage == last)
+            ours[name] = resize_positions(tensors[name], old, new, prefix=prefix, interpolation=BILINEAR)
+        return ours
+
+
+def stages_of_blocks(
+    c: PyramidConfig, reduction: Callable[[int], nn.Module | None], mlp: Callable[..., nn.Module]
+) -> list[list[nn.Module]]:
+    """The blocks of every stage.
+
+    Args:
+        c: how many, and how wide.
+        reduction: makes the coarser grid of keys and values in a stage, None where they are not reduced.
+        mlp: called as `vitrail.parts.FeedForward`.
+    """
+    number, stages = 0, []
+    for stage, (dim, depth, heads, ratio) in enumerate(zip(c.dims, c.depths, c.heads, c.mlp_ratios, strict=True)):
+        blocks: list[nn.Module] = []
+        for _ in range(depth):
+            attention = parts.ReducedAttention(
+                dim, heads, reduction(stage), bias=c.qkv_bias, attention_dropout=c.attention_dropout, dropout=c.dropout
+            )
+            drop_path = parts.drop_path_rate(c.stochastic_depth, number, sum(c.depths))
+            layer = mlp(dim, int(dim * ratio), dropout=c.dropout)
+            blocks.append(parts.Block(dim, attention, layer, norm_eps=c.norm_eps, drop_path=drop_path))
+            number += 1
+        stages.append(blocks)
+    return stages
+
+
+def convolved(c: PyramidConfig, stage: int) -> nn.Module | None:
+    """What reduces keys and values in a stage: a convolution of as many places as become one, and a norm."""
+    dim, times = c.dims[stage], c.reductions[stage]
+    return parts.GridEmbedding(dim, dim, times, norm_eps=c.grid_norm_eps) if times > 1 else None
+
+
+def _embedding(c: PVTConfig, stage: int) -> nn.Module:
+    dim, prefix = c.dims[stage], int(stage == len(c.depths) - 1)
+    position = parts.LearnedPosition1d(c.grids()[stage], dim, prefix=prefix, interpolation=BILINEAR)
+    return parts.PositionedEmbedding(
+        c.dims[stage - 1] if stage else c.channels, dim, c.patch_sizes[stage], position, dropout=c.dropout,
+        norm_eps=c.grid_norm_eps,
+    )  # fmt: skip

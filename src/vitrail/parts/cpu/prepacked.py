@@ -1,0 +1,50 @@
+"""Linear layers for inference, with weights prepacked for the processor."""
+
+from functools import cache
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.parts.cpu.kernels import kernels
+
+FUSED: dict[str, tuple[str, list[float], str]] = {
+    "gelu": ("gelu", [], "none"),
+    "gelu-tanh": ("gelu", [], "tanh"),
+    "relu": ("relu", [], ""),
+}
+"""Activations that oneDNN applies to a product while it is at hand, as it names them."""
+
+
+class PrepackedLinear(nn.Module):
+    """``y = x Wᵀ + b`` with W in the layout that oneDNN multiplies fastest on this processor: (…, in) to (…, out).
+
+    It has no parameters: it can be neither trained nor saved.
+    """
+
+    activation: str | None = None
+    """What is applied to y, a name in `FUSED`; None for nothing."""
+
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype):
+        super().__init__()
+        self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
+        self.matrix = cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().to(dtype)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        applied = ("none", [], "") if self.activation is None else FUSED[self.activation]
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, *applied))
+
+
+@cache
+def packs(dtype: torch.dtype) -> bool:
+    """Whether weights of this type can be prepacked: oneDNN has to be in torch, and half precision in the processor."""
+    try:
+        torch.ops.mkldnn._reorder_linear_weight(torch.ones(1, 1, dtype=dtype))
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
+def prepacks(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether weights on a device are to be prepacked: on a processor that can, and on which that is the quicker way."""
+    return device.type == "cpu" and kernels().prepacked and packs(dtype)

@@ -1,0 +1,66 @@
+"""Where a token of a text stands."""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import ConfigError
+from vitrail.parts.positions.schemes import sincos_1d
+
+
+class SequencePosition(nn.Module):
+    """Sin-cos positions of the tokens of a text, of any length: ``x + PE``; see `sincos_1d`.
+
+    Args:
+        dim: width D.
+        halves: whether all sines stand before all cosines, as in Marian, and not in turns as in the paper.
+    """
+
+    def __init__(self, dim: int, *, halves: bool = False):
+        super().__init__()
+        self.dim, self.halves = dim, halves
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """(B, N, D) to (B, N, D); ``offset`` tokens came before the first."""
+        length = 64
+        while length < offset + x.shape[1]:
+            length *= 2  # few tables, whatever the lengths
+        table = sequence_table(self.dim, length, halves=self.halves, device=x.device)
+        return x + table[offset : offset + x.shape[1]].to(x.dtype)
+
+
+class LearnedSequencePosition(nn.Module):
+    """Learned positions of the tokens of a text: ``x + E_pos``, as in GPT-2.
+
+    Args:
+        dim: width D.
+        length: tokens of the longest text.
+    """
+
+    def __init__(self, dim: int, length: int):
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(length, dim).normal_(std=0.02))
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """(B, N, D) to (B, N, D); ``offset`` tokens came before the first.
+
+        Raises:
+            ConfigError: there are no positions for so many.
+        """
+        end = offset + x.shape[1]
+        if end > len(self.embedding):
+            what = f"a text of {end:,} tokens is too long: the model has positions for {len(self.embedding):,}"
+            raise ConfigError(what, where="model input", hint="write shorter texts: lower max_length")
+        return x + self.embedding[offset:end].to(x.dtype)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+def sequence_table(dim: int, length: int, *, halves: bool, device: torch.device | str = "cpu") -> Tensor:
+    """What `SequencePosition` adds to the first tokens, (length, D)."""
+    table = sincos_1d(np.arange(length, dtype=np.float64), dim)
+    if halves:
+        table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
+    return torch.from_numpy(table.astype(np.float32)).to(device)

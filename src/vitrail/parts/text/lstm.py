@@ -1,0 +1,102 @@
+"""Long short-term memory: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.parts.cpu.prepacked import packs
+
+LSTMState = tuple[Tensor, Tensor]
+"""What a layer hands from one token to the next, (h, c): what it says and what it keeps, (B, H) each."""
+
+
+def lstm_step(x: Tensor, state: LSTMState, weight_x: Tensor, weight_h: Tensor, bias: Tensor) -> LSTMState:
+    """One token of one layer, written out; σ is the sigmoid, ⊙ the product of each number with its own.
+
+    Args:
+        x: (B, D).
+        state: the one before.
+        weight_x: W, (4 H, D): rows of the input gate, the forget gate, the candidate and the output gate.
+        weight_h: U, (4 H, H), in the same order.
+        bias: b, (4 H,).
+
+    Returns:
+        The next state.
+    """
+    h, c = state
+    sums = F.linear(x, weight_x, bias) + F.linear(h, weight_h)  # W x + U h + b of all four
+    input_sum, forget_sum, candidate_sum, output_sum = sums.chunk(4, dim=-1)  # (B, H) each
+    i = torch.sigmoid(input_sum)  #      i = σ(W_i x + U_i h + b_i), how much of what is new is taken up
+    f = torch.sigmoid(forget_sum)  #     f = σ(W_f x + U_f h + b_f), how much of what was kept stays
+    g = torch.tanh(candidate_sum)  #     g = tanh(W_g x + U_g h + b_g), what is new
+    o = torch.sigmoid(output_sum)  #     o = σ(W_o x + U_o h + b_o), how much of what is kept is said
+    c = f * c + i * g  #                 c ← f ⊙ c + i ⊙ g: sums, not products, so that gradients live on over many tokens
+    return o * torch.tanh(c), c  #       h ← o ⊙ tanh(c)
+
+
+class LSTMLayer(nn.LSTM):
+    """One layer in one direction: `lstm_step` along (B, N, D), by torch's fused kernel, to every h (B, N, H).
+
+    Parameters are torch's, which has the bias in two halves, and so are their fresh numbers.
+    """
+
+    weight_ih_l0: nn.Parameter
+    weight_hh_l0: nn.Parameter
+    bias_ih_l0: nn.Parameter
+    bias_hh_l0: nn.Parameter
+
+    def __init__(self, dim: int, hidden_dim: int):
+        super().__init__(dim, hidden_dim, batch_first=True)
+
+    def forward(self, x: Tensor, state: LSTMState | None = None) -> Tensor:  # type: ignore[override]
+        """All tokens, after a state or after nothing.
+
+        Under autocast in float32 where oneDNN has no half precision for this processor, and on a GPU, for which torch would
+        take fp16, whatever was asked for.
+        """
+        given, kind = None if state is None else (state[0][None], state[1][None]), x.device.type
+        under_autocast = not x.is_meta and torch.is_autocast_enabled(kind)
+        if not under_autocast or (x.is_cpu and packs(torch.get_autocast_dtype(kind))):
+            states: Tensor = super().forward(x, given)[0]
+            return states
+        with torch.autocast(kind, enabled=False):
+            return super().forward(x.float(), None if given is None else (given[0].float(), given[1].float()))[0]
+
+    def step(self, x: Tensor, state: LSTMState) -> LSTMState:
+        """One token (B, D)."""
+        return lstm_step(x, state, self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0 + self.bias_hh_l0)
+
+
+class BidirectionalLSTM(nn.Module):
+    """Two layers of H/2 side by side, of which one reads from the end (Schuster and Paliwal 1997): (B, N, D) to (B, N, H)."""
+
+    def __init__(self, dim: int, hidden_dim: int):
+        super().__init__()
+        self.forwards, self.backwards = LSTMLayer(dim, hidden_dim // 2), LSTMLayer(dim, hidden_dim // 2)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Rows of ``lengths`` tokens (B,), filled up behind: what fills them reaches no other token."""
+        order = _from_the_end(lengths, x.shape[1])
+        return torch.cat([self.forwards(x), _in_order(self.backwards(_in_order(x, order)), order)], dim=-1)
+
+    @staticmethod
+    def last(states: Tensor, lengths: Tensor) -> Tensor:
+        """What both directions have come to, (B, H): the forward one at the end of each row, the backward one at its start."""
+        forwards, backwards = states.chunk(2, dim=-1)
+        rows = torch.arange(len(states), device=states.device)
+        return torch.cat([forwards[rows, lengths - 1], backwards[:, 0]], dim=-1)
+
+
+def _from_the_end(lengths: Tensor, length: int) -> Tensor:
+    """Where each token comes from in rows that are turned round, each within its own length, (B, N). It turns them back, too.
+
+    Behind the tokens of a row it says 0, and whatever comes of that is filling again.
+    """
+    place = torch.arange(length, device=lengths.device)
+    return (lengths[:, None] - 1 - place).clamp(min=0)
+
+
+def _in_order(x: Tensor, order: Tensor) -> Tensor:
+    """The tokens of (B, N, D) in the order of (B, N). By one index of all rows: by two, gradients take twice as long."""
+    start = x.shape[1] * torch.arange(len(x), device=x.device)
+    return x.flatten(0, 1).index_select(0, (start[:, None] + order).flatten()).view_as(x)

@@ -1,0 +1,92 @@
+"""Tokens-to-token: neighbours become one token, again and again (Yuan et al. 2021, https://arxiv.org/abs/2101.11986).
+
+Tokens keep their grid here: (B, H, W, D).
+"""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.parts.attention.attention import Attention
+from vitrail.parts.block import Branch
+from vitrail.parts.feed_forward import FeedForward
+from vitrail.parts.vision.patches import Point
+
+
+class SoftSplit(nn.Module):
+    """Overlapping patches side by side, (B, H, W, C) to (B, H', W', C·k²), the k² values of each channel together.
+
+    Args:
+        patch_size: side k of a patch.
+        stride: from one patch to the next.
+        padding: zeros on every side; below and on the right more, where all of it is less than a patch.
+    """
+
+    def __init__(self, patch_size: int, stride: int, padding: int):
+        super().__init__()
+        self.patch_size, self.stride, self.padding = patch_size, stride, padding
+
+    @property
+    def first_middle(self) -> float:
+        """The middle of the first patch along a side, counted from the first place."""
+        return (self.patch_size - 1) / 2 - self.padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        k, p = self.patch_size, self.padding
+        rows, columns = (p + max(0, k - 2 * p - side) for side in x.shape[1:3])
+        x = F.pad(x, (0, 0, p, columns, p, rows))
+        return x.unfold(1, k, self.stride).unfold(2, k, self.stride).flatten(3)  # (B, H', W', C, k, k) to (B, H', W', C·k²)
+
+
+class TokenLayer(nn.Module):
+    """What stands between two splits, ``T' = MLP(MSA(T))``: (B, H, W, C) to (B, H, W, D).
+
+    Args:
+        channels: width C.
+        mixer: maps (B, N, C) to (B, N, D); its residual is its own, as widths differ.
+        mlp: of D.
+        norm_eps: epsilon of the norms.
+    """
+
+    def __init__(self, channels: int, dim: int, mixer: Attention, mlp: FeedForward, *, norm_eps: float = 1e-5):
+        super().__init__()
+        self.norm = nn.LayerNorm(channels, eps=norm_eps)
+        self.mixer = mixer
+        self.mlp = Branch(dim, mlp, norm_eps=norm_eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens: Tensor = self.mlp(self.mixer(self.norm(x).flatten(1, 2)))
+        return tokens.unflatten(1, x.shape[1:3])
+
+
+class TokensToToken(nn.Module):
+    """Split, mix, split, mix, … split and project: images (B, H, W, C) to tokens (B, rows, columns, D).
+
+    Args:
+        splits: one more than layers.
+        layers: between the splits.
+        channels: width of what the last split gives.
+        dim: width D.
+    """
+
+    def __init__(self, splits: Sequence[SoftSplit], layers: Sequence[TokenLayer], channels: int, dim: int):
+        super().__init__()
+        self.splits, self.layers = nn.ModuleList(splits), nn.ModuleList(layers)
+        self.projection = nn.Linear(channels, dim)
+
+    @property
+    def first_middle(self) -> Point:
+        """The middle of what the first token is made of, by all splits one after another."""
+        middle, step = 0.0, 1
+        for split in self.splits:
+            assert isinstance(split, SoftSplit)
+            middle, step = middle + step * split.first_middle, step * split.stride
+        return middle, middle
+
+    def forward(self, x: Tensor) -> Tensor:
+        *splits, last = self.splits
+        for split, layer in zip(splits, self.layers, strict=True):
+            x = layer(split(x))
+        tokens: Tensor = self.projection(last(x))
+        return tokens

@@ -1,0 +1,292 @@
+"""Where a model looks: attention maps, rollout and relevance.
+
+Weights are computed for one layer at a time, beside the model's own fused kernels (`vitrail.study.maps.captures`). Maps are
+(B, rows, columns), a number per patch; registers and class tokens have none.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import ConfigError, VitrailError
+from vitrail.models.inference import in_evaluation_mode
+from vitrail.study.maps.captures import WEIGHTS, attends, capture, model_in, require_own_size
+from vitrail.weights.model_folder.folder import TrainedModel
+
+Patch = tuple[int, int]
+"""Row and column."""
+
+
+def roll_out(weights: Iterable[Tensor]) -> Tensor:
+    """Attention followed through all layers: ``Ã_L · … · Ã_1`` with ``Ã = (mean over heads of A + I) / 2``.
+
+    Abnar and Zuidema 2020 (https://arxiv.org/abs/2005.00928); half of a token is its own residual.
+
+    Args:
+        weights: (B, k, N, N) of every layer, the first one first.
+
+    Returns:
+        (B, N, N): how much of each token at the input (columns) is in each at the output (rows); rows sum to 1.
+    """
+    rolled: Tensor | None = None
+    for layer in weights:
+        rolled = _rolled(rolled, layer)
+    if rolled is None:
+        raise ConfigError("no layers", where="roll_out", hint="give the weights of at least one")
+    return rolled
+
+
+def _rolled(before: Tensor | None, weights: Tensor) -> Tensor:
+    mean = weights.float().mean(dim=1)
+    mixed = (mean + torch.eye(mean.shape[-1], device=mean.device)) / 2
+    return mixed if before is None else mixed @ before
+
+
+def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> Tensor:
+    """A layer of relevance: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``, and R = I before the first.
+
+    Chefer et al. 2021 (https://arxiv.org/abs/2103.15679), equations (5) and (6).
+
+    Args:
+        before: (B, N, N), the R of the layers before; None for the first.
+        weights: A, (B, k, N, N).
+        gradients: ∇A, of what is to be explained, of the same shape.
+
+    Returns:
+        (B, N, N).
+    """
+    if before is None:
+        before = torch.eye(weights.shape[-1], device=weights.device).expand(len(weights), -1, -1)
+    return before + _steered(weights, gradients) @ before
+
+
+def pooled_relevance(before: Tensor, weights: Tensor, gradients: Tensor) -> Tensor:
+    """Relevance for a query that is none of the tokens, as in attention pooling: ``Ā R̄``, equation (10) of the same paper.
+
+    R̄ is R with what each token has gained made to sum to 1, beside the token itself: equations (8) and (9).
+
+    Args:
+        before: (B, N, N), the R of all layers.
+        weights: A, (B, k, 1, N).
+        gradients: ∇A.
+
+    Returns:
+        (B, 1, N).
+    """
+    itself = torch.eye(before.shape[-1], device=before.device)
+    gained = before - itself
+    shares = gained / gained.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(gained.dtype).tiny)
+    return _steered(weights, gradients) @ (shares + itself)
+
+
+def _steered(weights: Tensor, gradients: Tensor) -> Tensor:
+    return (gradients * weights).float().clamp(min=0).mean(dim=1)
+
+
+@torch.no_grad()
+def attention_map(
+    model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None, query: Patch | None = None
+) -> Tensor:
+    """What one layer's attention looks at: (B, rows, columns); what goes to other tokens than patches is left out.
+
+    Args:
+        model: a model that attends, or what has one inside, in evaluation mode.
+        images: prepared, (B, C, H, W).
+        layer: from 0; from the end below.
+        head: one of them; the mean over all by default.
+        query: the patch that looks; by default what the model reads its answer from: the class token, or all patches alike.
+    """
+    vit = seeing(model, images)
+    c = vit.config
+    number, row = place_among("layer", layer, c.depth), None
+    heads = heads_among(head, c.heads)
+    if query is not None:
+        row = c.prefix + place_among("row", query[0], c.grid[0]) * c.grid[1] + place_among("column", query[1], c.grid[1])
+    name = f"blocks.{number}.attention.{WEIGHTS}"
+    with capture(vit, name) as seen:
+        vit.encode(images)
+    weights = seen[name][:, heads].float().mean(dim=1)  # (B, N, N)
+    looked = weights[:, row] if row is not None else read(vit, weights)
+    return on_patches(vit, looked)
+
+
+@torch.no_grad()
+def reading_map(model: nn.Module, images: Tensor) -> Tensor:
+    """The last attention before the answer: the class token's in the last layer, or attention pooling's."""
+    vit = seeing(model, images)
+    if not vit.config.pools_by_attention:
+        return attention_map(vit, images)
+    with capture(vit, f"pool.attention.{WEIGHTS}") as seen:
+        vit(images)
+    return on_patches(vit, seen[f"pool.attention.{WEIGHTS}"].float().mean(dim=1)[:, 0])
+
+
+@torch.no_grad()
+def head_maps(model: nn.Module, images: Tensor) -> Tensor:
+    """`attention_map` of every layer and head, for what the model reads: (B, layers, k, rows, columns)."""
+    vit, found = seeing(model, images), list[Tensor]()
+
+    def each(name: str, weights: Tensor) -> None:
+        looked = read(vit, weights.float().transpose(1, 2))  # (B, k, N)
+        found.append(looked[..., vit.config.prefix :].unflatten(-1, vit.config.grid))
+
+    with capture(vit, f"blocks.*.attention.{WEIGHTS}", each=each):
+        vit.encode(images)
+    return torch.stack(found, dim=1)
+
+
+@torch.no_grad()
+def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
+    """How much of each patch is in what the model reads its answer from, by `roll_out`."""
+    vit = seeing(model, images)
+    rolled: Tensor | None = None
+    pooled: Tensor | None = None
+
+    def each(name: str, weights: Tensor) -> None:
+        nonlocal rolled, pooled
+        if name.startswith("blocks."):
+            rolled = _rolled(rolled, weights)
+        else:
+            pooled = weights.float().mean(dim=1)[:, 0]
+
+    with capture(vit, *_whole(vit, WEIGHTS), each=each):
+        vit(images)
+    assert rolled is not None
+    return on_patches(vit, read(vit, rolled, pooled))
+
+
+def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Tensor:
+    """How much each patch speaks for a class, by `relevance_of` through all layers.
+
+    The gradient of A, which fused kernels never build, follows from the gradient of the heads'
+    results: ``∇A = ∇(A v) vᵀ``.
+
+    Args:
+        model: a model that attends, or what has one inside, in evaluation mode.
+        images: prepared, (B, C, H, W).
+        classes: int64 (B,); what the model guesses by default.
+    """
+    vit = seeing(model, images)
+    if not vit.config.num_classes:
+        raise ConfigError("a model that gives vectors guesses nothing", where="relevance_map", hint="give it a head of classes")
+    gradients = _gradients(vit, images, classes)
+    passed: Tensor | None = None
+    values: Tensor | None = None
+
+    def each(name: str, found: Tensor) -> None:
+        nonlocal passed, values
+        if name.endswith("values"):
+            values = found
+            return
+        assert values is not None
+        of_heads = gradients[name.removesuffix(WEIGHTS) + "heads"].unflatten(-1, (values.shape[1], -1)).transpose(1, 2)
+        if name.startswith("blocks."):
+            passed = relevance_of(passed, found, of_heads @ values.mT)
+        else:
+            assert passed is not None
+            passed = pooled_relevance(passed, found, of_heads @ values.mT)
+
+    with torch.no_grad(), capture(vit, *_whole(vit, "values", WEIGHTS), each=each):
+        vit(images)
+    assert passed is not None
+    return on_patches(vit, passed[:, 0] if vit.config.pools_by_attention else read(vit, passed))
+
+
+def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
+    """The gradients of some classes' logits with respect to the heads' results, by layer."""
+    with torch.inference_mode(False), torch.enable_grad(), capture(model, *_whole(model, "heads")) as seen:
+        logits = model(images.detach().clone().requires_grad_())
+        chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
+        found = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), list(seen.values()))
+    return dict(zip(seen, found, strict=True))
+
+
+def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
+    """Rows (B, N, …) of those tokens that the model reads its answer from, in the shares it reads them: (B, …).
+
+    The class token (and the distillation token), the mean of all patches, both, or by the weights of attention pooling (B, N).
+    """
+    c = model.config
+    if pooled is not None:
+        return torch.einsum("bn,bn...->b...", pooled, rows)
+    tokens = rows[:, : 1 + c.distillation_token].mean(dim=1)
+    if c.pool == "class":
+        return tokens
+    patches = rows[:, c.prefix :].mean(dim=1)
+    return (tokens + patches) / 2 if c.pool == "class+mean" else patches
+
+
+def _whole(model: Any, *kinds: str) -> list[str]:
+    """The names of these intermediates of every attention to the whole image: the layers', and the pooling's."""
+    places = ["blocks.*", *["pool"] * model.config.pools_by_attention]
+    return [f"{place}.attention.{kind}" for place in places for kind in kinds]
+
+
+def answering(model: nn.Module) -> Any:
+    """The model itself, with attention to the whole image and in evaluation mode."""
+    return in_evaluation(attending(model))
+
+
+def seeing(model: nn.Module, images: Tensor) -> Any:
+    """The model itself, as `answering` gives it, where the images have its size, by which its patches are told."""
+    vit = answering(model)
+    require_own_size(vit, images)
+    return vit
+
+
+def attending(model: nn.Module) -> Any:
+    """The model itself, if its layers attend to the whole image."""
+    found = model_in(model)
+    if not attends(found):
+        hint = "give a model whose layers do"
+        raise ConfigError(f"a {type(found).__name__} has no attention to the whole image", where="model", hint=hint)
+    return found
+
+
+def in_evaluation(model: nn.Module) -> Any:
+    """The model itself, if it is in evaluation mode: in training it drops patches and dims what it sees."""
+    vit = model_in(model)
+    if vit.training:
+        raise ConfigError("maps need a model in evaluation mode", where="model", hint="call model.eval() first")
+    return vit
+
+
+def look_of(
+    trained: TrainedModel, seen: Callable[[nn.Module, Tensor], Tensor] = head_maps
+) -> tuple[Callable[[Tensor], Tensor] | None, str]:
+    """What tells where a model looks: one image's prepared pixels (1, C, H, W) to what is ``seen``; or why nothing can."""
+    model = in_evaluation_mode(trained.model, next(trained.model.parameters()).device)
+
+    def look(pixels: Tensor) -> Tensor:
+        device = next(model.parameters()).device
+        return seen(model, trained.preparation.normalize(pixels.to(device)))[0].cpu()
+
+    try:
+        look(torch.zeros(1, trained.preparation.channels, *trained.preparation.image_size, dtype=torch.uint8))
+    except VitrailError as error:
+        return None, error.what
+    return look, ""
+
+
+def on_patches(model: Any, looked: Tensor) -> Tensor:
+    """(B, prefix + N) to (B, rows, columns)."""
+    return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
+
+
+def heads_among(head: int | None, count: int) -> slice:
+    """One of so many heads, which may be counted from the end, or all of them."""
+    if head is None:
+        return slice(None)
+    number = place_among("head", head, count)
+    return slice(number, number + 1)
+
+
+def place_among(what: str, number: int, count: int) -> int:
+    """A place from the start, where it may be counted from the end."""
+    if not -count <= number < count:
+        raise ConfigError(
+            f"{what} {number} of {count}", where=what, hint=f"give 0 to {count - 1}, or -1 to {-count} from the end"
+        )
+    return number % count

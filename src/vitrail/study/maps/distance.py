@@ -1,0 +1,91 @@
+"""How far attention reaches, in pixels, beside what a convolutional network can see at the same depth."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.study.maps.captures import WEIGHTS, capture, model_in, require_own_size
+
+Pair = tuple[int, int]
+
+PLACES = 24
+RESNET50 = (3, 4, 6, 3)
+"""Blocks of the stages of ResNet-50 (He et al. 2016, https://arxiv.org/abs/1512.03385)."""
+
+
+def patch_distances(grid: Pair, patch_size: Pair) -> Tensor:
+    """Pixels between the centres of any two patches: (N, N)."""
+    rows, columns = torch.meshgrid(*(torch.arange(side, dtype=torch.float32) for side in grid), indexing="ij")
+    centres = torch.stack([rows.flatten() * patch_size[0], columns.flatten() * patch_size[1]], dim=1)
+    return torch.cdist(centres, centres)
+
+
+def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
+    """Mean pixels between a patch and where it looks, by image and head (Dosovitskiy et al. 2021, figure 7, right).
+
+    Args:
+        weights: A, (B, k, prefix + N_Q, prefix + N_X), of windows (B, windows, k, n, n); what goes to or comes from other tokens
+            than patches is left out.
+        distances: (N_Q, N_X), as of `patch_distances`, or (windows, n, n); NaN to and from what is no patch.
+
+    Returns:
+        (B, k): the mean over all patches of their mean distance, weighted by what they give to each patch.
+    """
+    there, (queries, keys) = ~distances.isnan(), distances.shape[-2:]
+    among = weights[..., -queries:, -keys:].float()
+    given = torch.einsum("...kqx,...qx->...kq", among, there.to(among))
+    reach = torch.einsum("...kqx,...qx->...kq", among, distances.nan_to_num().to(among))
+    mean = reach / given.clamp(min=torch.finfo(torch.float32).tiny)  # (B, …, k, N_Q), zero of what is no patch
+    return mean.movedim(-2, 1).flatten(2).sum(dim=-1) / there.any(dim=-1).sum().to(mean)
+
+
+@torch.no_grad()
+def mean_attention_distances(model: nn.Module, images: Tensor) -> Tensor:
+    """`attention_distances` of every layer, the mean over some images: (layers, k)."""
+    found_in = model_in(model)
+    require_own_size(found_in, images)
+    c: Any = found_in.config
+    distances, found = patch_distances(c.grid, c.patch_size), []
+
+    def each(name: str, weights: Tensor) -> None:
+        found.append(attention_distances(weights, distances).mean(dim=0))
+
+    with capture(model, f"blocks.*.attention.{WEIGHTS}", each=each):
+        model(images)
+    return torch.stack(found)
+
+
+def uniform_distance(image_size: Pair, field: float = math.inf) -> float:
+    """The distance of one that looks alike at every pixel in a square of ``field`` pixels around it, or everywhere in the image.
+
+    The mean over `PLACES` places a side in the image, of as many in that part of the square that is inside of it.
+    """
+    down, across = (_offsets(side, field) for side in image_size)  # (places, points) each
+    return float(torch.hypot(down[:, None, :, None], across[None, :, None, :]).mean())
+
+
+def _offsets(side: int, field: float) -> Tensor:
+    """From places along a side of the image to points in their field: (places, points)."""
+    middles = (torch.arange(PLACES, dtype=torch.float64) + 0.5) / PLACES
+    places = side * middles[:, None]
+    low, high = (places - field / 2).clamp(min=0), (places + field / 2).clamp(max=side)
+    return low + (high - low) * middles - places
+
+
+def receptive_fields(blocks: tuple[int, ...] = RESNET50) -> list[int]:
+    """The side of the square of pixels that each block of a ResNet sees, the root first.
+
+    A kernel of k pixels at a stride of s in all widens the field by (k − 1) · s (Araujo et al. 2019,
+    https://distill.pub/2019/computing-receptive-fields). The root is 7×7 and a maximum of 3×3, of stride 2 both; a block has
+    one kernel of 3×3, and from the second stage on the first block of a stage begins with the stride 2, as in He et al. 2016.
+    """
+    field, stride = 7 + (3 - 1) * 2, 4
+    fields = [field]
+    for stage, count in enumerate(blocks):
+        for block in range(count):
+            stride *= 2 if stage and not block else 1
+            field += (3 - 1) * stride
+            fields.append(field)
+    return fields

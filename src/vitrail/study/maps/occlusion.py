@@ -1,0 +1,110 @@
+"""Whether a map points at what matters: patches are taken away in the order of the map, and the model answers again.
+
+Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.07421), patch by patch. A patch that is taken away
+is painted in one colour, the mean of the images.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitrail.study.maps.patch_coordinates import Places
+from vitrail.study.quality.calibration import wilson_interval
+
+SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
+"""Of the patches that are taken away, step by step."""
+
+
+def without_patches(
+    images: Tensor, scores: Tensor, share: float, *, places: Places | None = None, colour: Tensor | None = None
+) -> Tensor:
+    """Images whose best patches are painted over.
+
+    Args:
+        images: (B, C, H, W).
+        scores: (B, rows, columns).
+        share: of the patches, the highest scores first; ties in the order of the patches.
+        places: where the patches lie, of a model `vitrail.study.patch_places`; by default they divide the images evenly.
+        colour: what they are painted in, (C,); by default the mean of all these images.
+    """
+    count, grid = round(share * scores[0].numel()), (scores.shape[1], scores.shape[2])
+    first = scores.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
+    taken = torch.zeros_like(scores).flatten(1).scatter(1, first, 1.0).unflatten(1, grid)
+    places = places or Places.even(grid, (images.shape[2], images.shape[3]))
+    colour = images.mean(dim=(0, 2, 3)) if colour is None else colour
+    return torch.where(places.on_pixels(taken)[:, None] > 0, colour[:, None, None], images)
+
+
+@torch.no_grad()
+def deletion(
+    model: nn.Module,
+    images: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    shares: Sequence[float] = SHARES,
+    places: Places | None = None,
+    colour: Tensor | None = None,
+    multi_label: bool = False,
+    on_pass: Callable[[int], None] = lambda images: None,
+) -> tuple[Tensor, Tensor]:
+    """What is left of a model's answers when the patches of the highest scores go first.
+
+    With ``-scores`` the lowest go first; read backwards that is insertion: what is left are the best patches.
+
+    Args:
+        model: (B, C, H, W) to logits.
+        images: prepared.
+        scores: a map, (B, rows, columns).
+        labels: int64 (B,), the classes whose fate is followed.
+        shares: of the patches that are gone, for every step.
+        places, colour: where patches lie and what they are painted in, as in `without_patches`.
+        multi_label: whether each class has a probability of its own.
+        on_pass: called with the number of images of every step.
+
+    Returns:
+        whether the class is still the best guess, bool (steps, B), and its probability, (steps, B).
+    """
+    correct, probability = [], []
+    for share in shares:
+        logits = model(without_patches(images, scores, share, places=places, colour=colour)).float()
+        correct.append(logits.argmax(dim=1) == labels)
+        chances = logits.sigmoid() if multi_label else logits.softmax(dim=1)
+        probability.append(chances.gather(1, labels[:, None])[:, 0])
+        on_pass(len(images))
+    return torch.stack(correct), torch.stack(probability)
+
+
+def area(curve: Sequence[float], shares: Sequence[float] = SHARES) -> float:
+    """Below a curve over the shares: the mean of what it has while everything is taken away."""
+    return float(np.trapezoid(curve, shares))
+
+
+def faster(by_map: Sequence[float], at_random: Sequence[float]) -> dict[str, float]:
+    """Of the images whose areas differ, those where answers fall faster by a map than at random, with 95 % (Wilson 1927)."""
+    mapped, chance = np.asarray(by_map), np.asarray(at_random)
+    images, count = int((mapped < chance).sum()), int((mapped != chance).sum())
+    low, high = wilson_interval(images, count) if count else (0.0, 1.0)
+    return {"images": images, "of": count, "low": low, "high": high}
+
+
+def verdict(by_map: Sequence[float], at_random: Sequence[float]) -> str:
+    """What the areas of the same images, deleted by a map and at random, say of the map: two standard errors decide."""
+    gain = np.subtract(at_random, by_map)
+    error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
+    sure = f" (a difference of {100 * gain.mean():.0f} ± {200 * error:.0f} points)" if np.isfinite(error) else ""
+    words = (
+        f"With the most relevant patches taken away first {100 * np.mean(by_map):.0f} % are left on average, at random "
+        f"{100 * np.mean(at_random):.0f} %{sure}: "
+    )
+    if abs(gain.mean()) <= 2 * error:
+        words += f"{len(gain)} image{'s' if len(gain) > 1 else ''} cannot tell whether the map points at what matters."
+    else:
+        words += "the map points at what matters." if gain.mean() > 0 else "the map points away from what matters."
+    each = faster(by_map, at_random)
+    if not each["of"]:
+        return words
+    share = f"95 % interval {100 * each['low']:.0f} to {100 * each['high']:.0f} %"
+    return f"{words} Answers fall faster by the map in {each['images']} of {each['of']} images that tell a difference ({share})."

@@ -1,0 +1,102 @@
+"""Where the values of a map stand in what a model sees, and so where the map lies on a picture."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.data.images.decode import Box
+from vitrail.parts import PatchEmbedding
+from vitrail.study.maps.attention import attending
+from vitrail.tasks.pose.heatmaps import pixels_per_place
+
+Size = tuple[int, int]
+"""Height and width in pixels, or rows and columns of a map."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the values of a map stand in images of one size: each stands for the pixels that are nearest to its middle.
+
+    Pixels are counted from 0; a middle may lie between two of them.
+
+    Args:
+        rows: the middle of each row of values, from the top down.
+        columns: the middle of each column of values, from the left.
+        size: of the images.
+        seen: how much of the images, from the top left, any value is made of.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    size: Size
+    seen: Size
+
+    @classmethod
+    def even(cls, grid: Size, size: Size) -> "Places":
+        """Of values that divide images into parts of the same size."""
+        rows, columns = ((torch.arange(count) + 0.5) * side / count - 0.5 for count, side in zip(grid, size, strict=True))
+        return cls(rows, columns, size, size)
+
+    def within(self, view: Box) -> tuple[Box, Box]:
+        """Where the map lies in a picture of which the model sees ``view``, and what of the picture its values are made of.
+
+        ``overlay(picture, map, *places.within(view))`` draws it.
+        """
+        (high, wide), (left, top, right, bottom) = self.size, view
+        across, down = (right - left) / wide, (bottom - top) / high
+        first, last = _ends(self.columns, wide)
+        above, below = _ends(self.rows, high)
+        return (
+            (left + across * first, top + down * above, left + across * last, top + down * below),
+            (left, top, left + across * self.seen[1], top + down * self.seen[0]),
+        )
+
+    def nearest(self, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """The row and the column of the value that is nearest to places in an image: int64, of the shape of the places."""
+        borders = ((middles[1:] + middles[:-1]) / 2 for middles in (self.rows, self.columns))
+        row, column = (
+            torch.bucketize(place.contiguous(), border.to(place)) for place, border in zip((row, column), borders, strict=True)
+        )
+        return row, column
+
+    def on_pixels(self, values: Tensor) -> Tensor:
+        """Values (B, rows, columns) as all their pixels have them, (B, height, width); 0 where no value is made of a pixel."""
+        (high, wide), (last_row, last_column) = self.size, self.seen
+        row, column = self.nearest(torch.arange(float(high)), torch.arange(float(wide)))
+        found = values[:, row[:, None], column]
+        found[:, last_row:] = found[:, :, last_column:] = 0
+        return found
+
+
+def patch_places(model: nn.Module) -> Places:
+    """Where the values of a map of patches stand, of a model whose layers attend to the whole image.
+
+    Patches lie side by side, and may leave out what is less than a patch to the right and below. What tokens of a stem of
+    convolutions, and of patches that overlap, are made of has its middle elsewhere than such patches would.
+
+    Raises:
+        ConfigError: the layers of the model do not attend to the whole image.
+    """
+    vit = attending(model)
+    size, steps, grid, firsts = vit.config.image_size, vit.config.patch_size, vit.config.grid, vit.embedding.first_middle
+    rows, columns = (first + step * torch.arange(count) for first, step, count in zip(firsts, steps, grid, strict=True))
+    if not isinstance(vit.embedding, PatchEmbedding):
+        return Places(rows, columns, size, size)
+    high, wide = (int(middles[-1] + (step + 1) / 2) for middles, step in zip((rows, columns), steps, strict=True))
+    return Places(rows, columns, size, (high, wide))
+
+
+def heatmap_places(size: Size, heatmap: Size) -> Places:
+    """Where the values of a heatmap of this height and width stand, of images of a size: see `pixels_per_place`."""
+    across, down = pixels_per_place(size, heatmap).tolist()
+    return Places(down * torch.arange(heatmap[0]), across * torch.arange(heatmap[1]), size, size)
+
+
+def _ends(middles: Tensor, side: int) -> tuple[float, float]:
+    """From where to where values reach along a side: half a step beyond the outermost; a single one has the whole side."""
+    if len(middles) < 2:
+        return 0.0, float(side)
+    first, last = float(middles[0]) + 0.5, float(middles[-1]) + 0.5
+    half = (last - first) / (len(middles) - 1) / 2
+    return first - half, last + half

@@ -1,0 +1,131 @@
+"""Where and how far a model of stages looks, whose attention stays within windows or has its keys on a coarser grid."""
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import ConfigError
+from vitrail.study.maps.attention import in_evaluation
+from vitrail.study.maps.captures import WEIGHTS, attends, capture, sight_of
+from vitrail.study.maps.distance import attention_distances
+from vitrail.study.maps.patch_coordinates import Places
+
+Attention = tuple[str, Tensor, Tensor]
+"""Its name, and the pixels, counted from 0, in the middle of what its queries and keys are made of: (N_Q, 2) and (N_X, 2), of
+windows (windows, n, 2) both."""
+
+
+@torch.no_grad()
+def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
+    """How much every place is looked at in the last block of every stage, by `looked_at`: (B, rows, columns) each.
+
+    By the class token in the last stage of a model that reads its answer from one, else by all places.
+
+    Args:
+        model: a model of stages that attends, or what has one inside, in evaluation mode.
+        images: prepared, (B, C, H, W).
+    """
+    pyramid = _pyramid(model)
+    last, found = _last_attentions(pyramid, images), list[Tensor]()
+
+    def each(name: str, weights: Tensor) -> None:
+        _, queries, keys = last[len(found)]
+        by_class_token = pyramid.reads_class_token and len(found) == len(last) - 1
+        found.append(looked_at(weights, queries, keys, by_class_token=by_class_token))
+
+    with capture(pyramid, *(f"{name}.**{WEIGHTS}" for name, *_ in last), each=each):
+        pyramid.features(images)
+    return found
+
+
+@torch.no_grad()
+def stage_places(model: nn.Module, images: Tensor) -> list[Places]:
+    """Where the values of `stage_maps` of such images stand, for every stage."""
+    found, size = [], (images.shape[2], images.shape[3])
+    for _, _, keys in _last_attentions(_pyramid(model), images):
+        there = keys[~keys.isnan().any(dim=-1)]  # (N_X, 2)
+        found.append(Places(there[:, 0].unique(), there[:, 1].unique(), size, size))
+    return found
+
+
+def _last_attentions(pyramid: Any, images: Tensor) -> list[Attention]:
+    """Those of the last block of every stage."""
+    return list({_stage(found[0]): found for found in attentions(pyramid, images)}.values())
+
+
+def looked_at(weights: Tensor, queries: Tensor, keys: Tensor, *, by_class_token: bool = False) -> Tensor:
+    """How much every place is looked at, where 1 is what it would get if each were looked at alike: (B, rows, columns).
+
+    The mean over heads and the sum over queries of A, put where the keys stand; what is no place of the image is left out.
+
+    Args:
+        weights: A, (B, k, prefix + N_Q, prefix + N_X), of windows (B, windows, k, n, n).
+        queries: where they stand, (N_Q, 2) or (windows, n, 2); NaN where there is nothing.
+        keys: where they stand, (N_X, 2) or (windows, n, 2).
+        by_class_token: whether the first query, which stands nowhere, is the one that counts.
+    """
+    mean = weights.float().mean(dim=-3)[..., -keys.shape[-2] :]  # (B, …, prefix + N_Q, N_X)
+    looking, there = (~places.isnan().any(dim=-1) for places in (queries, keys))
+    if by_class_token:
+        given, count = mean[..., 0, :], 1
+    else:
+        given = torch.einsum("...qx,...q->...x", mean[..., -queries.shape[-2] :, :], looking.to(mean))
+        count = int(looking.sum())
+    (rows, row), (columns, column) = (side.unique(return_inverse=True) for side in keys[there].unbind(dim=1))
+    received = given.flatten(1)[:, there.flatten().to(given.device)]  # (B, keys)
+    place = (row * len(columns) + column).to(given.device)
+    keys_there = torch.bincount(place, minlength=len(rows) * len(columns))  # several where a small grid is pooled to a larger one
+    summed = received.new_zeros(len(received), len(keys_there)).index_add_(1, place, received)
+    return (summed / keys_there).unflatten(1, (len(rows), len(columns))) * (received.shape[1] / count)
+
+
+@torch.no_grad()
+def stage_distances(model: nn.Module, images: Tensor) -> list[Tensor]:
+    """`vitrail.study.attention_distances` of every block, from the first stage's on, the mean over some images: (k,) each."""
+    pyramid = _pyramid(model)
+    every, found = attentions(pyramid, images), list[Tensor]()
+
+    def each(name: str, weights: Tensor) -> None:
+        _, queries, keys = every[len(found)]
+        distances = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
+        found.append(attention_distances(weights, distances.to(weights.device)).mean(dim=0))
+
+    with capture(pyramid, f"stages.*.blocks.*.attention.**{WEIGHTS}", each=each):
+        pyramid.features(images)
+    return found
+
+
+def attentions(pyramid: Any, images: Tensor) -> list[Attention]:
+    """Every attention to images of this size, the first stage's first."""
+    grids = [tuple(level.shape[2:]) for level in (images, *pyramid.features(images[:1]))]
+    strides, found = (1, *pyramid.strides), list[Attention]()
+    first = torch.zeros(2)  # the middle of what the first place is made of
+    for number, stage in enumerate(pyramid.stages, 1):
+        middles = [float(stage.embedding.middles(side)[0]) for side in grids[number - 1]]
+        first = first + strides[number - 1] * torch.tensor(middles)
+        for place, block in enumerate(stage.blocks):
+            queries, keys = (first + strides[number] * places for places in block.attention.layer.places(grids[number]))
+            found.append((f"stages.{number - 1}.blocks.{place}.attention", queries, keys))
+    return found
+
+
+@torch.no_grad()
+def most_weights(pyramid: Any, image: Tensor) -> int:
+    """How many weights the largest attention to one image (1, C, H, W) has, of all its heads."""
+    every, heads = attentions(pyramid, image), pyramid.config.heads
+    return max(heads[_stage(name)] * prod(queries.shape[:-1]) * keys.shape[-2] for name, queries, keys in every)
+
+
+def _stage(name: str) -> int:
+    return int(name.split(".")[1])
+
+
+def _pyramid(model: nn.Module) -> Any:
+    """The model itself, with stages that attend and in evaluation mode."""
+    pyramid = in_evaluation(model)
+    if sight_of(model) is None or attends(model):
+        what = f"a {type(pyramid).__name__} has no stages that attend"
+        raise ConfigError(what, where="model", hint="give a model of windows, or of keys on a coarser grid")
+    return pyramid

@@ -1,0 +1,48 @@
+"""Attention between the tokens of two sentences, drawn."""
+
+from collections.abc import Iterable, Sequence
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from vitrail.models.text.text_model import TextModel
+from vitrail.models.text.transformer_decoder import TransformerDecoder
+from vitrail.study.page import figures
+from vitrail.tasks.translation.weights import Aligned
+
+BETWEEN_TOKENS = "How much each token that is written (rows) looked at each token that is read (columns), {}; darker is more."
+SMALL = {"fontsize": 7, "parse_math": False}
+"""Of tokens, which may be anything."""
+
+
+def which_attention(model: TextModel) -> str:
+    """Which of a model's attention to its source is shown, in words."""
+    if not isinstance(model, TransformerDecoder):
+        return "by the model's only attention"
+    if model.shown == TransformerDecoder.shown:
+        return "in the last block of the decoder, the mean of its heads"
+    return "in all blocks of the decoder, the mean of their heads"
+
+
+def alignment_caption(models: Iterable[TextModel]) -> str:
+    """What `alignment_maps` of these models show."""
+    return BETWEEN_TOKENS.format(" or ".join(dict.fromkeys(map(which_attention, models))))
+
+
+def alignment_maps(drawn: Sequence[Aligned], titles: Sequence[str] = ()) -> Figure:
+    """A map for each sentence, two in a row, with a title below where there are any."""
+    rows = -(-len(drawn) // 2)
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(9.6, 4.6 * rows), layout="constrained")
+        grid = figure.subplots(rows, 2, squeeze=False)
+        for axes in grid.flat[len(drawn) :]:
+            axes.set_axis_off()
+        for axes, title in zip(grid.flat, titles, strict=False):
+            axes.set_xlabel(title, parse_math=False)
+        for axes, (read, written, weights) in zip(grid.flat, drawn, strict=False):
+            axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
+            axes.set_xticks(range(len(read)), [figures.readable(word.strip() or "␣") for word in read], rotation=90, **SMALL)
+            axes.set_yticks(range(len(written)), [figures.readable(word.strip() or "␣") for word in written], **SMALL)
+            axes.tick_params(length=0)
+            axes.xaxis.tick_top()
+    return figure

@@ -1,0 +1,140 @@
+"""The report of a run: pictures, tables, and one self-contained page to show to a colleague."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vitrail.files import write_text
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.cost import Cost
+from vitrail.models.registry import listed_name
+from vitrail.runtime.output import name_of
+from vitrail.runtime.terminal import escaped
+from vitrail.study.page import figures, page
+from vitrail.study.page.tables import cost_table, duration
+from vitrail.study.reports import part_of
+from vitrail.study.reports.part import Reported
+from vitrail.tasks.answer_table import write_table
+
+CAUTIONS = {
+    "val": "The epoch that is kept was chosen on these images, which flatters it a little; there are none for testing.",
+    "all": "The model was trained on these images; how it does on others is not known.",
+}
+"""What one has to know of the split that is shown."""
+CURVES = "Training is measured on {} as they were learned from, validation with the weights that are kept."
+
+RATE = "_per_second"
+
+MEAN = "The model that is kept is the mean of the weights at the ends of the last {} epochs{}."
+PROBE_ALONE = "A head is fitted to features of the model as it came. Nothing else was trained, so there are no curves."
+PROBE = "Epoch 0 is a head fitted to features of the model as it came."
+PROBE_KEPT = f"{PROBE[:-1]}, and the model that is kept: no later epoch was better."
+
+
+def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: Mapping[str, Any], cost: Cost) -> None:
+    """Write the pictures in ``plots/``, the texts of the task and ``report.html`` of a finished run.
+
+    Args:
+        folder: the run folder.
+        run: what there is to report.
+        environment: versions and machine.
+        kept: the metrics of the model that is evaluated, with its epoch.
+        cost: parameters and multiply-adds.
+    """
+    settings, rows, plots = run.settings, run.rows, run.plots
+    part = part_of(run)
+    for name, text in part.texts.items():
+        write_text(folder / name, escaped(text))
+    for name, table in part.tables.items():
+        write_table(folder / name, table)
+    seconds, epochs = sum(row["seconds"] for row in rows), rows[-1]["epoch"]
+    chosen = settings["training"]["keep"] == "best"
+    caution = CAUTIONS.get(run.split, "") if chosen or run.split != "val" else ""
+    cards = [
+        *part.cards,
+        (duration(seconds), f"of training, {epochs} epoch{'s' if epochs > 1 else ''}" if epochs else "of reading features"),
+        (
+            f"{cost.parameters / 1e6:.2f} M",
+            f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds for one {_what(rows, run.data.things)}",
+        ),
+    ]
+    if epochs:
+        mean = MEAN.format(kept["averaged"], ": it was better than each of them" * chosen) if "averaged" in kept else ""
+        learned = "augmented images" if _unit(rows) == "images" else run.data.things
+        caption = " ".join(
+            filter(
+                None,
+                ["" if rows[0]["epoch"] else PROBE if kept["epoch"] else PROBE_KEPT, CURVES.format(learned), part.caption, mean],
+            )
+        )
+        figures.save(figures.curves(rows, kept["epoch"]), plots / "curves.png")
+        training = page.picture(plots / "curves.png", "Curves of training", caption)
+    else:
+        training = page.paragraph(PROBE_ALONE)
+    sections = [
+        *map(page.note, _about(settings, environment)),
+        page.cards(cards),
+        *(page.paragraph(f"Warning: {doubt}.") for doubt in run.doubts),
+        *([page.paragraph(caution)] if caution else []),
+        page.section("Training", training),
+        *part.sections,
+        page.section("Cost", cost_table(cost), page.note(_speed(rows, run.data.things))),
+        page.section("Data", part.data),
+        page.section(
+            "Settings",
+            page.folded("config.yaml", page.verbatim(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))),
+            page.folded("Machine and versions", page.verbatim(yaml.safe_dump(environment, sort_keys=False, allow_unicode=True))),
+        ),
+    ]
+    write_text(folder / "report.html", page.page(title_of(settings, run.task.model.config), sections))
+
+
+def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
+    """What was trained on what, and how; a path may be private, and only its end says anything."""
+    name, tune = settings["model"]["name"], settings["training"]["tune"]
+    model = listed_name(config) if name == "custom" else name
+    data = name_of(settings["data"]["source"])
+    if settings["task"]["name"] == "mae":
+        return f"{model} on {data}, learned without labels"
+    if not settings["start"]:
+        return f"{model} on {data}, trained from scratch"
+    if tune == "head":
+        return f"{model} on {data}, a head on frozen features"
+    return f"{model} fine-tuned on {data}" + (" with low-rank adapters" if tune == "lora" else "")
+
+
+def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator[str]:
+    """The machine, and what the recipe promises."""
+    yield ", ".join(
+        [environment["processor"], f"{environment['cores']} core{'s' if environment['cores'] != 1 else ''}", *environment["gpus"]]
+    )
+    if settings["about"] and settings["training"]["tune"] == "all":  # a recipe tells of all that it would train
+        yield settings["about"].strip()
+    if expected := [words for words in settings["expected"].values() if words]:
+        yield f"Expected by the recipe: {'; '.join(expected)}."
+
+
+def _speed(rows: Sequence[Mapping[str, Any]], things: str) -> str:
+    seconds, epochs = sum(row["seconds"] for row in rows), max(1, rows[-1]["epoch"])
+    unit = _unit(rows)
+    units = sum(row["seconds"] * row[unit + RATE] for row in rows)
+    rate = f" ({units / seconds:,.0f} {unit} per second)" if seconds else ""
+    total = f", {duration(seconds)} for all {epochs}" if epochs > 1 else ""
+    seconds_each = duration(seconds / epochs)
+    return (
+        f"Multiply-adds count the forward pass of one {_what(rows, things)}. Training took {seconds_each} per epoch{rate}{total}."
+    )
+
+
+def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What is learned from: images, or tokens."""
+    return next(name.removesuffix(RATE) for name in rows[-1] if name.endswith(RATE))
+
+
+def _what(rows: Sequence[Mapping[str, Any]], things: str) -> str:
+    """Of what multiply-adds are counted."""
+    if _unit(rows) == "images":
+        return "image"
+    return "text of 16 tokens into another" if things == "sentences" else "image and 16 tokens about it"

@@ -1,0 +1,113 @@
+"""What frozen features know: few-shot and linear probes, and nearest neighbours."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+
+from vitrail.errors import DataError
+from vitrail.study.maps.attention import read
+from vitrail.study.maps.captures import attends, capture, capture_names, model_in
+
+NEIGHBOURS = 20
+RIDGE = 1.0
+"""The penalty of few-shot least squares, per feature: standardised features of D numbers have a penalty of D times this."""
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """Accuracies of several draws of so many images per class."""
+
+    shots: int
+    accuracies: list[float]
+
+    @property
+    def mean(self) -> float:
+        """Over the draws."""
+        return float(np.mean(self.accuracies))
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the draws; None where there are no two different ones."""
+        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else None
+
+
+@torch.no_grad()
+def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
+    """What an answer could be read from after every layer, and at last what the heads read: arrays (N, D), one each.
+
+    After a layer that is the class token, the mean of the patches, or whatever `read` reads; a model that does not attend, or
+    has blocks of somebody's own, gives what its heads read alone.
+    """
+    vit: Any = model_in(model)
+    named = {f"blocks.{number}.output" for number in range(len(vit.layers()))} <= set(capture_names(vit))
+    every = ["blocks.*.output"] if attends(vit) and named else []
+    layers: list[list[Tensor]] = [[] for _ in range(len(vit.layers()) * len(every) + 1)]
+
+    def each(name: str, tokens: Tensor) -> None:
+        layers[int(name.split(".")[1])].append(read(vit, tokens).float().cpu())
+
+    for images in batches:
+        with capture(vit, *every, each=each) if every else nullcontext():
+            layers[-1].append(vit.vectors(images).float().cpu())
+    return [torch.cat(parts).numpy() for parts in layers]
+
+
+def few_shot(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray, *, shots: int, draws: int = 5, seed: int = 0
+) -> FewShot:
+    """Accuracy of a linear map that is fitted to ``shots`` images of every class, averaged over draws of them.
+
+    Regularised least squares from standardised features to {−1, 1} for every class, in closed form (Dosovitskiy et al. 2021,
+    section 4.1).
+
+    Args:
+        train: features (N, D) to draw from.
+        labels: their classes (N,).
+        test: features (M, D).
+        expected: their classes (M,).
+        shots: images of every class.
+        draws: of different images.
+        seed: decides on them.
+
+    Where no class has more images than that there is one draw and no spread.
+
+    Raises:
+        DataError: a class has fewer images.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    if counts.min() < shots:
+        raise DataError(
+            f"a class has {counts.min()} images to draw {shots} from", where="few_shot", hint="take fewer shots or more images"
+        )
+    accuracies = []
+    for draw in range(draws if counts.max() > shots else 1):
+        random = np.random.default_rng((seed, draw))
+        chosen = np.concatenate([random.permutation(np.flatnonzero(labels == c))[:shots] for c in classes])
+        targets = np.where(labels[chosen, None] == classes, 1.0, -1.0)
+        fitted = make_pipeline(StandardScaler(), Ridge(alpha=RIDGE * train.shape[1])).fit(train[chosen], targets)
+        guesses = classes[fitted.predict(test).argmax(axis=1)]
+        accuracies.append(float((guesses == expected).mean()))
+    return FewShot(shots, accuracies)
+
+
+def linear_probe(train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray) -> float:
+    """Accuracy of logistic regression on standardised features; arguments as in `few_shot`."""
+    fitted = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000)).fit(train, labels)
+    return float(fitted.score(test, expected))
+
+
+def nearest_neighbours(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray, *, count: int = NEIGHBOURS
+) -> float:
+    """Accuracy of the vote of the nearest images by cosine, nearer ones counting more; arguments as in `few_shot`."""
+    voters = KNeighborsClassifier(min(count, len(train)), metric="cosine", weights="distance").fit(train, labels)
+    return float(voters.score(test, expected))

@@ -1,0 +1,31 @@
+"""A page of the images that lie nearest to others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitrail.files import write_text
+from vitrail.study.page import page
+
+SHOWN = 50
+"""Most images on the page: each has about ten pictures inside of it."""
+
+
+def write_similar(folder: Path, found: Sequence[tuple[Path, Sequence[tuple[Path, float]]]], *, title: str) -> None:
+    """``report.html``: the first `SHOWN` images, each with those that are nearest to it and their cosines."""
+    sections = [
+        page.section(
+            query.name,
+            page.gallery([(page.thumbnail(query, query.name), "the image itself", query.name)]),
+            page.paragraph("The nearest, with the cosine of their vectors:"),
+            page.gallery((page.thumbnail(file, file.name), f"{cosine:.3f}", _name(file)) for file, cosine in nearest),
+        )
+        for query, nearest in found[:SHOWN]
+    ]
+    if len(found) > SHOWN:
+        sections.append(page.note(f"The page shows the first {SHOWN} of {len(found):,} images."))
+    write_text(folder / "report.html", page.page(title, sections))
+
+
+def _name(file: Path) -> str:
+    """With its folder, which tells files of several classes apart."""
+    return "/".join(file.parts[-2:])

@@ -1,0 +1,114 @@
+"""What the sections of a study share: the model, the images, and the numbers, maps and pictures that they leave."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.files import write_json, write_text
+from vitrail.models.cost import cost
+from vitrail.models.structure import changed_parts
+from vitrail.runtime.observer import Observer
+from vitrail.study.maps.captures import hides, require_capturable
+from vitrail.study.maps.stages import most_weights
+from vitrail.study.page import figures, page
+from vitrail.study.page.page import Markup
+from vitrail.study.quality.predictions import Predictions
+from vitrail.study.sections.study_images import Subjects
+from vitrail.weights.model_folder.folder import TrainedModel
+
+WORK = 2**29
+"""Bytes that a pass may take for what it keeps of its layers."""
+KEPT = 96
+"""Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
+PER_PAIR = 16
+"""Bytes per head and pair of tokens that the weights of a layer and their gradients take, a copy of each included."""
+
+
+class StudyContext:
+    """The model and the images of a study; sections write pictures to ``folder`` and fill ``numbers`` and ``maps``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        trained: TrainedModel,
+        subjects: Subjects,
+        predictions: Predictions | None,
+        observer: Observer,
+    ):
+        self.folder, self.subjects, self.predictions = folder, subjects, predictions
+        self.begin, self.advance = observer.begin, observer.advance
+        self.model, self.preparation = trained.model, trained.preparation
+        self.device = next(self.model.parameters()).device
+        require_capturable(self.model)  # before any image is read
+        self.changed = changed_parts(self.model)
+        """Parts that somebody changed by hand, with a sentence about each: the model's configuration tells no cost then."""
+        self.hidden = hides(self.model)
+        self.sight = None if self.hidden else self.model.sight
+        self.counted, self.attends = cost(self.model.config), self.sight == "image"
+        self.batch = _batch(self._bytes())
+        self.pixels = self.read(subjects.items, "reading images")
+        self.maps: dict[str, Tensor] = {}
+        self.numbers: dict[str, Any] = {"images": len(subjects.items)}
+
+    def _bytes(self) -> int:
+        """What a pass takes of one image: with gradients where all layers see all of it, else of the largest attention."""
+        c: Any = self.model.config
+        if self.attends:
+            tokens = c.prefix + c.grid[0] * c.grid[1]
+            return int(KEPT * tokens * c.dim * c.depth + PER_PAIR * c.heads * tokens**2)
+        if not self.sight:
+            return 1
+        return PER_PAIR * most_weights(self.model, torch.zeros(1, c.channels, *c.image_size, device=self.device))
+
+    def pixels_of(self, item: Any) -> np.ndarray:
+        """What the model sees of an item, uint8 (C, H, W)."""
+        return self.preparation.pixels(item.image)
+
+    def read(self, items: list[Any], what: str) -> Tensor:
+        """Prepared pixels, uint8 (N, C, H, W)."""
+        self.begin(what, len(items))
+        found = []
+        for item in items:
+            found.append(torch.from_numpy(self.pixels_of(item)))
+            self.advance(1)
+        return torch.stack(found)
+
+    def batches(self, pixels: Tensor, what: str) -> Iterator[Tensor]:
+        """Normalised images, where the model is."""
+        self.begin(what, len(pixels))
+        for part in pixels.split(self.batch):
+            yield self.preparation.normalize(part.to(self.device))
+            self.advance(len(part))
+
+    def batches_of(self, items: list[Any], what: str) -> Iterator[Tensor]:
+        """The same of items whose pixels nothing else needs, which may be too many to keep: read a batch at a time."""
+        self.begin(what, len(items))
+        for start in range(0, len(items), self.batch):
+            part = items[start : start + self.batch]
+            pixels = torch.from_numpy(np.stack([self.pixels_of(item) for item in part]))
+            yield self.preparation.normalize(pixels.to(self.device))
+            self.advance(len(part))
+
+    def picture(self, figure: Any, name: str, title: str, caption: str) -> Markup:
+        """Save a figure as NAME.png, and show it on the page."""
+        file = self.folder / f"{name}.png"
+        figures.save(figure, file)
+        return page.picture(file, title, caption)
+
+    def written(self, title: str, sections: Iterable[Markup]) -> dict[str, Any]:
+        """Write ``maps.npz``, ``study.json`` and ``report.html``, and give what is in ``study.json``."""
+        write_text(self.folder / "report.html", page.page(title, list(sections)))
+        maps: dict[str, Any] = {name: found.numpy() for name, found in self.maps.items()}
+        with (self.folder / "maps.npz").open("wb") as file:
+            np.savez_compressed(file, images=np.array([item.name for item in self.subjects.items]), **maps)
+        write_json(self.folder / "study.json", self.numbers)
+        return self.numbers
+
+
+def _batch(size: int) -> int:
+    """Images at a time, so that a pass that takes so many bytes for each finds room."""
+    return max(1, min(32, WORK // size))

@@ -1,0 +1,105 @@
+"""The images of a study: which images of a data set are studied, and which fit and test probes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vitrail.data.items import ImageData, Item, count_classes
+from vitrail.data.loading.sampler import pick_items, shuffled
+from vitrail.data.readers.unlabelled import unlabelled, unlabelled_items
+from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.observer import Note
+from vitrail.weights.model_folder.folder import TrainedModel
+
+KNOWN, TESTED = 1000, 500
+"""Most images that probes are fitted to, and tested on."""
+PER_CLASS, MOST_KNOWN = 10, 10_000
+"""Of many classes probes are fitted to so many images of each, as long as these are not too many."""
+FEWEST = 5
+"""Training images of a class, at least, for probes to know it."""
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """The images of a study.
+
+    Args:
+        items: the images, or people in images.
+        split: where they come from; "all" where there are no splits.
+        labelled: whether the labels or joints of the items are the model's own; if not they mean nothing.
+        why: why they are not.
+        known: labelled images to fit probes on, the same number of every class; their labels may be of any classes, also of
+            ones that the model does not have.
+        tested: others, to test the probes on.
+        rare: classes that probes leave out, since they have too few training images.
+        beyond: further ones that they leave out, since none of their images is among the known.
+        unprobed: why there are no images for probes, where there might have been.
+    """
+
+    items: list[Any]
+    split: str = "all"
+    labelled: bool = False
+    why: str = ""
+    known: list[Item] = field(default_factory=list)
+    tested: list[Item] = field(default_factory=list)
+    rare: int = 0
+    beyond: int = 0
+    unprobed: str = ""
+
+
+def subjects_of(
+    trained: TrainedModel,
+    data: str | Path | None,
+    opened: Callable[[], tuple[ImageData, bool]],
+    split: str | None,
+    count: int,
+    note: Note,
+) -> tuple[str, Subjects]:
+    """Return where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
+    plain = unlabelled_items(data, count, trained.multi_label, note=note) if data is not None else []
+    if plain and split is not None:
+        raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
+    if plain:
+        return str(data), Subjects(plain)
+    source, own_splits = opened()
+    chosen = split or (source.evaluation_split if own_splits else "all")
+    return source.source, labelled_subjects(trained, source, chosen, count, note)
+
+
+def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int, note: Note = lambda text: None) -> Subjects:
+    """``count`` images of a split, at random, and those for probes."""
+    every, why = data.split(split), ""
+    items = [every[i] for i in _at_random(len(every), count)]
+    probed = _for_probes(data)
+    try:
+        items = trained.relabelled(data, items, note)
+    except DataError as error:
+        why = f"errors are left out: {error.what}"
+        items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]
+    return Subjects(items, split, not why, why, **probed)
+
+
+def _for_probes(data: ImageData) -> dict[str, Any]:
+    """What `Subjects` has of probes: images of the classes that have enough for training, or why there are none."""
+    train, rest = data.splits.get("train", []), data.splits.get(data.evaluation_split, [])
+    if data.multi_label or not train or not rest:
+        return {}
+    counts = count_classes(train, len(data.classes))
+    enough = {label for label, count in enumerate(counts) if count >= FEWEST}
+    if len(enough) < 2:
+        what = f"probes need two classes of {FEWEST} training images, and {len(enough)} of {len(counts)} have so many"
+        return {"unprobed": what}
+    train = [item for item in train if item.target in enough]
+    known = [train[i] for i in pick_items(train, min(max(KNOWN, PER_CLASS * len(enough)), MOST_KNOWN), 0)]
+    classes = {item.target for item in known}
+    rest = [item for item in rest if item.target in classes]
+    if not rest:
+        what = f"no other image is of a class that probes can know, one of {FEWEST} training images at least"
+        return {"unprobed": what}
+    tested = [rest[i] for i in _at_random(len(rest), TESTED)]
+    return {"known": known, "tested": tested, "rare": len(counts) - len(enough), "beyond": len(enough) - len(classes)}
+
+
+def _at_random(count: int, wanted: int) -> list[int]:
+    return sorted(shuffled(count, 0, 0)[:wanted])

@@ -1,0 +1,65 @@
+"""Images with captions to samples: the picture changed anew in every epoch, its captions as tokens."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vitrail.data.images.augment import Augmentation, SampleGenerator
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.images.transform import Transform
+from vitrail.data.loading.batches import Batch, Key
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.targets import Arrays, Nothing
+from vitrail.data.text.dataset import behind_start, filled
+from vitrail.data.text.tokens import Tokens
+from vitrail.tasks.captioning.images.captioned_images import Captioned
+
+
+class CaptionDataset(ImageDataset):
+    """Images prepared for a model, as `ImageDataset`; a batch has beside them the K captions of each.
+
+    That is ``target``, int64 (B, K, T), which begins with the start; ``labels`` (B, K, T), what follows each token of the target;
+    and ``number``, the place among the items (B,). Rows are filled up with ``pad``; where an image has fewer captions than
+    another, whole rows are.
+
+    Args:
+        items: the images.
+        preparation: brings them to the model's size.
+        tokens: make numbers of the captions.
+        augmentation: changes the pictures at random; None changes nothing.
+        seed: of all that is random.
+        most: tokens of a caption, no more than the model has positions for; of a longer one the rest is left out.
+        transform: see `ImageDataset`.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Captioned],
+        preparation: Preparation,
+        tokens: Tokens,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        *,
+        most: int,
+        transform: Transform | None = None,
+    ):
+        super().__init__(items, preparation, augmentation, seed, targets=Nothing(), transform=transform)  # type: ignore[arg-type]
+        self.pad, self.start, self.most = tokens.pad, tokens.start, most
+        encoded = iter(tokens.encode_targets([caption for item in items for caption in item.target]))
+        self.captions = [[next(encoded)[:most] for _ in item.target] for item in items]
+
+    def units(self, keys: Sequence[Key]) -> int:
+        """Tokens to be written, the ends among them."""
+        return sum(len(caption) for _, number in keys for caption in self.captions[number % len(self)])
+
+    def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
+        batch = super().batch(keys, own)
+        captions = [self.captions[number] for number in batch["number"].tolist()]
+        each = max(map(len, captions))
+        rows = [row for several in captions for row in (*several, *[[]] * (each - len(several)))]
+        labels = filled(rows, self.pad, self.most)  # (B·K, T)
+        target = behind_start(labels, self.start, self.pad)
+        return {**batch, **{name: table.unflatten(0, (-1, each)) for name, table in (("target", target), ("labels", labels))}}
+
+    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
+        return {**super()._sample(number, random), "number": np.array(number, np.int64)}

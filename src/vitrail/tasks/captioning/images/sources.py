@@ -1,0 +1,269 @@
+"""Where captions come from: the ``--data`` argument of captioning to named splits."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vitrail.data.groups import GROUP
+from vitrail.data.images.image_names import find_image, folder_of
+from vitrail.data.items import Issue, left_out_notes, split_of
+from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.split_files import split_files
+from vitrail.data.readers.table import has_labels
+from vitrail.data.readers.tree import unlisted_in
+from vitrail.data.splits import SHARES, Assignment
+from vitrail.data.tables.coco import pictures_in, read_json, whole
+from vitrail.data.tables.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, column_of, listed, split_in, text_lines
+from vitrail.data.tables.json_rows import JsonTable, open_table
+from vitrail.errors import DataError
+from vitrail.files import path_of
+from vitrail.plain_text import is_odd
+from vitrail.settings import brief
+from vitrail.tasks.captioning.images.captioned_images import CaptionContents, CaptionData, Captioned, tidy, with_splits
+
+SHAPE = "the columns are image and caption, perhaps split; an image has a line for each of its captions"
+HINT = f"give captions.csv ({SHAPE}), or captions.json in COCO's format, or a folder with such a file for each split"
+ENDINGS = (*NAMED_ENDINGS, ".json", ".token")
+CLEAR, VAGUE = ("captions", "sentence"), ("text", "description", "comment")
+"""Other names of the column ``caption``, the second of which other tables have, too; the first that is there counts."""
+NUMBER = re.compile(r"(.*[ _])?(number|id|index)", re.IGNORECASE)
+"""The name of a column that may stand beside vague ones: of a number."""
+OF_FLICKR = re.compile(r"([^\t]+)#\d+\t(.*)")
+"""A line of Flickr8k.token.txt, which has no header: the image, the caption's number, the caption."""
+NO_CAPTION = "images without a caption"
+
+Line = tuple[str, str, str, str]
+"""Where a caption stands, the name of its image, its split and the caption."""
+
+
+def open_captions(
+    source: str | Path,
+    *,
+    split_seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
+    assignment: Assignment | None = None,
+    group: str | None = None,
+) -> CaptionData:
+    """Open images with captions, with their splits.
+
+    Args:
+        source: a table ``captions.csv`` with the columns ``image,caption`` and perhaps ``split``; ``captions.json`` in COCO's
+            format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see
+            `split_files`. Images lie beside it, or in a folder ``images``.
+        split_seed: data without splits is split by it, image by image.
+        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
+        assignment: repeats an earlier split.
+        group: the column that names the group of each image, ``group`` by default; a group is in one split.
+
+    Raises:
+        DataError: nothing there, something is wrong with it, or an image is in several splits.
+    """
+    contents = read_captions(source, group)
+    if contents.issues:
+        first, *others = contents.issues
+        what = f"{first.what} (and {len(others):,} more)" if others else first.what
+        raise DataError(what, where=first.path, hint="correct it; vitrail data check --task caption lists all there is")
+    return with_splits(contents, split_seed, assignment, shares)
+
+
+def read_captions(source: str | Path, group: str | None = None) -> CaptionContents:
+    """What a data set of captions holds, with everything that is wrong with it; see `open_captions`."""
+    path = require_there(source)
+    files = _files(path) if path.is_dir() else {"all": path}
+    found, groups = CaptionContents(str(path), {}), dict[str, str]()
+    for split, file in files.items():
+        read = _read_json if file.suffix.lower() == ".json" else _read_table
+        folder, lines = read(file, found, group)
+        if odd := sum(is_odd(caption) for *_, caption in lines):
+            found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
+        for own, items in _by_split(lines, folder, found.issues).items():
+            found.splits.setdefault(own if own != "all" else split, []).extend(items)
+            groups |= {str(item.image): found.groups[item.name] for item in items if item.name in found.groups}
+        found.groups.clear()  # names are those of one file, paths of all
+    found.groups.update(groups)
+    if group and not groups and not found.issues:
+        raise DataError(f"the data has no column {group!r} of groups", where=path, hint="leave out --data.group")
+    if path.is_dir():
+        images = [item.image for items in found.splits.values() for item in items if isinstance(item.image, Path)]
+        bare = unlisted_in(path, {os.path.abspath(file) for file in (*files.values(), *images)})
+        counted = any(found.left_out.values())  # COCO's images without a caption have a line of their own
+        found.notes.extend(left_out_notes(issue for issue in bare if not (counted and issue.kind == "unlisted")))
+    if not any(found.splits.values()) and not found.issues:
+        raise DataError("no captions found", where=path, hint=HINT)
+    return found
+
+
+def require_there(source: str | Path) -> Path:
+    """The path of data that is there; raises `DataError`."""
+    path = Path(os.path.abspath(path_of(source)))
+    if not os.path.exists(path):
+        raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
+    if path.is_dir():
+        _files(path)
+    elif path.suffix.lower() not in ENDINGS:
+        raise DataError(f"{path.name} holds no captions", where="--data", hint=HINT)
+    return path
+
+
+def tells_captions(source: str | Path) -> bool:
+    """Return whether a file can only hold captions: by the columns of a table, and by the name of a JSON file."""
+    path = path_of(source)
+    if not os.path.isfile(path) or path.suffix.lower() not in ENDINGS:
+        return False
+    if path.suffix.lower() == ".json":
+        return "caption" in path.stem.lower()
+    if _is_flickrs(path):
+        return True
+    try:
+        table = open_table(path, columns_of)
+    except DataError:
+        return False
+    if column_of(table.names, "caption", ()) is not None:
+        return column_of(table.names, "label", ()) is None  # a category beside a caption is not what is learned
+    others = [name for name in table.names if name and name not in table.columns.values() and not NUMBER.fullmatch(name)]
+    clear = column_of(table.names, "caption", CLEAR, first=True) is not None or not others
+    return clear and not has_labels(table.names)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return split_files(folder, "caption", ENDINGS, hint=HINT)
+
+
+def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
+    """Return the columns of images, captions and splits; raises `DataError` where one of the first two is lacking."""
+    columns = {
+        "image": column_of(names, "image", IMAGE, first=True),
+        "caption": column_of(names, "caption", (*CLEAR, *VAGUE), first=True),
+        "split": column_of(names, "split", SPLIT),
+        GROUP: column_of(names, group or GROUP),
+    }
+    if group and columns[GROUP] is None:
+        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="name a column by --data.group")
+    if lacking := next((word for word in ("image", "caption") if columns[word] is None), None):
+        raise DataError(f"no column is called {lacking!r}; there are {listed(names)}", hint=SHAPE)
+    return {word: name for word, name in columns.items() if name is not None}
+
+
+def _read_table(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
+    """Return the folder that images lie in, and a line for each caption."""
+    lines: list[Line] = []
+    if _is_flickrs(file):
+        lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, found.issues)]
+    else:
+        lines = _rows_of(open_table(file, partial(columns_of, group=group)), found)
+    return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
+
+
+def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
+    lines: list[Line] = []
+    for number, cells, problem in table.rows():
+        where = f"{table.file}:{number}"
+        try:
+            if problem:
+                raise ValueError(problem)
+            lines.append((where, cells["image"], split_in(cells), cells["caption"]))
+            if cells.get(GROUP):
+                found.groups[cells["image"]] = cells[GROUP]
+        except ValueError as error:
+            found.issues.append(Issue("bad-row", where, str(error)))
+    found.notes.extend(table.notes())
+    return lines
+
+
+def _is_flickrs(file: Path) -> bool:
+    """Return whether a file is a list of captions as Flickr8k and Flickr30k have it."""
+    with text_lines(file) as lines:
+        return bool(OF_FLICKR.fullmatch(next(lines, "").strip("\ufeff\r\n")))
+
+
+def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]]:
+    with text_lines(file) as lines:
+        for number, line in enumerate(lines, 1):
+            if match := OF_FLICKR.fullmatch(line.rstrip("\r\n")):
+                yield number, match[1], match[2]
+            elif line.strip():
+                issues.append(Issue("bad-row", f"{file}:{number}", "the line is not IMAGE#NUMBER, a tab and a caption"))
+
+
+def _read_json(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
+    """Return the same as `_read_table` of a JSON file: COCO's, Karpathy's, or a list of images with their captions."""
+    values = read_json(file)
+    if isinstance(values, list):
+        lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), found)
+        return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
+    images = values.get("images") if isinstance(values, dict) else None
+    if isinstance(images, list) and any(isinstance(image, dict) and "sentences" in image for image in images):
+        return _read_karpathy(file, images, found.issues)
+    return _read_coco(file, values, found)
+
+
+def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[Path, list[Line]]:
+    """Return the same of Karpathy's files, whose images have a split each; ``restval`` is for training."""
+    lines: list[Line] = []
+    for place, image in enumerate(images, 1):
+        where, own = f"{file}, image {place}", image if isinstance(image, dict) else {}
+        name, split, sentences = own.get("filename"), split_of(str(own.get("split", ""))), own.get("sentences")
+        raw = [one.get("raw") for one in sentences if isinstance(one, dict)] if isinstance(sentences, list) else []
+        texts = [text for text in raw if isinstance(text, str)]
+        if not isinstance(name, str) or not split or not texts or len(texts) < len(raw):
+            issues.append(Issue("bad-image", where, "it needs filename, split and sentences, each with raw"))
+            continue
+        below = own.get("filepath")
+        path = f"{below}/{name}" if isinstance(below, str) and below else name
+        lines += [(where, path, split, text) for text in texts]
+    names = list(dict.fromkeys(name for _, name, *_ in lines))
+    folder, bare = folder_of(file, names), [os.path.basename(name) for name in names]
+    if names and find_image(folder, names[0]) is None and find_image(flat := folder_of(file, bare), bare[0]) is not None:
+        return flat, [(where, os.path.basename(name), split, text) for where, name, split, text in lines]
+    return folder, lines
+
+
+def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, list[Line]]:
+    """Return the same as `_read_table` of a file of COCO's."""
+    issues = found.issues
+    if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in ("images", "annotations")):
+        hint = "give COCO's captions, Karpathy's images with sentences, or a list of objects with image and caption"
+        raise DataError(f"{file.name} has no images and annotations", where=file, hint=hint)
+    pictures = pictures_in(values["images"], issues, file)
+    lines: list[Line] = []
+    seen = set()
+    for place, annotation in enumerate(values["annotations"]):
+        told = annotation if isinstance(annotation, dict) else {}
+        number, caption = whole(told.get("image_id")), told.get("caption")
+        if number is None or number not in pictures or not isinstance(caption, str):
+            wrong = "it has no caption" if number in pictures else f"there is no image {brief(told.get('image_id'))}"
+            issues.append(Issue("bad-annotation", str(file), f"annotation {place + 1} in the list: {wrong}"))
+            continue
+        seen.add(number)
+        lines.append((f"{file}, annotation {brief(told.get('id', place + 1))}", pictures[number]["file_name"], "all", caption))
+    found.left_out[NO_CAPTION] = found.left_out.get(NO_CAPTION, 0) + len(pictures.keys() - seen)
+    return folder_of(file, [picture["file_name"] for picture in pictures.values()]), lines
+
+
+def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[str, list[Captioned]]:
+    """The images of each split with all of their captions, in the order in which they come."""
+    captions: dict[str, dict[str, list[str]]] = {}
+    split_by_name: dict[str, str] = {}
+    for where, name, split, text in lines:
+        caption = tidy(text)
+        if not name or not caption:
+            issues.append(
+                Issue("no-caption" if name else "missing-file", where, "the caption is empty" if name else "no image is named")
+            )
+        elif split_by_name.setdefault(name, split) != split:
+            issues.append(Issue("leak", where, f"the image {name} is in the splits {split_by_name[name]} and {split}"))
+        else:
+            captions.setdefault(split, {}).setdefault(name, []).append(caption)
+    files = {name: find_image(folder, name) for name in split_by_name}
+    gone, missing = [name for name, file in files.items() if file is None], MissingImages(folder)
+    if len(gone) == len(files) and (prefix := missing.prefix(gone)):
+        issues.append(Issue("missing-file", str(folder), prefix))
+    else:
+        issues += [Issue("missing-file", str(folder / name), f"there is no such image{missing.near(name)}") for name in gone]
+    return {
+        split: [Captioned(name, file, tuple(own)) for name, own in images.items() if (file := files[name])]
+        for split, images in captions.items()
+    }

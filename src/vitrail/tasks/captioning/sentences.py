@@ -1,0 +1,151 @@
+"""A captioner's decoder learns to write from sentences alone, before it sees an image."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.config.settings import RunSettings
+from vitrail.data.loading.batches import on_device
+from vitrail.data.loading.loader import EpochLoader
+from vitrail.data.loading.sampler import some_items
+from vitrail.data.text.dataset import PairDataset
+from vitrail.data.text.tokens import Tokens
+from vitrail.errors import DataError, DivergedError
+from vitrail.files import LARGE, path_of, read_lines
+from vitrail.models.text.text_model import TextModel
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import Processes
+from vitrail.runtime.signals import Signals
+from vitrail.tasks.captioning.images.captioned_images import tidy
+from vitrail.tasks.sentences import Sentences
+from vitrail.tasks.settings import CaptionSettings
+from vitrail.training.loop.clock import Clock
+from vitrail.training.loop.learner import Learner, require_possible
+from vitrail.training.loop.schedule import warmup_steps
+from vitrail.training.runs.checkpoint import checkpoints
+from vitrail.training.runs.run_folder import RunFolder
+
+BATCH = 2048
+"""Tokens of a batch, with what fills it up."""
+FEW = 32
+"""Sentences of a fast run for developers."""
+SENTENCES = 1 / 3
+"""Share of a time limit that the sentences may take."""
+BEGUN_AGAIN = "interrupted before the first image; the sentences are learned from the beginning when the run goes on"
+
+
+def read_sentences(file: str | Path) -> list[str]:
+    """The sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
+    place = path_of(file)
+    try:
+        found = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
+    except OSError as error:
+        what = f"no sentences at {str(file)!r}: {error.strerror}"
+        raise DataError(what, where="task.text", hint="give a text file with a sentence in each line") from None
+    except UnicodeDecodeError:
+        raise DataError("the sentences are not in UTF-8", where=place, hint="save the file in UTF-8") from None
+    if not found:
+        raise DataError("there are no sentences", where=place, hint="write one in each line")
+    return found
+
+
+def begin_with_sentences(
+    model: Any,
+    settings: RunSettings,
+    source: Any,
+    run: RunFolder,
+    *,
+    observer: Observer,
+    signals: Signals,
+    group: Processes,
+    clock: Clock | None = None,
+) -> None:
+    """Learn to write from the text of a run of captioning, if it has one and no checkpoint yet. Every process learns the same."""
+    task = settings.task
+    if not isinstance(task, CaptionSettings) or task.text is None or checkpoints(run.path):
+        return
+    require_possible(settings, model, None, group)
+    sentences, epochs = read_sentences(task.text), task.text_epochs
+    if settings.training.fast_dev_run:
+        sentences, epochs = some_items(sentences, FEW, settings.training.seed), 1
+    clock = clock or Clock(None)
+    begun, room = clock.spent, SENTENCES * clock.left
+
+    def share() -> float:
+        """Return the used share of the time for sentences, the same in every process."""
+        (micro,) = group.all_reduce_max(int(1e6 * (clock.spent - begun) / room))
+        return micro / 1e6
+
+    loss, made, total = learn_sentences(
+        model, source.tokenizer, sentences, settings, epochs=epochs, most=min(task.max_length, model.config.max_tokens),
+        observer=observer,
+        on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received), what=BEGUN_AGAIN),
+        share=share,
+    )  # fmt: skip
+    part = "" if made == total else f", in {made:,} of {total:,} steps: they may take a third of --time-limit"
+    run.tell(f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token{part}", observer)
+
+
+def learn_sentences(
+    model: TextModel,
+    tokens: Tokens,
+    sentences: Sequence[str],
+    settings: RunSettings,
+    *,
+    epochs: int,
+    most: int,
+    observer: Observer,
+    on_step: Callable[[], None] = lambda: None,
+    share: Callable[[], float] = lambda: 0.0,
+) -> tuple[float, int, int]:
+    """Train the decoder of a captioner on sentences, with the optimizer and the schedule of a run.
+
+    Returns the loss of the last epoch, the steps that were made, and the steps of all epochs.
+
+    Args:
+        model: a captioner; its encoder stays as it is.
+        tokens: of its captions.
+        sentences: to learn from.
+        settings: of the run.
+        epochs: passes over the sentences.
+        most: tokens of a sentence; of a longer one the rest is left out.
+        observer: hears of the progress.
+        on_step: called before every step; what it raises ends it.
+        share: the used share of the time, which moves the schedule on; 1 ends it after the step.
+
+    Raises:
+        DivergedError: a loss or a gradient that is not finite.
+    """
+    own = settings.changed(
+        training=settings.training.changed(tune="all", ema=0, accumulate=1, compile=False, recompute=False),
+        optimizer=settings.optimizer.changed(layers={}),
+    )
+    rows = [row[:most] for row in tokens.encode_targets(sentences)]
+    none = [[tokens.end]] * len(rows)  # nothing is read
+    dataset = PairDataset(list(sentences), none, rows, settings.training.seed, pad=tokens.pad, start=tokens.start, most=most)
+    loader = EpochLoader(dataset, BATCH, shuffle=True)
+    total = epochs * len(loader)
+    task = Sentences(model, tokens.pad, label_smoothing=settings.training.label_smoothing)
+    learner = Learner(own, task, total=total, warmup=warmup_steps(settings.schedule, epoch=len(loader), total=total))
+    torch.manual_seed(settings.training.seed)
+    observer.begin("learning sentences", epochs * len(rows))
+    done, mean, used = 0, 0.0, 0.0
+    task.train()
+    for epoch in range(epochs):
+        losses = units = 0.0
+        for number, batch in enumerate(loader.epoch(epoch)):
+            on_step()
+            batch = on_device(batch, learner.device)
+            size, count = loader.size(number), loader.units(number)
+            place = min(max(done, int(used * total)), total - 1)
+            step = learner.step(batch, done=place, size=size, own=size, units=count)
+            if step.failure:
+                raise DivergedError(f"sentences could not be learned: {step.failure}", where="task.text", hint="lower --lr")
+            losses, units, done, used = losses + step.loss, units + step.units, done + 1, share()
+            observer.advance(size)
+            if used >= 1:
+                return losses / units, done, total
+        mean = losses / units
+    return mean, done, total

@@ -1,0 +1,59 @@
+"""The report on classification, of one class an image or of several."""
+
+import torch
+
+from vitrail.study.page.tables import count_table
+from vitrail.study.quality.predictions import Predictions
+from vitrail.study.reports.part import Part, Reported
+from vitrail.study.sections.study_images import Subjects
+from vitrail.tasks.answer_table import evaluated_rows
+from vitrail.tasks.classification.multi_label import scanty_thresholds
+from vitrail.tasks.classification.multi_label_report import MultiLabel
+from vitrail.tasks.classification.single_label_report import SingleLabel
+from vitrail.tasks.classification.task import LabelMetrics
+
+
+def classification(run: Reported) -> Part:
+    """Scores, classes, calibration and mistakes, and how many images of each class there are."""
+    metrics, data = run.metrics, run.data
+    assert isinstance(metrics, LabelMetrics)
+    trained = run.task.trained(run.task.model)
+    predictions = Predictions.of(trained, Subjects(list(run.items), run.split), metrics)
+    shown = several_labels(predictions, run) if predictions.multi_label else SingleLabel(predictions, chosen_on(run))
+    counts = {name: data.counts(name) for name in data.splits}
+    return Part(
+        cards=list(shown.cards()),
+        sections=list(shown.sections(run.plots)),
+        data=count_table(data.classes, counts, counted="labels" if predictions.multi_label else "images"),
+        caption=curves_caption(run),
+        texts={"classification_report.txt": shown.text},
+        tables={"predictions.csv": evaluated_rows(trained, run.items, torch.from_numpy(predictions.probabilities))},
+    )
+
+
+def chosen_on(run: Reported) -> str:
+    """Return what to call the images that a run chooses its thresholds on."""
+    return "the validation images" if run.data.splits.get("val") else "the training images"
+
+
+def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
+    """Thresholds come from the validation images, or from the images that stood in for them, unless these are shown."""
+    if run.validation is None or predictions.split == "val":
+        shown = MultiLabel(predictions)
+        shown.warning = scanty_thresholds(shown.true, predictions.classes)
+        return shown
+    assert isinstance(run.validation, LabelMetrics)
+    warning = scanty_thresholds(run.validation.labels.numpy() > 0, predictions.classes)
+    return MultiLabel(predictions, predictions.thresholds, chosen_on(run), warning)
+
+
+def curves_caption(run: Reported) -> str:
+    """What else there is to know of the curves: smoothing, mixed images, metrics of validation images alone."""
+    augmentation, several = run.settings["augmentation"], "val_map" in run.rows[0]
+    words = ["The training loss has label smoothing in it."] if run.settings["training"]["label_smoothing"] else []
+    if augmentation["mixup"] or augmentation["cutmix"]:
+        mixed = "Training images were mixed in pairs"
+        words.append(f"{mixed}." if several else f"{mixed}; their accuracy counts a guess of the larger share as correct.")
+    if several and "train_map" not in run.rows[0]:
+        words.append("Average precision is measured on validation images alone.")
+    return " ".join(words)

@@ -1,0 +1,78 @@
+"""The report on masked autoencoding: what the encoder saw, what the decoder drew, and what was there."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitrail.data.images.plan import to_picture
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.loading.batches import on_device
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.loading.sampler import spread
+from vitrail.study.page import figures, page
+from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.tasks.mae.task import Reconstruction
+
+SHOWN = 8
+"""Images that are drawn."""
+COLUMNS = ("seen", "reconstructed", "original")
+
+
+def mae(run: Reported) -> Part:
+    """The loss, some reconstructions, and how many images there are."""
+    task, scores = run.task, run.metrics.scores()
+    assert isinstance(task, Reconstruction)
+    items = [run.items[place] for place in spread(len(run.items), SHOWN)]
+    device = next(task.parameters()).device
+    dataset = ImageDataset(items, task.preparation, targets=task.targets())
+    batch = on_device(dataset.batch([(0, i) for i in range(len(items))]), device)
+    images = task.preparation.normalize(batch["images"])
+    seen, whole = task.drawn(images, batch["noise"])
+    sheets = [pictures_of(part, task.preparation) for part in (seen, whole, images)]
+    figures.save(sheet(list(zip(*sheets, strict=True))), run.plots / "reconstructions.png")
+    count = batch["noise"].shape[1]
+    masked = count - task.seen_of(count)
+    kind = "normalized pixels of the masked patches" if task.settings.normalize_patches else "pixels of the masked patches"
+    caption = (
+        f"{len(items)} images. Left, the patches that the encoder sees: {masked} of {count} are masked "
+        f"({100 * masked / count:.0f} %). "
+        "Middle, with the masked patches as the decoder draws them"
+    )
+    if task.settings.normalize_patches:
+        caption += "; each has the mean and deviation of the true patch back, without which there would be nothing to see"
+    picture = page.picture(run.plots / "reconstructions.png", "Reconstructions", f"{caption}. Right, the original.")
+    what = f"mean squared error of the {kind}, on {len(run.items):,} {SPLIT_WORDS[run.split]}images"
+    return Part(
+        cards=[(f"{scores['loss']:.4f}", what)],
+        sections=[page.section("Reconstructions", picture)],
+        data=page.table(("split", "images"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]),
+        caption="In training an image is masked in another way in every epoch, in validation always in the same way.",
+    )
+
+
+def pictures_of(images: torch.Tensor, preparation: Preparation) -> list[Image.Image]:
+    """Normalized images (B, C, H, W) as pictures."""
+    shape = (1, -1, 1, 1)
+    mean, std = (torch.tensor(values, device=images.device).view(shape) for values in (preparation.mean, preparation.std))
+    pixels = ((images * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
+    return [to_picture(image) for image in pixels]
+
+
+def sheet(rows: Sequence[Sequence[Image.Image]]) -> Figure:
+    """A picture for each of `COLUMNS` in a row, two rows side by side."""
+    lines = -(-len(rows) // 2)
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(9.6, 1.65 * lines + 0.3), layout="constrained")
+        grid = figure.subplots(lines, 7, squeeze=False, width_ratios=(4, 4, 4, 1, 4, 4, 4))
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for number, row in enumerate(rows):
+            for column, picture in enumerate(row):
+                axes = grid[number // 2, 4 * (number % 2) + column]
+                axes.imshow(picture, cmap="gray" if picture.mode == "L" else None, vmin=0, vmax=255)
+                if number < 2:
+                    axes.set_title(COLUMNS[column], fontsize=9)
+    return figure

@@ -1,0 +1,225 @@
+"""A check of people in pictures: what is wrong or suspicious, and a summary."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from vitrail.data.checks.duplicates import same_files
+from vitrail.data.images.decode import decode
+from vitrail.data.images.plan import Extent
+from vitrail.data.items import Issue
+from vitrail.errors import DataError
+from vitrail.tasks.pose.files.sources import read_people, with_skeleton
+from vitrail.tasks.pose.people.people import PeopleContents, Person
+from vitrail.tasks.pose.people.sides import judge_sides
+from vitrail.tasks.pose.people.skeleton import Skeleton
+
+FEW = 3
+"""A person with fewer marked joints is noted, and so many are compared to tell whether two annotations are of one person."""
+SLACK = 1.0
+"""Pixels by which a joint may lie outside of the picture: some begin to count at 1."""
+RIM = 0.125
+"""How far around its box a person's joints are seen, as a share of the longer side."""
+FAR = 0.5
+"""A joint further from its box is noted, as a share of the longer side."""
+LEAST_INSIDE = 0.5
+"""A box of which less lies in the picture is noted."""
+SAME = 0.02
+"""Two annotations are of one person where joints are on average nearer to each other, as a share of the box's longer side."""
+MOST_COMPARED = 300
+"""People in one picture; in a picture of more, nobody is looked for twice."""
+
+
+@dataclass(frozen=True)
+class PeopleCheck:
+    """What a check of people found.
+
+    Kinds of issues: ``missing`` and ``unreadable`` (pictures), ``size`` (another than the data says), ``no-joint-in-box``,
+    ``repeated`` (two annotations of one person), ``leak`` (the same picture in several splits), ``sides`` (left and right
+    exchanged, by people's eyes), ``empty-box``, ``bad-image``, ``bad-annotation``, ``bad-row``; of notices: ``no-joints`` (a
+    box of somebody without marked joints, who is left out), ``joint-outside`` and ``box-outside`` (of the picture),
+    ``far-joint`` (from its box), ``few-joints``, ``sides`` (by shoulders and hips, or of a pair).
+    """
+
+    contents: PeopleContents
+    issues: list[Issue]
+    """What is wrong, also where training passes over it; ``faults`` in the document."""
+    notices: list[Issue]
+    untold: list[str]
+    """What there is too little of to tell."""
+
+    @property
+    def people(self) -> list[Person]:
+        """Of all splits."""
+        return _people(self.contents)
+
+    @property
+    def splits(self) -> dict[str, dict[str, int]]:
+        """How many people and pictures each split has; "all" is the split of data without any."""
+        return {
+            split: {"people": len(people), "images": len({str(person.image) for person in people})}
+            for split, people in self.contents.splits.items()
+        }
+
+    @property
+    def marked(self) -> dict[str, float]:
+        """The share of people of whom each joint is marked."""
+        joints = self.contents.skeleton.joints
+        marks = np.array([person.joints[:, 2] > 0 for person in self.people]).reshape(-1, len(joints))
+        return dict(zip(joints, (marks.sum(axis=0) / max(1, len(marks))).tolist(), strict=True))
+
+    @property
+    def boxes(self) -> dict[str, list[float]]:
+        """The smallest, median and largest width and height of people's boxes, each for itself."""
+        sides = list(zip(*(person.target.box[2:] for person in self.people), strict=True))
+        return {name: [of(side) for side in sides] for name, of in (("min", min), ("median", median), ("max", max)) if sides}
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as one JSON document."""
+        return {
+            "source": self.contents.source,
+            "people": len(self.people),
+            "images": len({str(person.image) for person in self.people}),
+            "splits": self.splits,
+            "marked": self.marked,
+            "boxes": self.boxes,
+            "left_out": self.contents.left_out,
+            "notes": self.contents.notes,
+            "untold": self.untold,
+            "faults": [vars(issue) for issue in self.issues],
+            "notices": [vars(notice) for notice in self.notices],
+        }
+
+
+def check_people(
+    data: str | Path,
+    skeleton: Skeleton | None = None,
+    *,
+    on_start: Callable[[int], None] | None = None,
+    on_image: Callable[[int], None] | None = None,
+) -> PeopleCheck:
+    """Read people, every picture once, and what is marked in it.
+
+    Args:
+        data, skeleton: as for `open_people`.
+        on_start: called with the number of pictures.
+        on_image: called with 1 after every picture.
+
+    Raises:
+        DataError: nothing there, data that cannot be read at all, or a skeleton of other joints.
+    """
+    contents = with_skeleton(read_people(data, skeleton), skeleton)
+    pictures: dict[str, list[Person]] = {}
+    for person in _people(contents):
+        pictures.setdefault(str(person.image), []).append(person)
+    missing = {issue.path for issue in contents.issues if issue.kind == "missing"}
+    if on_start:
+        on_start(len(pictures))
+    issues: list[Issue] = [*contents.issues, *contents.warnings]
+    notices = [*contents.notices]
+    for picture, people in pictures.items():
+        size = None
+        if picture not in missing:
+            try:
+                size = decode(Path(picture)).size
+                issues += _of_size(picture, size, contents.sizes.get(picture))
+            except DataError as error:
+                issues.append(Issue("unreadable", picture, error.what))
+        for person in people:
+            beyond = _beyond(person)
+            issues += _without_joints(person, beyond)
+            notices += _suspicious(person, beyond, contents.skeleton.joints, size)
+        issues += _repeated(people)
+        if on_image:
+            on_image(1)
+    issues += _leaks(contents, missing)
+    sides = judge_sides(_people(contents), contents.skeleton, contents.source)
+    return PeopleCheck(contents, issues + sides.issues, notices + sides.notices, sides.untold)
+
+
+def _people(contents: PeopleContents) -> list[Person]:
+    return [person for people in contents.splits.values() for person in people]
+
+
+def _at(person: Person) -> str:
+    """Where a person is found: the picture, and the number of the annotation or the line."""
+    return f"{person.image!s}#{person.target.number}"
+
+
+def _of_size(picture: str, size: Extent, told: Extent | None) -> Iterator[Issue]:
+    """Whether a picture has the size, upright, that the data says."""
+    if told is not None and told != size:
+        what = f"the picture is {size[0]}×{size[1]}, and {told[0]}×{told[1]} by the annotations"
+        turned = " when it is turned as its EXIF orientation says; joints are places in the upright picture"
+        yield Issue("size", picture, what + (turned if told == size[::-1] else ""))
+
+
+def _beyond(person: Person) -> np.ndarray:
+    """How far each marked joint (M,) is outside of its box, along the side where it is furthest, in pixels."""
+    box, joints = person.target.box, person.joints
+    places = joints[joints[:, 2] > 0, :2]
+    low = np.array([box.left, box.top])
+    return np.asarray(np.maximum(low - places, places - low - (box.width, box.height)).max(axis=1))
+
+
+def _without_joints(person: Person, beyond: np.ndarray) -> Iterator[Issue]:
+    """A box around which no marked joint lies, of which a model would learn that nothing is to be found."""
+    box = person.target.box
+    if beyond.min() > RIM * max(box.width, box.height):
+        yield Issue("no-joint-in-box", _at(person), "no joint that is marked lies in the box")
+
+
+def _suspicious(person: Person, beyond: np.ndarray, names: tuple[str, ...], size: Extent | None) -> Iterator[Issue]:
+    """Too few joints, joints far from their box, and what lies outside of the picture where its size is known."""
+    box, joints = person.target.box, person.joints
+    marked = np.flatnonzero(joints[:, 2] > 0)
+    if len(marked) < FEW:
+        yield Issue("few-joints", _at(person), f"marked of {len(names)} joints: {', '.join(names[joint] for joint in marked)}")
+    far = marked[beyond > FAR * max(box.width, box.height)]
+    if len(far) and len(far) < len(marked):
+        yield Issue("far-joint", _at(person), f"far from the box: {', '.join(names[joint] for joint in far)}")
+    if size is None:
+        return
+    places = joints[marked, :2]
+    outside = marked[((places < -SLACK) | (places > np.array(size) - 1 + SLACK)).any(axis=1)]
+    if len(outside):
+        what = f"outside of the picture of {size[0]}×{size[1]}: {', '.join(names[joint] for joint in outside)}"
+        yield Issue("joint-outside", _at(person), what)
+    width = min(box.left + box.width, size[0]) - max(box.left, 0)
+    height = min(box.top + box.height, size[1]) - max(box.top, 0)
+    if max(0, width) * max(0, height) < LEAST_INSIDE * box.width * box.height:
+        what = f"more than half of the box {', '.join(f'{side:g}' for side in box)} is outside of the picture"
+        yield Issue("box-outside", _at(person), what)
+
+
+def _repeated(people: list[Person]) -> Iterator[Issue]:
+    """Two annotations in one picture with nearly the same joints; joints that one of them lacks do not count."""
+    if not 1 < len(people) <= MOST_COMPARED:
+        return
+    joints = np.stack([person.joints for person in people])  # (N, K, 3)
+    marked = joints[..., 2] > 0
+    for number, person in enumerate(people[:-1]):
+        both = marked[number] & marked[number + 1 :]  # (N - number - 1, K)
+        apart = np.hypot(*np.moveaxis(joints[number + 1 :, :, :2] - joints[number, :, :2], -1, 0))
+        mean = (apart * both).sum(axis=1) / both.sum(axis=1).clip(1)
+        same = (both.sum(axis=1) >= FEW) & (mean <= SAME * max(person.target.box[2:]))
+        if same.any():
+            other = people[number + 1 + int(same.argmax())]
+            yield Issue("repeated", _at(person), f"has nearly the same joints as annotation {other.target.number}")
+
+
+def _leaks(contents: PeopleContents, missing: set[str]) -> Iterator[Issue]:
+    """Pictures that are in several splits, by their files' bytes."""
+    places = {(str(person.image), split): person.image for split, people in contents.splits.items() for person in people}
+    there = [(split, image) for (name, split), image in places.items() if name not in missing]
+    splits, images = [split for split, _ in there], [image for _, image in there]
+    for group in same_files(images):
+        (first, *_), found = group, dict.fromkeys(splits[place] for place in group)
+        if len(found) > 1:
+            other = next(place for place in group if splits[place] != splits[first])
+            what = f"the same picture as {images[other]!s}; in the splits {', '.join(found)}"
+            yield Issue("leak", str(images[first]), what)

@@ -1,0 +1,271 @@
+"""Boxes that may have people in them, as a detector gives them: in COCO's format for results, or for annotations."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from vitrail.data.images.plan import Extent
+from vitrail.data.readers.tree import files_of, is_image
+from vitrail.data.tables.coco import is_crowd, one_spelling, read_json, whole
+from vitrail.data.tables.csv_rows import NAMED_ENDINGS, text_lines
+from vitrail.errors import DataError
+from vitrail.settings import brief
+from vitrail.tasks.pose.files.box_table import detected_boxes
+from vitrail.tasks.pose.people.people import Box
+
+LEAST = 1.0
+"""Pixels that a box is wide and high at least."""
+BEYOND = 1.0
+"""How far a box may reach beyond the picture to each side, in widths and heights of the picture."""
+PERSON = 1
+"""COCO's number of the category."""
+MOST_REASONS = 5
+"""Reasons why boxes are left out that are told."""
+SHAPE = 'give a list of {"image": "photo.jpg", or "image_id": 1, "bbox": [left, top, width, height], "score": 0.9}'
+
+
+class Detection(NamedTuple):
+    """A box that may have a person in it."""
+
+    box: Box
+    score: float = 1.0
+    """How sure it is that it has."""
+
+    @classmethod
+    def of(cls, numbers: Iterable[float]) -> Self:
+        """Left, top, width and height in pixels, and perhaps a score; raises `DataError` for anything else, and an empty box."""
+        try:
+            values = [float(number) for number in numbers]
+        except (TypeError, ValueError, OverflowError):
+            values = []
+        if len(values) not in (4, 5) or not all(map(math.isfinite, values)):
+            hint = "a box is left, top, width and height, and perhaps a score"
+            raise DataError(f"{brief(numbers)} is no box", where="boxes", hint=hint)
+        if min(values[2:4]) <= 0:
+            sides = ", ".join(f"{side:g}" for side in values[:4])
+            raise DataError(f"the box ({sides}) is empty", where="boxes", hint="leave it out, or correct it")
+        return cls(Box(*values[:4]), *values[4:])
+
+
+@dataclass
+class Detections:
+    """The boxes in a file, by the pictures that they are in."""
+
+    file: Path
+    boxes: dict[str | int, list[Detection]] = field(default_factory=dict)
+    """By the name of a picture, or by its number."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """COCO's number of a picture, by its name, where the file tells both."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many boxes are left out, by the reason."""
+    wrong: list[DataError] = field(default_factory=list)
+    """What is wrong with each that is no box, or an empty one; these are left out, too."""
+
+    notes: tuple[str, ...] = ()
+    """Lines on how a table was read."""
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read boxes in JSON, a list of results or COCO's annotations, or in a table with a line for each, see `detected_boxes`.
+
+        Crowds, and what is not called a person, are left out.
+
+        Raises:
+            DataError: no such file, or nothing in it is a box.
+        """
+        if file.suffix.lower() in NAMED_ENDINGS and not _is_json(file):
+            return cls._of_table(file)
+        found, values, people = cls(file), read_json(file), [PERSON]
+        if isinstance(values, dict):
+            people = _people(_rows(values.get("categories", []), file)) or people
+            named = [(one.get("file_name"), whole(one.get("id"))) for one in _rows(values.get("images", []), file)]
+            found.numbers = {one_spelling(name): n for name, n in named if isinstance(name, str) and n is not None}
+            values = values.get("annotations")
+        name_of = {number: name for name, number in found.numbers.items()}
+        for place, row in enumerate(_rows(values, file), 1):
+            category = row.get("category_id")
+            if category is not None and whole(category) not in people:
+                found.left_out[f"of category_id {brief(category)}"] += 1
+            else:
+                found._keep_or_count(row, name_of, place)
+        return found._not_all_wrong()
+
+    @classmethod
+    def _of_table(cls, file: Path) -> Self:
+        rows, wrong, notes = detected_boxes(file)
+        found = cls(file, wrong=wrong, notes=notes)
+        for row in rows:
+            if row["category"].lower() in ("person", str(PERSON)):
+                found._keep_or_count(row, {}, row["line"])
+            else:
+                found.left_out[f"of category {brief(row['category'])}"] += 1
+        return found._not_all_wrong()
+
+    def _keep_or_count(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
+        """Keep a person's box, or count it among the crowds or among what is no box."""
+        try:
+            if is_crowd(row):
+                self.left_out["of crowds"] += 1
+            else:
+                self.keep(row, name_of, place)
+        except ValueError as error:
+            self.wrong.append(DataError(f"box {place} of the list: {error}", where=self.file, hint=SHAPE))
+        except DataError as error:
+            self.wrong.append(error)
+
+    def _not_all_wrong(self) -> Self:
+        if self.wrong and not self.boxes:
+            raise self.wrong[0]
+        return self
+
+    def tell(self, note: Callable[[str], object]) -> None:
+        """Tell how many boxes are left out, and why, and how a table was read."""
+        for line in self.notes:
+            note(line)
+        if self.left_out:
+            note(f"boxes of {self.file.name} that are left out: {self._counted}")
+        if self.wrong:
+            note(f"boxes of {self.file.name} that are left out because they are none: {counted_errors(self.wrong)}")
+
+    @property
+    def _counted(self) -> str:
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.most_common(MOST_REASONS))
+
+    def keep(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
+        """Take up what stands at a place of the list; raises `DataError` where it is no box."""
+        number = whole(row.get("image_id"))
+        name = row.get("image", row.get("file_name"))
+        key = one_spelling(name) if isinstance(name, str) else _key(row.get("image_id"), name_of)
+        if key is None:
+            raise DataError(f"box {place} of the list has no image", where=self.file, hint=SHAPE)
+        box = row.get("bbox")
+        try:
+            if not isinstance(box, list) or len(box) != 4:
+                raise DataError(f"{brief(box)} is no box", hint="a bbox is [left, top, width, height]")
+            detection = Detection.of([*box, row.get("score", 1.0)])
+        except DataError as error:
+            where = f"image {key}" if isinstance(key, int) else key
+            raise DataError(f"box {place} of the list, in {where}: {error.what}", where=self.file, hint=error.hint) from None
+        self.boxes.setdefault(key, []).append(detection)
+        if isinstance(key, str) and number is not None:
+            self.numbers.setdefault(key, number)
+
+    def of(self, pictures: Sequence[tuple[Path, int | None]]) -> list[list[Detection]]:
+        """Return the boxes in each of some pictures, of which the numbers may be known; a picture without boxes has none.
+
+        A picture is known by its path, by the end of its path, or by its number. Where that is not known, it may be its name:
+        ``000000000139.jpg`` is COCO's image 139.
+
+        Raises:
+            DataError: no box is a person's; or all are in pictures that the file does not name among these, and that do not lie
+                beside the first.
+        """
+        found = [[box for key in self._keys(path, number) for box in self.boxes.get(key, [])] for path, number in pictures]
+        if self.left_out and not self.boxes:
+            hint = f"a person's category_id is {PERSON}, or the one that the file's categories have for it; or leave it out"
+            raise DataError(f"no box is a person's: {self._counted}", where=self.file, hint=hint)
+        if pictures and not any(found) and not self._knows(pictures):
+            hint = "a box tells its picture by image, as the path of the picture ends, or by image_id"
+            raise DataError("none of the boxes is in any of the images", where=self.file, hint=hint)
+        return found
+
+    def tell_of_empty(self, boxes: Sequence[Sequence[Detection]], note: Callable[[str], object]) -> None:
+        """Tell in how many pictures, whose boxes `of` gave, there is no box."""
+        if empty := sum(not some for some in boxes):
+            note(f"{self.file.name} has no box in {empty:,} of {len(boxes):,} images: nobody is looked for there")
+
+    def _knows(self, pictures: Sequence[tuple[Path, int | None]]) -> bool:
+        """Return whether nobody is in these pictures: the file names one, or has boxes in one beside them, or has no boxes."""
+        if not self.boxes or any(name in self.numbers for path, _ in pictures for name in names_of(path)):
+            return True
+        return any(self._keys(file, None) for file in files_of(pictures[0][0].parent) if is_image(file))
+
+    def number(self, path: Path) -> int | None:
+        """The number of a picture, as the file or the picture's name tells it."""
+        return next((self.numbers[name] for name in names_of(path) if name in self.numbers), number_in(path))
+
+    def _keys(self, path: Path, number: int | None) -> list[str | int]:
+        """What the file may call a picture: by one name, and by one number; its name's only where no number is known."""
+        named = next((name for name in (*names_of(path), one_spelling(path.stem)) if name in self.boxes), None)
+        told = number_in(path) if number is None else number
+        return [key for key in (named, told) if key is not None and key in self.boxes]
+
+
+def _is_json(file: Path) -> bool:
+    """Return whether a file begins as JSON does, whatever its name is."""
+    with text_lines(file) as lines:
+        return next(iter(lines), "").lstrip("\ufeff \t").startswith(("[", "{"))
+
+
+def number_in(path: Path) -> int | None:
+    """The number that a picture is called, as COCO's are."""
+    return int(path.stem) if path.stem.isascii() and path.stem.isdigit() and len(path.stem) < 19 else None
+
+
+def names_of(path: Path) -> list[str]:
+    """Return a path and its ends, the longest first, in one spelling."""
+    return [one_spelling(str(Path(*path.parts[start:]))) for start in range(len(path.parts))]
+
+
+def _key(number: Any, name_of: Mapping[int, str]) -> str | int | None:
+    """Return by what a picture is known that is told by its number, which may be a word."""
+    plain = whole(number)
+    if isinstance(number, str) and str(plain) != number.strip().partition(".")[0]:  # "0139" may be a picture's name
+        return one_spelling(number)
+    if plain is None:
+        return None
+    return name_of.get(plain, plain)
+
+
+def counted_errors(errors: Sequence[DataError]) -> str:
+    """Return how many errors there are, with the first."""
+    return f"{len(errors):,} ({errors[0].what}{'; and others' if len(errors) > 1 else ''})"
+
+
+def _rows(values: Any, file: Path) -> list[Mapping[str, Any]]:
+    """A list of objects; raises `DataError`."""
+    if not isinstance(values, list) or not all(isinstance(row, dict) for row in values):
+        raise DataError(f"{file.name} has no boxes", where=file, hint=SHAPE)
+    return values
+
+
+def _people(categories: list[Mapping[str, Any]]) -> list[int]:
+    """The numbers of the categories that are people: the only one, and any with joints or with the name person."""
+    found = [one for one in categories if len(categories) == 1 or one.get("keypoints") or one.get("name") == "person"]
+    return [number for one in found if (number := whole(one.get("id"))) is not None]
+
+
+def require_inside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> None:
+    """Refuse boxes that are nowhere in a picture of some width and height, reach far beyond it, or have no size.
+
+    Raises:
+        DataError: with the number of the box, from 1.
+    """
+    if errors := errors_outside(boxes, size, where=where):
+        raise next(iter(errors.values()))
+
+
+def errors_outside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> dict[int, DataError]:
+    """Return what `require_inside` raises for each box that it refuses, by the box's place."""
+    errors: dict[int, DataError] = {}
+    for place, box in enumerate(boxes):
+        if what := _wrong(box, size):
+            shown = ", ".join(f"{side:g}" for side in box)
+            hint = f"a box is left, top, width and height in pixels; the upright picture is {size[0]} wide and {size[1]} high"
+            errors[place] = DataError(f"box {place + 1}, ({shown}), {what}", where=where, hint=hint)
+    return errors
+
+
+def _wrong(box: Box, size: Extent) -> str:
+    """What is wrong with a box; empty where nothing is."""
+    if min(box.width, box.height) < LEAST:
+        return "is less than a pixel wide or high"
+    starts, ends = (box.left, box.top), (box.left + box.width, box.top + box.height)
+    if any(start >= side or end <= 0 for start, end, side in zip(starts, ends, size, strict=True)):
+        return "is outside of the picture"
+    if any(start < -BEYOND * side or end > (1 + BEYOND) * side for start, end, side in zip(starts, ends, size, strict=True)):
+        return "reaches far beyond the picture"
+    return ""

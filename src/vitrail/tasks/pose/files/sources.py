@@ -1,0 +1,225 @@
+"""Where people come from: the ``--data`` argument of pose estimation to named splits."""
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from vitrail.data.images.decode import upright_size
+from vitrail.data.items import Issue
+from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.split_files import split_files
+from vitrail.data.readers.tree import files_of, unlisted_notes
+from vitrail.data.splits import SHARES, Assignment, named_apart
+from vitrail.data.tables.csv_rows import NAMED_ENDINGS
+from vitrail.errors import DataError
+from vitrail.files import path_of
+from vitrail.tasks.pose.files.coco import NO_JOINTS, UNSEEN, Annotations, around, read_coco
+from vitrail.tasks.pose.files.foreign import is_deeplabcut, refuse_deeplabcut
+from vitrail.tasks.pose.files.suspicions import suspicions
+from vitrail.tasks.pose.files.table import has_joints, read_table
+from vitrail.tasks.pose.files.yolo import read_yolo, yolo_file
+from vitrail.tasks.pose.people.boxes import with_boxes
+from vitrail.tasks.pose.people.people import Box, PeopleContents, PeopleData, Person, Picture, with_splits
+from vitrail.tasks.pose.people.skeleton import OF_DATA, Boxes, Skeleton
+
+HINT = "give keypoints.json in COCO's format, a folder with train.json and perhaps val.json, or a table; see docs/pose.md"
+
+
+def open_people(
+    source: str | Path,
+    *,
+    skeleton: Skeleton | None = None,
+    like: Skeleton | None = None,
+    boxes: Boxes = "annotations",
+    split_seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
+    assignment: Assignment | None = None,
+) -> PeopleData:
+    """Open people with their splits.
+
+    Args:
+        source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, see
+            `split_files`; a table with the columns ``image,nose_x,nose_y,…``; or YOLO's ``data.yaml``, or its folder.
+        skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
+        like: a model's skeleton, whose joints choose among categories with different ones; else ``skeleton`` does.
+        boxes: where boxes come from.
+        split_seed: data without splits is split by it, picture by picture.
+        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
+        assignment: repeats an earlier split.
+
+    Raises:
+        DataError: nothing there, or something is wrong with it.
+    """
+    contents = read_people(source, like or skeleton)
+    if contents.issues:
+        first, *others = contents.issues
+        what = f"{first.what} (and {len(others):,} more)" if others else first.what
+        hint = f"vitrail data check {shlex.quote(contents.source)} --task pose lists all there is to correct"
+        raise DataError(what, where=first.path, hint=hint)
+    contents = with_skeleton(contents, skeleton)
+    notes: list[str] = []
+    if boxes not in OF_DATA:
+        contents, notes = with_boxes(contents, path_of(boxes))
+    elif boxes != "annotations":
+        box_of = _around_joints if boxes == "joints" else _around_picture()
+        splits = {split: [_in_box(person, box_of(person)) for person in people] for split, people in contents.splits.items()}
+        contents = replace(contents, splits=splits)
+    found = with_splits(contents, split_seed, assignment, shares)
+    return replace(found, notes=(*found.notes, *notes))
+
+
+def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleContents:
+    """Read what a data set of people holds, with everything that is wrong with it.
+
+    Args:
+        source: as for `open_people`.
+        wanted: chooses among categories with different joints.
+
+    Raises:
+        DataError: nothing is there, or nobody with marked joints.
+    """
+    path = require_there(source)
+    if yolo := yolo_file(path):
+        read_by_split = read_yolo(yolo)
+        contents = _joined(str(path), read_by_split, {split: read.people for split, read in read_by_split.items()})
+        return _with_unlisted(contents, path, [yolo], read_by_split) if path.is_dir() else contents
+    if path.is_dir():
+        files = _files(path)
+        found = {split: read_coco(file, wanted) for split, file in files.items()}
+        contents = _joined(str(path), found, {split: read.people for split, read in found.items()})
+        return _with_unlisted(contents, path, files.values(), found)
+    if path.suffix.lower() == ".json":
+        read = read_coco(path, wanted)
+        return _joined(str(path), {"all": read}, {"all": read.people})
+    read, splits = read_table(path)
+    return _joined(str(path), {"all": read}, splits)
+
+
+def _with_unlisted(
+    contents: PeopleContents, folder: Path, files: Iterable[Path], found: Mapping[str, Annotations]
+) -> PeopleContents:
+    """Return the same with a line that counts what is in the folder and not part of the data."""
+    listed = [*files, *(path for read in found.values() for path in (*read.texts, *(one.path for one in read.pictures)))]
+    return replace(contents, notes=[*contents.notes, *unlisted_notes(folder, listed)])
+
+
+def require_there(source: str | Path) -> Path:
+    """The path of data that is there; raises `DataError`."""
+    path = Path(os.path.abspath(path_of(source)))
+    if not os.path.exists(path):
+        raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
+    if yolo_file(path):
+        return path
+    if path.is_dir():
+        _files(path)
+    elif path.suffix.lower() not in (".json", *NAMED_ENDINGS):
+        raise DataError(f"{path.name} holds no people", where="--data", hint=HINT)
+    else:
+        refuse_deeplabcut(path)
+    return path
+
+
+def tells_people(source: str | Path) -> bool:
+    """Return whether data can only hold people: JSON, a table with columns of joints, or YOLO's files with ``kpt_shape``."""
+    path = path_of(source)
+    if not os.path.isfile(path):
+        return os.path.isdir(path) and yolo_file(path) is not None
+    suffix = path.suffix.lower()
+    return suffix == ".json" or (suffix in NAMED_ENDINGS and (is_deeplabcut(path) or has_joints(path)))
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    labels = any(file.suffix == ".txt" for place in (folder, folder / "labels") if place.is_dir() for file in files_of(place))
+    hint = "labels of YOLO's pose models are read by their data.yaml with kpt_shape, beside images and labels" if labels else HINT
+    return split_files(folder, "keypoint", (".json",), hint=hint)
+
+
+def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[Person]]) -> PeopleContents:
+    """The contents of the files of all splits."""
+    first, *others = found.values()
+    for read in others:
+        if read.skeleton.joints != first.skeleton.joints:
+            raise DataError("the splits have different joints", where=source, hint="give files of one kind of body")
+    issues = [issue for read in found.values() for issue in read.issues]
+    names = {str(person.image): person.name.rpartition("#")[0] for people in splits.values() for person in people}
+    missing = MissingImages(Path(source) if os.path.isdir(source) else Path(source).parent)
+    gone = {image: name for image, name in sorted(names.items()) if not os.path.isfile(image)}
+    if len(gone) == len(names) and (prefix := missing.prefix([*gone.values()])):
+        issues.append(Issue("missing", source, prefix))
+    else:
+        issues += [Issue("missing", image, f"there is no such image{missing.near(name)}") for image, name in gone.items()]
+    left_out, notes = (sum(of, Counter[str]()) for of in zip(*((one.left_out, one.notes) for one in found.values()), strict=True))
+    if not any(splits.values()) and not issues:
+        raise _nobody(source, left_out)
+    warnings = [warning for read in found.values() for warning in read.warnings]
+    notices = [notice for read in found.values() for notice in read.notices]
+    sizes = {image: size for read in found.values() for image, size in read.sizes.items()}
+    named = named_apart(splits, lambda person, name: replace(person, name=name))
+    pictures = {split: read.pictures for split, read in found.items()}
+    _number(named, pictures)
+    told = [note for read in found.values() for note in read.read_as]
+    told += [f"{what}: {count:,}" for what, count in notes.items() if count]
+    told += suspicions(named, first.skeleton)
+    return PeopleContents(
+        source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes, told
+    )
+
+
+def _nobody(source: str, left_out: Counter[str]) -> DataError:
+    """An error that says why nobody is left."""
+    why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
+    unmarked = not left_out.keys().isdisjoint((NO_JOINTS, UNSEEN))
+    hint = "a joint is marked by a place and a visibility of 1 where it is hidden, 2 where it is seen" if unmarked else HINT
+    return DataError("nobody with marked joints is left" + (f": {why}" if why else ""), where=source, hint=hint)
+
+
+def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]]) -> None:
+    """Give the pictures of a file other numbers, all larger, where a file before it has one of them for another picture."""
+    paths: dict[int, Path] = {}
+    for split, own in pictures.items():
+        if any(paths.get(one.number, one.path) != one.path for one in own):
+            more = max(paths) + 1 - min(one.number for one in own)
+            own = pictures[split] = [one._replace(number=one.number + more) for one in own]
+            splits[split] = [_moved(person, more) for person in splits[split]]
+        paths |= {one.number: one.path for one in own}
+
+
+def _moved(person: Person, more: int) -> Person:
+    own = person.target.image
+    return replace(person, target=person.target._replace(image=own + more), own_number=own)
+
+
+def with_skeleton(contents: PeopleContents, skeleton: Skeleton | None) -> PeopleContents:
+    """The same with another skeleton, where there is one; raises `DataError` where it has other joints than the data."""
+    if skeleton is None:
+        return contents
+    if skeleton.joints != contents.skeleton.joints:
+        what = f"the data has the joints {', '.join(contents.skeleton.joints)}, the skeleton {', '.join(skeleton.joints)}"
+        raise DataError(what, where="task.skeleton", hint="name the data's joints, in their order")
+    return replace(contents, skeleton=skeleton.complete)
+
+
+def _in_box(person: Person, box: Box) -> Person:
+    return replace(person, target=person.target._replace(box=box))
+
+
+def _around_joints(person: Person) -> Box:
+    return around(person.target.joints)
+
+
+def _around_picture() -> Callable[[Person], Box]:
+    """Gives the whole picture that a person is in; of a picture that cannot be read, which is told of later, the person's box."""
+    known: dict[str, Box] = {}
+
+    def box_of(person: Person) -> Box:
+        name = str(person.image)
+        if name not in known:
+            with suppress(DataError):
+                known[name] = Box.of_picture(upright_size(person.image))
+        return known.get(name, person.target.box)
+
+    return box_of

@@ -1,0 +1,59 @@
+"""What cannot be meant in a data set of people, by the numbers alone: it is read as it stands, and said."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from vitrail.data.images.decode import Source, upright_size
+from vitrail.data.images.plan import Extent
+from vitrail.errors import DataError
+from vitrail.tasks.pose.people.people import Box, Person
+from vitrail.tasks.pose.people.skeleton import Skeleton, first_of
+
+LOOKED_AT = 100
+"""People whose pictures are opened for their size."""
+FEWEST, LEAST_BEYOND, BEYOND = 4, 0.3, 0.02
+"""Boxes from which on corners are told, and the share of them that reach so far beyond their pictures, as a share of its side."""
+CORNERS = ((0.0, 0.0), (-1.0, -1.0))
+"""Where tools put a joint that is not marked."""
+
+
+def suspicions(splits: Mapping[str, Sequence[Person]], skeleton: Skeleton) -> Iterator[str]:
+    """Give a sentence for joints in the picture's corner, and for boxes that are corners."""
+    people = [person for some in splits.values() for person in some]
+    joints = Counter[str]()
+    for person in people:
+        at = [place[2] > 0 and place[:2] in CORNERS for place in person.target.joints]
+        joints.update(name for name, cornered in zip(skeleton.joints, at, strict=True) if cornered)
+    if joints:
+        what = f"{joints.total():,} joints are marked as seen in the picture's corner, at (0, 0), as where a joint is not marked"
+        yield f"warning: {what}: give those the visibility 0, or leave their places empty ({first_of(list(joints))})"
+    yield from corners_in([(person.target.box, person.image) for person in people])
+
+
+def corners_in(boxes: Sequence[tuple[Box, Source]]) -> list[str]:
+    """Return `corners_note` of boxes in some pictures, of which a few are opened, in a list that is empty where it is."""
+    sized: list[tuple[Box, Extent]] = []
+    for box, image in boxes[:: max(1, -(-len(boxes) // LOOKED_AT))]:
+        with suppress(DataError):
+            sized.append((box, upright_size(image)))
+    return [note for note in [corners_note(sized)] if note]
+
+
+def corners_note(boxes: Iterable[tuple[Box, Extent]]) -> str:
+    """Return a sentence where boxes in pictures of some sizes are corners, x1, y1, x2, y2, taken for left, top, width, height.
+
+    So it is where many reach beyond their pictures, and not one would if they were corners.
+    """
+    rows = [(*box, *size) for box, size in boxes]
+    left, top, width, height, wide, high = np.array(rows, np.float64).reshape(-1, 6).T
+    slack_x, slack_y = BEYOND * wide, BEYOND * high
+    beyond = (left + width > wide + slack_x) | (top + height > high + slack_y)
+    inside = (width > left) & (height > top) & (width <= wide + slack_x) & (height <= high + slack_y)
+    inside &= (left >= -slack_x) & (top >= -slack_y)
+    if len(rows) < FEWEST or beyond.mean() < LEAST_BEYOND or not inside.all():
+        return ""
+    what = f"{beyond.sum():,} of {len(rows):,} boxes reach beyond their pictures, and none would if they were corners"
+    return f"warning: {what} (x1, y1, x2, y2): a box is left, top, width and height"

@@ -1,0 +1,296 @@
+"""How near found joints are to marked ones: object keypoint similarity (OKS), correct keypoints (PCK), average precision.
+
+Places are (x, y) in pixels of the picture, where the centre of the first pixel is (0, 0).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from vitrail.errors import ConfigError
+from vitrail.tasks.pose.people.people import Person
+from vitrail.tasks.pose.people.skeleton import Skeleton
+
+Length = Literal["torso", "box", "head"]
+"""What the distances of PCK are measured by."""
+ENDS = {
+    "torso": ((("left", "shoulder"), ("l", "shoulder")), (("right", "hip"), ("r", "hip"))),
+    "head": ((("neck",),), (("head", "top"), ("head",))),
+}
+"""Words in the names of the joints at both ends of a length; the first of several ways that a skeleton has."""
+CATEGORY = 1
+"""COCO's number of people."""
+SURE = 0.2
+"""Only joints with a higher score count in the score of a person, as in ViTPose's evaluation."""
+SCORES = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
+"""In the order of COCO's summary."""
+
+
+class Found(NamedTuple):
+    """Joints of N people as a model finds them."""
+
+    joints: np.ndarray
+    """float64 (N, K, 2): x and y."""
+    scores: np.ndarray
+    """float64 (N, K): how sure the model is of each."""
+
+
+def marked_joints(people: Sequence[Person], skeleton: Skeleton) -> tuple[np.ndarray, np.ndarray]:
+    """Places of all joints, float64 (N, K, 2), and which of them are marked, bool (N, K)."""
+    joints = np.array([person.target.joints for person in people], np.float64).reshape(len(people), len(skeleton.joints), 3)
+    return joints[..., :2], joints[..., 2] > 0
+
+
+def mean_pose(people: Sequence[Person]) -> np.ndarray:
+    """Return where each joint lies on average in a person's box, in shares of its sides: float64 (K, 2).
+
+    A joint that nobody has marked lies in the middle.
+    """
+    joints = np.array([person.target.joints for person in people], np.float64)  # (N, K, 3)
+    boxes = np.array([person.target.box for person in people], np.float64)[:, None]  # (N, 1, 4)
+    places, marked = (joints[..., :2] - boxes[..., :2]) / np.maximum(boxes[..., 2:], 1e-9), joints[..., 2:] > 0
+    count = marked.sum(axis=0)
+    return np.where(count, (places * marked).sum(axis=0) / np.maximum(count, 1), 0.5)
+
+
+def in_boxes(pose: np.ndarray, people: Sequence[Person]) -> np.ndarray:
+    """Return a pose in shares of a box, (K, 2), in the box of each person: pixels, float64 (N, K, 2)."""
+    boxes = np.array([person.target.box for person in people], np.float64)[:, None]
+    return boxes[..., :2] + pose * boxes[..., 2:]
+
+
+def distances(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarray:
+    """Pixels from found to marked joints, float64 (N, K), NaN for a joint that is not marked."""
+    places, marked = marked_joints(people, skeleton)
+    return np.where(marked, np.linalg.norm(found.joints - places, axis=-1), np.nan)
+
+
+def joint_similarity(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarray:
+    """``exp(-d² / (2 s² k²))`` of every marked joint, float64 (N, K), NaN for any other.
+
+    d is the distance, s² the area of the person, and k twice the joint's sigma.
+    """
+    variances = (2 * np.array(skeleton.complete.sigmas)) ** 2  # (K,)
+    areas = np.array([person.target.area for person in people])[:, None] + np.spacing(1)  # (N, 1)
+    return np.exp(-(distances(found, people, skeleton) ** 2) / variances / areas / 2)
+
+
+def oks(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarray:
+    """Object keypoint similarity of each person, float64 (N,): the mean of `joint_similarity` over marked joints.
+
+    As COCO has it (https://cocodataset.org/#keypoints-eval); NaN for a person of whom no joint is marked.
+    """
+    return _mean(joint_similarity(found, people, skeleton), axis=1)
+
+
+def _mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean of numbers that are there, NaN where there are none."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=axis)
+    return np.where(count, np.where(known, values, 0).sum(axis=axis) / np.maximum(count, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class PCK:
+    """Percentage of correct keypoints, as counts that can be added up."""
+
+    hits: np.ndarray
+    """int64 (K,): found joints that are near enough."""
+    counts: np.ndarray
+    """int64 (K,): marked joints of people whose length is known."""
+    left_out: int
+    """People whose length is not known."""
+
+    @property
+    def per_joint(self) -> np.ndarray:
+        """Shares, float64 (K,), NaN for a joint that is nowhere marked."""
+        return np.where(self.counts, self.hits / np.maximum(self.counts, 1), np.nan)
+
+    @property
+    def total(self) -> float:
+        """The share of all marked joints, 0 where there are none."""
+        return float(self.hits.sum() / max(1, self.counts.sum()))
+
+
+def pck(found: Found, people: Sequence[Person], skeleton: Skeleton, threshold: float = 0.2, by: Length = "torso") -> PCK:
+    """How many marked joints are found no farther away than a share ``threshold`` of a length of the person; see `lengths`.
+
+    The total is a share of joints, as MPII's evaluation weighs them; mmpose has the mean of the joints' shares.
+
+    Raises:
+        ConfigError: the skeleton does not have the joints of this length.
+    """
+    correct = correct_joints(found, people, skeleton, threshold, by)
+    known = ~np.isnan(correct)
+    left_out = int(np.isnan(lengths(people, skeleton, by)).sum())
+    return PCK(np.nansum(correct, axis=0).astype(np.int64), known.sum(axis=0), left_out)
+
+
+def correct_joints(
+    found: Found, people: Sequence[Person], skeleton: Skeleton, threshold: float = 0.2, by: Length = "torso"
+) -> np.ndarray:
+    """1 for a joint that is near enough and 0 for any other, float64 (N, K); NaN where not marked, or the length not known."""
+    relative = distances(found, people, skeleton) / lengths(people, skeleton, by)[:, None]
+    return np.where(np.isnan(relative), np.nan, relative <= threshold)
+
+
+def lengths(people: Sequence[Person], skeleton: Skeleton, by: Length) -> np.ndarray:
+    """A length of each person in pixels, float64 (N,), NaN where its joints are not marked or lie on each other.
+
+    - ``torso``: from the left shoulder to the right hip (Toshev and Szegedy 2014, https://arxiv.org/abs/1312.4659), for PCK@0.2.
+    - ``box``: the longer side of the box (Yang and Ramanan 2013, https://doi.org/10.1109/TPAMI.2012.261).
+    - ``head``: from the neck to the top of the head, for PCKh@0.5. MPII (Andriluka et al. 2014), which introduced it, has 0.6 of
+      the diagonal of a box around the head instead, which is no part of most data.
+
+    Raises:
+        ConfigError: the skeleton does not have these joints.
+    """
+    if by == "box":
+        found = np.array([max(person.target.box[2:]) for person in people], np.float64)
+    else:
+        ends = _ends(skeleton, by)
+        if ends is None:
+            what = f"the skeleton has no joints by which the length of a {by} is known"
+            raise ConfigError(what, where="skeleton", hint=f"its joints are {', '.join(skeleton.joints)}; take the box instead")
+        places, marked = marked_joints(people, skeleton)
+        one, other = ends
+        between = np.linalg.norm(places[:, one] - places[:, other], axis=-1)
+        found = np.where(marked[:, one] & marked[:, other], between, np.nan)
+    return np.where(found > 0, found, np.nan)
+
+
+def usual_length(people: Sequence[Person], skeleton: Skeleton) -> Length:
+    """What PCK is measured by where nothing else is said: the torso, or the box where fewer than half of the people have one.
+
+    Who has no torso is left out of it: most people would not count.
+    """
+    known = _known(people, skeleton, "torso")
+    return "torso" if known and 2 * known >= len(people) else "box"
+
+
+def _known(people: Sequence[Person], skeleton: Skeleton, by: Length) -> int:
+    """Of how many people the length is known."""
+    if by != "box" and _ends(skeleton, by) is None:
+        return 0
+    return int(np.isfinite(lengths(people, skeleton, by)).sum())
+
+
+def correct_shares(found: Found, people: Sequence[Person], skeleton: Skeleton) -> dict[str, float]:
+    """The shares of joints that are near enough, by each length that is known: ``pck``, ``pck_box``, ``pckh``."""
+    lengths: dict[str, tuple[float, Length]] = {
+        "pck": (0.2, usual_length(people, skeleton)),
+        "pck_box": (0.2, "box"),
+        "pckh": (0.5, "head"),
+    }
+    return {
+        name: pck(found, people, skeleton, threshold, by).total
+        for name, (threshold, by) in lengths.items()
+        if by == "box" or _known(people, skeleton, by)
+    }
+
+
+def _ends(skeleton: Skeleton, by: Length) -> tuple[int, int] | None:
+    """The joints at the ends of a length; None where the skeleton does not have both."""
+    one, other = (skeleton.joint_with(*spellings) for spellings in ENDS[by])
+    return None if one is None or other is None else (one, other)
+
+
+def person_score(scores: np.ndarray, box_scores: np.ndarray | float = 1.0) -> np.ndarray:
+    """Compute how sure a model is of each person, (N,), by the scores of the joints, (N, K), and of the box, (N,).
+
+    The mean score of joints that have more than 0.2, times the score of the box, as ViTPose's evaluation has it, which took it
+    from Simple Baselines (Xiao et al. 2018, https://arxiv.org/abs/1804.06208). Where no joint has more these give 0, and all
+    such people are ranked alike; here it is the mean of all joints, which is less than 0.2.
+    """
+    sure = _mean(np.where(scores > SURE, scores, np.nan), axis=1)
+    return np.where(np.isnan(sure), scores.mean(axis=1), sure) * box_scores
+
+
+def coco_results(images: Sequence[int], found: Found, box_scores: np.ndarray | float = 1.0) -> list[dict[str, Any]]:
+    """Found people as COCO's results, JSON-able.
+
+    Args:
+        images: the number of each person's picture, as in `Pose.image`.
+        found: their joints.
+        box_scores: how sure it is that each box, (N,), has a person in it.
+    """
+    keypoints = np.concatenate([found.joints, found.scores[..., None]], axis=-1)  # (N, K, 3)
+    scores = person_score(found.scores, box_scores)
+    return [
+        {"image_id": image, "category_id": CATEGORY, "keypoints": joints.ravel().tolist(), "score": score}
+        for image, joints, score in zip(images, keypoints, scores.tolist(), strict=True)
+    ]
+
+
+def average_precision(
+    results: Sequence[Mapping[str, Any]],
+    people: Sequence[Person],
+    skeleton: Skeleton,
+    *,
+    ignored: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, float]:
+    """COCO's average precision and recall of found people, by the library faster-coco-eval; see `SCORES`.
+
+    Each is the mean over ten thresholds of OKS from 0.5 to 0.95, or at 0.5 or 0.75 alone, or of people of medium (32² to 96²
+    pixels) and large areas; scores of people of whom there are none are left out.
+
+    Args:
+        results: COCO's, of people in any number and order. Whom nobody marked is a mistake, in whatever picture.
+        people: who is to be found.
+        skeleton: their joints.
+        ignored: COCO's annotations of crowds and of people without marked joints, whom to find is no mistake.
+
+    Raises:
+        ConfigError: the extra ``pose`` is not installed.
+    """
+    library = coco_eval()
+    told = [{key: result[key] for key in ("image_id", "keypoints", "score")} | {"category_id": CATEGORY} for result in results]
+    truth = library.COCO(_truth(people, skeleton, ignored, {result["image_id"] for result in told}), print_function=_silent)
+    sigmas = list(skeleton.complete.sigmas or ())
+    judge = library.COCOeval_faster(truth, truth.loadRes(told), "keypoints", print_function=_silent, kpt_oks_sigmas=sigmas)
+    judge.run()
+    return {name: float(score) for name, score in zip(SCORES, judge.all_stats, strict=True) if score >= 0}
+
+
+def coco_eval() -> Any:
+    """The library that measures average precision; raises `ConfigError` where it is not installed."""
+    try:
+        import faster_coco_eval
+    except ImportError:
+        what, hint = "average precision of joints is measured by the library faster-coco-eval", 'pip install "vitrail[pose]"'
+        raise ConfigError(what, where="evaluate", hint=hint) from None
+    return faster_coco_eval
+
+
+def _silent(*_: object) -> None:
+    """Print nothing."""
+
+
+def _truth(
+    people: Sequence[Person], skeleton: Skeleton, ignored: Sequence[Mapping[str, Any]], images: set[int]
+) -> dict[str, list[dict[str, Any]]]:
+    """People as a file of COCO's, with these pictures beside their own."""
+    marked = [_annotation(person) for person in people]
+    nothing = {"category_id": CATEGORY, "keypoints": [0] * 3 * len(skeleton.joints), "num_keypoints": 0}
+    annotations = [*marked, *({**nothing, **one, "category_id": CATEGORY} for one in ignored)]
+    numbers = images | {one["image_id"] for one in annotations}
+    return {
+        "images": [{"id": number} for number in sorted(numbers)],
+        "annotations": [{**one, "id": number} for number, one in enumerate(annotations, 1)],  # 0 would be nobody
+        "categories": [{"id": CATEGORY, "name": "person", "keypoints": list(skeleton.joints)}],
+    }
+
+
+def _annotation(person: Person) -> dict[str, Any]:
+    joints = person.joints  # (K, 3)
+    return {
+        "image_id": person.target.image,
+        "category_id": CATEGORY,
+        "keypoints": joints.ravel().tolist(),
+        "num_keypoints": int((joints[:, 2] > 0).sum()),
+        "bbox": list(person.target.box),
+        "area": person.target.area,
+        "iscrowd": 0,
+    }

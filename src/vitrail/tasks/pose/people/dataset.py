@@ -1,0 +1,141 @@
+"""People to samples: each cut out of its picture, changed anew in every epoch, with the places of the joints."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vitrail.data.images.augment import Augmentation, SampleGenerator
+from vitrail.data.images.plan import Plan
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.targets import Arrays
+from vitrail.errors import ConfigError
+from vitrail.tasks.pose.people.people import Box, Person
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.skeleton import Skeleton
+
+HALF_BODY_RIM = 1.2
+"""How much larger than a box around the joints of a half is the box of that half: hands and feet end beyond their joints."""
+FEWEST_OF_HALF = 3
+"""Joints that a half needs to be shown by itself."""
+
+
+@dataclass(frozen=True)
+class JointTargets:
+    """Where joints are in the model's input.
+
+    ``joints``, float32 (K, 2), x and y, where the centre of the first pixel is (0, 0), and ``weights``, float32 (K,): 1 for a
+    joint that is marked, else 0.
+    """
+
+    skeleton: Skeleton
+    mixable = False
+
+    def __call__(self, item: Any, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        if plan is None:
+            hint = "leave transform out"
+            raise ConfigError("joints cannot follow a transform of one's own", where="transform", hint=hint)
+        joints = item.joints  # (K, 3)
+        places, marked = plan.points(joints[:, :2] + 0.5) - 0.5, joints[:, 2] > 0
+        if plan.mirrored:
+            order = self.skeleton.order_mirrored
+            places, marked = places[order], marked[order]
+        return {"joints": places.astype(np.float32), "weights": marked.astype(np.float32)}
+
+
+class PersonDataset(ImageDataset):
+    """People prepared for a model, as `ImageDataset`; a batch has beside its images what `JointTargets` makes.
+
+    And what scores are computed from, whatever was changed at random: ``number``, the place among the items (B,); ``box`` (B, 4)
+    and ``marked`` (B, K, 3), as in `Pose`; ``area`` (B,); ``picture``, the picture's number (B,).
+
+    Args:
+        items: the people.
+        preparation: cuts them out.
+        skeleton: their joints.
+        augmentation: changes them at random; with it people are turned upright first, where the preparation says so. None changes
+            nothing.
+        seed: of all that is random.
+
+    Raises:
+        ConfigError: people are to be mixed, or cropped at random beside their boxes.
+    """
+
+    shows_boxes = True
+
+    def __init__(
+        self,
+        items: Sequence[Person],
+        preparation: BoxPreparation,
+        skeleton: Skeleton,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+    ):
+        super().__init__(items, preparation, augmentation, seed, targets=JointTargets(skeleton))  # type: ignore[arg-type]
+        if self.augmentation.crop != "none":
+            hint = "leave it none; augmentation.scale makes the box larger and smaller"
+            raise ConfigError("people are cut out by their boxes, not at random", where="augmentation.crop", hint=hint)
+        self.skeleton, self.people, self.boxes = skeleton, items, preparation
+        self._unturned = self.augmentation.changed(rotation=0)  # the box is turned, and nothing is lost in the corners
+        self.upright = preparation.upright and augmentation is not None
+        self._torso = torso_of(skeleton)
+        self._upper = np.isin(skeleton.joints, skeleton.complete.upper or ())
+
+    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
+        person = self.people[number]
+        told = {"box": person.target.box, "marked": person.joints, "area": person.target.area}
+        numbers = {"number": number, "picture": person.target.image}
+        return {
+            **super()._sample(number, random),
+            **{name: np.array(values, np.float64) for name, values in told.items()},
+            **{name: np.array(value, np.int64) for name, value in numbers.items()},
+        }
+
+    def _planned(self, number: int, random: SampleGenerator) -> tuple[np.ndarray, Plan]:
+        pixels, _ = self._remembered(number, lambda source: (np.asarray(self.preparation.decode(source)), None))
+        picture, a = Image.fromarray(pixels), self.augmentation
+        box = self._half(number, random) if a.half_body and random.random() < a.half_body else None
+        scale = 1 + random.uniform(-a.scale, a.scale) if a.scale else 1.0
+        angle = tilt(self.people[number].joints, self._torso) if self.upright else 0.0
+        angle += random.uniform(-a.rotation, a.rotation) if a.rotation else 0.0
+        warp = self.boxes.warp(box or self.people[number].target.box, scale=scale, angle=angle)
+        plan = Plan(picture.size, warp, self._unturned.steps(self.preparation, random))
+        return plan.pixels(picture), plan
+
+    def _half(self, number: int, random: np.random.Generator) -> Box | None:
+        """A box around the upper or the lower half of a person, of whom enough is marked; else None."""
+        joints = self.people[number].joints
+        marked = joints[:, 2] > 0
+        half = marked & (self._upper if random.random() < 0.5 else ~self._upper)
+        if half.sum() < FEWEST_OF_HALF or half.sum() == marked.sum():
+            return None
+        (left, top), (right, bottom) = joints[half, :2].min(axis=0), joints[half, :2].max(axis=0)
+        width, height = (HALF_BODY_RIM * max(1.0, side) for side in (right - left, bottom - top))
+        return Box((left + right - width) / 2, (top + bottom - height) / 2, width, height)
+
+
+Torso = tuple[np.ndarray, np.ndarray]
+"""Which joints are hips and which are shoulders, bool (K,) each."""
+
+
+def torso_of(skeleton: Skeleton) -> Torso:
+    """The hips and shoulders of a skeleton, by the joints' names; it may have none."""
+    hips, shoulders = (np.array([skeleton.has_word(name, (word,)) for name in skeleton.joints]) for word in ("hip", "shoulder"))
+    return hips, shoulders
+
+
+def tilt(joints: np.ndarray, torso: Torso) -> float:
+    """Degrees by which somebody is turned clockwise from upright, by marked joints (K, 3): x, y, visibility.
+
+    The way up is from the middle of the hips to the middle of the shoulders. 0 where either is not marked, or less than a pixel
+    lies between them.
+    """
+    chosen = [ends & (joints[:, 2] > 0) for ends in torso]
+    if not all(each.any() for each in chosen):
+        return 0.0
+    low, top = (joints[each, :2].mean(axis=0) for each in chosen)
+    across, down = top - low
+    return 0.0 if math.hypot(across, down) < 1 else math.degrees(math.atan2(across, -down))

@@ -1,0 +1,129 @@
+"""Whether left and right are exchanged in all of a data set, as where the left of the picture was taken for a person's left.
+
+Or of one pair of joints alone, as where two columns were exchanged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from vitrail.data.items import Issue
+from vitrail.tasks.pose.people.people import Person
+from vitrail.tasks.pose.people.skeleton import Limb, Skeleton, first_of
+
+EYES, LIMBS = ("eye",), ("shoulder", "hip")
+FEWEST_EYES, MOST_EYES = 20, 0.8
+"""Eyes are in doubt where the left one is on the left of at least such a share of so many people."""
+FEWEST_LIMBS, MOST_LIMBS = 100, 0.65
+"""As many shoulders and hips, or people where there are fewer of those, and their share."""
+FEWEST_ALIKE, LEAST_ALIKE = 30, 0.25
+"""A pair is in doubt where it points the way of the others in at most such a share of so many people."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What a data set tells of left and right."""
+
+    issues: list[Issue]
+    notices: list[Issue]
+    untold: list[str]
+    """What there are too few marks to tell."""
+
+
+def judge_sides(people: Sequence[Person], skeleton: Skeleton, source: str) -> Sides:
+    """Issues, and notices, of data in which left and right seem to be exchanged.
+
+    The left hand of somebody who faces the camera is on the right. Both eyes are seen only of people who face it, so where the
+    left eye is on the left of most, names are exchanged: an issue. Shoulders and hips are marked of people who turn their back,
+    too, where it is the other way round: their left is on the left of 23 % of people in COCO and of 32 % in Leeds Sports, and so
+    of 77 % and 68 % where names are exchanged. Where there are few of them, every pair has a say in which way a person is turned.
+    More than `MOST_LIMBS` may also mean a camera that follows people: a notice, and none where eyes speak against it. Of one
+    person nothing is said, who may turn any way.
+
+    From the right to the left joint, all pairs of a person point about the same way, whichever way that is. Each pair does so
+    with the sum of the others in at least 91 % of 154 people of COCO and 86 % of 3,996 of Leeds Sports, and so in at most 9 and
+    14 % where it alone is exchanged: a notice.
+    """
+    pairs = Pairs.of(people, skeleton)
+    if not pairs.names:
+        what = "no joint is on one side of the body, by its name: whether left and right are exchanged is not looked at"
+        return Sides([], [], [f"{what}; task.skeleton.pairs names pairs"])
+    (issues, notices, untold), (single, unseen) = _of_everybody(pairs, source), _of_single_pairs(pairs, source)
+    return Sides(issues, notices + single, untold + unseen)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Where the joints of each pair of each person lie."""
+
+    names: tuple[Limb, ...]
+    ways: np.ndarray
+    """From the right joint to the left one, a unit vector; 0 where they are not both marked, or lie at one place: (N, P, 2)."""
+
+    @classmethod
+    def of(cls, people: Sequence[Person], skeleton: Skeleton) -> Self:
+        names = skeleton.complete.pairs or ()
+        ends = np.array([skeleton.index(*pair) for pair in names], int).reshape(-1, 2)
+        joints = np.array([person.joints[ends] for person in people])  # of left and right x, y, marked
+        joints = joints.reshape(len(people), len(ends), 2, 3)
+        ways = joints[:, :, 0, :2] - joints[:, :, 1, :2]
+        lengths = np.linalg.norm(ways, axis=-1, keepdims=True)
+        seen = (joints[..., 2] > 0).all(axis=-1, keepdims=True) & (lengths > 0)
+        return cls(names, np.where(seen, ways / np.where(seen, lengths, 1), 0))
+
+    def with_words(self, words: tuple[str, ...]) -> np.ndarray:
+        """The ways (M, 2) of all pairs with one of some words in their names."""
+        chosen = np.array([Skeleton.has_word(left, words) for left, _ in self.names])
+        return _told(self.ways[:, chosen])
+
+    @property
+    def of_people(self) -> np.ndarray:
+        """The way (M, 2) of each person, in which all pairs have a say."""
+        return _told(self.ways.sum(axis=1))
+
+
+def _told(ways: np.ndarray) -> np.ndarray:
+    """Of vectors (…, 2) those that are not 0: (M, 2)."""
+    return np.asarray(ways[ways.any(axis=-1)])
+
+
+def _of_everybody(pairs: Pairs, source: str) -> tuple[list[Issue], list[Issue], list[str]]:
+    """What is told of all pairs at once."""
+    eyes, limbs, whole = pairs.with_words(EYES), pairs.with_words(LIMBS), pairs.of_people
+    if len(eyes) >= FEWEST_EYES:
+        share = _on_the_left(eyes)
+        what = f"the left eye is on the left of {share:.0%} of {len(eyes):,} people, as if left and right were exchanged"
+        return ([Issue("sides", source, what)] if share >= MOST_EYES else []), [], []
+    by_limbs = len(limbs) >= FEWEST_LIMBS
+    votes = limbs if by_limbs else whole
+    if len(votes) < FEWEST_LIMBS:
+        what = f"it takes {FEWEST_EYES} people with both eyes marked, or {FEWEST_LIMBS} with another pair, and there are"
+        told = f"too little to tell whether left and right are exchanged everywhere: {what} {len(eyes)} and {len(votes)}"
+        return [], [], [told]
+    share = _on_the_left(votes)
+    what = "left shoulders and hips are on the left in" if by_limbs else "the left ones of all pairs together are on the left in"
+    what = f"{what} {share:.0%} of {len(votes):,} cases: people are seen from behind, or left and right are exchanged"
+    return [], ([Issue("sides", source, what)] if share >= MOST_LIMBS else []), []
+
+
+def _on_the_left(ways: np.ndarray) -> float:
+    return float(np.mean(ways[:, 0] < 0))
+
+
+def _of_single_pairs(pairs: Pairs, source: str) -> tuple[list[Issue], list[str]]:
+    """Pairs that point against the others of the same people, and which are seen with others too rarely to tell."""
+    others = pairs.ways.sum(axis=1, keepdims=True) - pairs.ways
+    along = (pairs.ways * others).sum(axis=-1)  # (N, P)
+    counts, found, rare = (along != 0).sum(axis=0).tolist(), [], []
+    for (left, right), count, alike in zip(pairs.names, counts, (along > 0).sum(axis=0).tolist(), strict=True):
+        if count < FEWEST_ALIKE:
+            rare.append(f"{left} ({count:,})")
+        elif alike <= LEAST_ALIKE * count:
+            what = (
+                f"{left} and {right} are the other way round than all other pairs in {1 - alike / count:.0%} of {count:,} people"
+            )
+            found.append(Issue("sides", source, f"{what}, as if these two were exchanged"))
+    told = f"too little to tell whether single pairs are exchanged, which takes {FEWEST_ALIKE} people with another pair beside it"
+    return found, [f"{told}: {first_of(rare)}"] if rare else []

@@ -1,0 +1,195 @@
+"""The report on pose estimation: scores overall and of each joint, and the people who were found worst."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from vitrail.files import whole_folder
+from vitrail.study.page import figures, page
+from vitrail.study.page.page import Markup, Number
+from vitrail.study.page.tables import percent
+from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.tasks.metrics import metrics_in
+from vitrail.tasks.pose.metrics import (
+    PCK,
+    Found,
+    correct_joints,
+    distances,
+    joint_similarity,
+    marked_joints,
+    oks,
+    pck,
+    usual_length,
+)
+from vitrail.tasks.pose.people.people import Person
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.study.skeletons import worst_sheet
+
+JOINTS = "joints.csv"
+"""In the run folder: every joint of every person that the run was evaluated on."""
+CHART, WORST = "joints.png", "worst.png"
+"""The pictures: bars of the joints, and the worst answers."""
+LENGTHS = {"torso": "the distance of left shoulder and right hip", "box": "the longer side of the box"}
+"""What joints are measured by, in words."""
+CARDS = ("pck", "oks", "ap", "ar")
+"""Metrics that the report begins with; a table has the others."""
+
+
+class FoundJoints(Protocol):
+    """What metrics of this task keep for a report."""
+
+    skeleton: Skeleton
+    found: Found
+    """In the order of the items."""
+
+
+@dataclass(frozen=True)
+class FoundPeople:
+    """Who was to be found, and the joints that were."""
+
+    people: Sequence[Person]
+    skeleton: Skeleton
+    found: Found
+
+    @property
+    def near(self) -> PCK:
+        """How many joints are near enough, by what is usual for these people."""
+        return pck(self.found, self.people, self.skeleton, by=usual_length(self.people, self.skeleton))
+
+
+def pose(run: Reported) -> Part:
+    """PCK, OKS and COCO's scores, each joint by itself, and the worst answers as pictures."""
+    metrics, scores = cast(FoundJoints, run.metrics), run.metrics.scores()
+    kept = FoundPeople(run.items, metrics.skeleton, metrics.found)
+    save_pictures(kept, run.plots)
+    sections = [_joints(kept, run), _worst(run)]
+    if others := _other_scores(scores):
+        sections.insert(1, others)
+    return Part(
+        cards=_cards(scores, f"{len(kept.people):,} {SPLIT_WORDS[run.split]}people"),
+        sections=sections,
+        data=page.table(("split", "people"), [(name, Number(f"{len(items):,}")) for name, items in run.data.splits.items()]),
+        caption="" if "train_pck" in run.rows[0] else "PCK is measured on validation people alone.",
+        tables={JOINTS: joint_rows(kept)},
+    )
+
+
+def write_pictures(folder: Path, kept: FoundPeople) -> None:
+    """The pictures of a report in a folder of their own, which must not exist; it appears whole or not at all."""
+    with whole_folder(folder, replace=False) as draft:
+        save_pictures(kept, draft)
+
+
+def save_pictures(kept: FoundPeople, folder: Path) -> None:
+    """`CHART` and `WORST`, in a folder that is there."""
+    figures.save(joint_chart(kept.skeleton.joints, kept.near.per_joint), folder / CHART)
+    figures.save(worst_answers(kept), folder / WORST)
+
+
+def _cards(scores: dict[str, float | int], whom: str) -> list[tuple[str, str]]:
+    told = [metric for metric in metrics_in(scores) if metric.name in CARDS]
+    return [(metric.shown(scores[metric.name]), f"{metric.title} on {whom}") for metric in told]
+
+
+def _other_scores(scores: dict[str, float | int]) -> Markup | None:
+    """The scores that do not stand on the cards."""
+    told = [metric for metric in metrics_in(scores) if metric.name not in (*CARDS, "loss")]
+    if not told:
+        return None
+    rows = [(metric.title, Number(metric.shown(scores[metric.name]))) for metric in told]
+    coco = [page.note("By COCO's rules: medium people cover 32² to 96² pixels, large ones more.")] if "ap" in scores else []
+    return page.section("Other scores", page.table(("score", ""), rows), *coco)
+
+
+def _joints(kept: FoundPeople, run: Reported) -> Markup:
+    """A row and a bar for each joint."""
+    by, near = usual_length(kept.people, kept.skeleton), kept.near
+    caption = f"PCK@0.2: the share of marked joints that are found within a fifth of {LENGTHS[by]}."
+    if near.left_out:
+        caption += f" Left out: {near.left_out:,} of {len(kept.people):,} people, of whom that length is not known."
+    return page.section(
+        "Joints",
+        page.picture(run.plots / CHART, "PCK by joint", caption),
+        joint_table(kept, near),
+        page.note("The mean distance is in pixels of the picture. PCK, distance and OKS are of marked joints alone."),
+    )
+
+
+def joint_table(kept: FoundPeople, near: PCK) -> Markup:
+    """Of each joint PCK, mean distance and OKS; the worst by PCK are marked."""
+    far = distances(kept.found, kept.people, kept.skeleton)  # (N, K)
+    alike = joint_similarity(kept.found, kept.people, kept.skeleton)
+    count = np.isfinite(far).sum(axis=0)
+    shares = near.per_joint
+    rows = [
+        (
+            name,
+            Number(f"{count[i]:,}"),
+            percent(shares[i]),
+            _mean(far[:, i], 1),
+            _mean(alike[:, i], 3),
+            page.bar(float(np.nan_to_num(shares[i]))),
+        )
+        for i, name in enumerate(kept.skeleton.joints)
+    ]
+    total = ("all joints", Number(f"{count.sum():,}"), percent(near.total), _mean(far, 1), _mean(alike, 3), Markup(""))
+    worst = [i for i in np.argsort(shares, kind="stable").tolist() if shares[i] < 1][: max(1, len(shares) // 5)]
+    return page.table(("joint", "marked", "PCK@0.2, %", "mean distance", "OKS", ""), rows, marked=worst, total=total)
+
+
+def _mean(values: np.ndarray, digits: int) -> Number:
+    """The mean of the numbers that are known."""
+    known = values[np.isfinite(values)]
+    return Number(f"{known.mean():.{digits}f}" if len(known) else "–")
+
+
+def joint_chart(joints: Sequence[str], shares: np.ndarray) -> Figure:
+    """A bar for each joint."""
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(6.4, 0.7 + 0.22 * len(joints)), layout="constrained")
+        axes = figure.subplots()
+        bars = axes.barh(range(len(joints)), 100 * np.nan_to_num(shares), color=figures.BLUE)
+        axes.bar_label(bars, [percent(share) for share in shares], fontsize=8, padding=2)
+        axes.set_yticks(range(len(joints)), [figures.readable(name, 24) for name in joints], parse_math=False)
+        axes.invert_yaxis()
+        axes.set(xlabel="PCK@0.2, %", xlim=(0, 108), xticks=range(0, 101, 20))
+    return figure
+
+
+def worst_answers(kept: FoundPeople) -> Figure:
+    """The people with the lowest OKS, with what is marked beside what was found."""
+    people, skeleton, found = kept.people, kept.skeleton, kept.found
+    alike, right = oks(found, people, skeleton), correct_joints(found, people, skeleton, by=usual_length(people, skeleton))
+    captions = [_caption(*pair) for pair in zip(alike, right, strict=True)]
+    return worst_sheet(people, found, skeleton, alike, captions)
+
+
+def _worst(run: Reported) -> Markup:
+    caption = (
+        "The people with the lowest OKS, each with the joints that were found and the joints that are marked: the person's left "
+        "side blue, the right side orange. Joints of which the model is not sure are fainter. All joints are in "
+    )
+    return page.section("Worst answers", page.picture(run.plots / WORST, "Worst answers", f"{caption}{JOINTS}."))
+
+
+def _caption(alike: float, right: np.ndarray) -> str:
+    """OKS of a person, and how many of the joints are near enough where that is known."""
+    known = np.isfinite(right).sum()
+    return f"OKS {alike:.2f}" + (f", {np.nansum(right):.0f} of {known} joints" if known else "")
+
+
+def joint_rows(kept: FoundPeople) -> list[Sequence[str]]:
+    """A head, then a row for each joint of each person: where it was found, how surely, and where it is marked."""
+    places, marked = marked_joints(kept.people, kept.skeleton)
+    rows: list[Sequence[str]] = [("person", "joint", "x", "y", "score", "marked_x", "marked_y")]
+    for i, person in enumerate(kept.people):
+        for j, joint in enumerate(kept.skeleton.joints):
+            truth = [f"{value:.2f}" for value in places[i, j]] if marked[i, j] else ["", ""]
+            x, y = kept.found.joints[i, j]
+            rows.append((person.name, joint, f"{x:.2f}", f"{y:.2f}", f"{kept.found.scores[i, j]:.4f}", *truth))
+    return rows

@@ -1,0 +1,122 @@
+"""Where a joint's query looks: attention from the patch in which a model finds a joint."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import unknown
+from vitrail.study.maps.attention import answering, heads_among, look_of, place_among, seeing
+from vitrail.study.maps.captures import WEIGHTS, capture
+from vitrail.study.maps.patch_coordinates import Places, patch_places
+from vitrail.tasks.pose.heatmaps import decode, pixels_per_place
+from vitrail.tasks.pose.people.preparation import SMOOTHING
+from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.weights.model_folder.folder import TrainedModel
+
+
+def joint_map(trained: TrainedPose, images: Tensor, joint: str, *, layer: int = -1, head: int | None = None) -> Tensor:
+    """Where a joint's query looks: attention from the patch in which the model finds the joint, (B, rows, columns).
+
+    It is found in the images as they are, also where `predict_poses` looks at people in several turns and sizes.
+
+    >>> joint_map(trained, images, "left_wrist")  # doctest: +SKIP
+
+    Args:
+        trained: a model that finds joints, in evaluation mode, whose layers attend to the whole image.
+        images: prepared, (B, C, H, W).
+        joint: its name.
+        layer: from 0; from the end below.
+        head: one of them; the mean over all by default.
+
+    Raises:
+        ConfigError: no such joint, layer or head, or a model whose layers do not attend to the whole image.
+    """
+    number = joint_numbers(trained, [joint])[0]
+    maps, _ = joint_maps(trained.model, images, layer=layer, head=head, smoothing=trained.preparation.smoothing)
+    return maps[:, number]
+
+
+def joint_numbers(trained: TrainedPose, names: list[str]) -> list[int]:
+    """The numbers of joints; raises `ConfigError` for a name that is none of the model's joints."""
+    known = list(trained.skeleton.joints)
+    for name in names:
+        if name not in known:
+            raise unknown("joint", name, known, where="--joint")
+    return [known.index(name) for name in names]
+
+
+@torch.no_grad()
+def layer_maps(model: nn.Module, images: Tensor, *, smoothing: float = SMOOTHING) -> Tensor:
+    """`joint_map` of every layer and joint, the mean of the heads: (B, layers, K, rows, columns); as `joint_maps`."""
+    vit = seeing(model, images)
+    weights = list[Tensor]()
+    with capture(vit, f"blocks.*.attention.{WEIGHTS}", each=lambda name, found: weights.append(found.float().mean(dim=1))):
+        query = _patches_in(vit, vit(images), smoothing)
+    return torch.stack([maps_from(vit, layer, query) for layer in weights], dim=1)
+
+
+def look_of_joints(trained: TrainedModel) -> tuple[Callable[[Tensor], Tensor] | None, str]:
+    """`look_of` a model that finds joints, with `layer_maps` from where its preparation reads them."""
+    assert isinstance(trained, TrainedPose)
+    return look_of(trained, partial(layer_maps, smoothing=trained.preparation.smoothing))
+
+
+def joint_maps(
+    model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None, smoothing: float = SMOOTHING
+) -> tuple[Tensor, Tensor]:
+    """`joint_map` of every joint (B, K, rows, columns), and the heatmaps (B, K, h, w), of a model that gives heatmaps.
+
+    ``smoothing`` is what the model's preparation says, by which joints are read.
+    """
+    weights, heatmaps = weights_and_heatmaps(model, images, layer=layer, head=head)
+    vit = answering(model)
+    return maps_from(vit, weights, _patches_in(vit, heatmaps, smoothing)), heatmaps
+
+
+@torch.no_grad()
+def weights_and_heatmaps(model: nn.Module, images: Tensor, *, layer: int, head: int | None) -> tuple[Tensor, Tensor]:
+    """The attention of a layer, the mean of its heads or one of them, (B, N, N), and the heatmaps (B, K, h, w)."""
+    vit = seeing(model, images)
+    c = vit.config
+    number = place_among("layer", layer, c.depth)
+    heads = heads_among(head, c.heads)
+    name = f"blocks.{number}.attention.{WEIGHTS}"
+    with capture(vit, name) as seen:
+        heatmaps = vit(images)
+    return seen[name][:, heads].float().mean(dim=1), heatmaps
+
+
+def maps_from(vit: Any, weights: Tensor, patches: Tensor) -> Tensor:
+    """Where some patches (B, K) look, of the attention (B, N, N) of a layer: (B, K, rows, columns)."""
+    c = vit.config
+    rows = weights.gather(1, (c.prefix + patches)[..., None].expand(-1, -1, weights.shape[-1]))
+    return rows[..., c.prefix :].unflatten(-1, c.grid)
+
+
+def _patches_in(vit: Any, heatmaps: Tensor, smoothing: float = SMOOTHING) -> Tensor:
+    """`patches_of` the joints that heatmaps (B, K, h, w) show."""
+    joints, _ = decode(heatmaps.float(), sigma=smoothing)
+    scale = pixels_per_place(vit.config.image_size, (heatmaps.shape[-2], heatmaps.shape[-1]))
+    return patches_of(joints * scale.to(joints), patch_places(vit))
+
+
+def patches_of(joints: Tensor, places: Places) -> Tensor:
+    """The patch, counted row by row, in which each joint lies, whose place in the model's input is (…, 2): int64 (…)."""
+    x, y = joints.unbind(-1)
+    row, column = places.nearest(y, x)
+    return row * len(places.columns) + column
+
+
+def between_joints(maps: Tensor, patches: Tensor) -> Tensor:
+    """How much more than any patch on average each joint's query (down) looks at the patch of each joint (across): (B, K, K).
+
+    Args:
+        maps: of all joints, (B, K, rows, columns).
+        patches: in which the joints are, (B, K).
+    """
+    flat = maps.flatten(2)
+    looked = flat.gather(2, patches[:, None].expand(-1, flat.shape[1], -1))
+    return looked / flat.mean(dim=-1, keepdim=True)

@@ -1,0 +1,175 @@
+"""A study of a model that finds joints: where it finds them, where their queries look, and what it costs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitrail.data.loading.sampler import spread
+from vitrail.runtime.observer import Observer
+from vitrail.study.maps.patch_coordinates import Places, heatmap_places, patch_places
+from vitrail.study.page import figures, page
+from vitrail.study.page import images as pictures
+from vitrail.study.page.figures import STYLE
+from vitrail.study.page.page import Markup
+from vitrail.study.sections import attention as attention_sections
+from vitrail.study.sections import model as model_sections
+from vitrail.study.sections.study_images import Subjects
+from vitrail.tasks.metrics import metrics_in
+from vitrail.tasks.pose.study.joints import joint_numbers
+from vitrail.tasks.pose.study.skeletons import draw_people, ringed
+from vitrail.tasks.pose.study.study_people import PoseStudy
+from vitrail.tasks.pose.task import PoseMetrics
+from vitrail.tasks.pose.weights import TrainedPose
+
+SHOWN, COLUMNS = 5, 4
+"""People whose maps are drawn, and joints of each where none are named."""
+Laid = Callable[[Image.Image, np.ndarray], Image.Image]
+"""Lays a map over what the model sees of a person."""
+SIDE, THIN = 384, 0.006
+"""Pixels of the longer side of a person on a sheet, and the width of limbs over maps, as a share of that."""
+SKELETON = " The left side of the body is blue, the right side orange; joints that the model is not sure of are fainter."
+HEATMAPS = (
+    "Each column is the heatmap of a joint, from nothing to its own highest; the joint is read from where it is highest, which "
+    "the white ring is around, and its score is how high that is: 1 for a bell as the model was taught."
+)
+QUERIES = (
+    "Shown is the attention of {layer}, from the patch in which the model finds the joint of the column, which the white ring "
+    "is around. The picture glows where the map is high, the highest twentieth alike. All of them are in maps.npz."
+)
+BETWEEN = (
+    "How much the query of one joint (down) looks at the patch in which another one is found (across), beside the mean of all "
+    "patches, which is 1; the mean over {people:,} people. On the diagonal a query looks at its own patch."
+)
+LEFT_OUT = (
+    "The answer is read from every patch alike, and not from one token: so there is no single map of where the model looks, and "
+    "no rollout, no relevance, and no test of taking patches away in the order of such maps. It has no classes, and so there are "
+    "no probes and no errors by class."
+)
+
+
+def write_pose_study(
+    folder: Path,
+    trained: TrainedPose,
+    subjects: Subjects,
+    observer: Observer,
+    *,
+    title: str,
+    layer: int | None = None,
+    head: int | None = None,
+    joints: Sequence[str] = (),
+    mirror: bool = False,
+) -> dict[str, Any]:
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
+
+    Args:
+        folder: exists.
+        trained: the model.
+        subjects: the people.
+        observer: gets every pass and its people.
+        title: of the page.
+        layer, head: of the attention from joints; the last layer and all heads by default.
+        joints: whose maps are drawn; some of all by default.
+        mirror: whether people are scored with mirror images, as `vitrail.evaluate` may.
+
+    Raises:
+        ConfigError: no such layer, head or joint, or a model whose layers do not attend to the whole image.
+        DataError: an image that cannot be read.
+    """
+    columns = joint_numbers(trained, list(joints)) or spread(len(trained.skeleton.joints), COLUMNS)
+    study = PoseStudy(folder, trained, subjects, observer, layer=-1 if layer is None else layer, head=head, mirror=mirror)
+    return study.written(title, _sections(study, columns))
+
+
+def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
+    """Everything, in the order of the page."""
+    yield page.cards([*_scores(study), *model_sections.size(study)])
+    yield _found(study, columns)
+    yield _queries(study, columns)
+    yield _between(study)
+    yield attention_sections.distances(study)
+    yield model_sections.positions(study)
+    yield model_sections.filter_components(study)
+    yield page.section("What is left out", page.paragraph(LEFT_OUT))
+    yield model_sections.cost(study)
+
+
+def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
+    """Cards with the scores, where joints are marked."""
+    if not study.subjects.labelled:
+        return
+    metrics = PoseMetrics(study.preparation, study.skeleton)
+    metrics.rows = [study.row(number) for number in range(len(study.pixels))]
+    scores = {name: value for name, value in metrics.scores().items() if name != "loss"}
+    study.numbers["scores"] = scores
+    for metric in metrics_in(scores):
+        yield metric.shown(scores[metric.name]), f"{metric.title} on {len(study.pixels):,} people"
+
+
+def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
+    """The skeleton that is found of some people, beside the one that is marked, and heatmaps."""
+    heatmaps = study.maps["heatmaps"]
+    scores = {name: float(score) for name, score in zip(study.skeleton.joints, study.scores.mean(axis=0), strict=True)}
+    study.numbers["mean_scores"] = scores
+    places = heatmap_places(study.preparation.image_size, (heatmaps.shape[-2], heatmaps.shape[-1]))
+    laid = partial(_laid, places=places, brightest=1.0)
+    figure = _sheet(study, columns, heatmaps.clamp(min=0).numpy(), laid, marked=study.subjects.labelled)
+    return page.section("Where the joints are", study.picture(figure, "heatmaps", "Heatmaps", HEATMAPS + SKELETON))
+
+
+def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
+    """Where the queries of some joints look."""
+    figure = _sheet(study, columns, study.maps["joints"].numpy(), partial(_laid, places=patch_places(study.model)))
+    which = "the last layer" if study.layer == -1 else f"layer {study.layer}"
+    layer = which if study.head is None else f"{which}, head {study.head}"
+    caption = QUERIES.format(layer=layer) + SKELETON
+    return page.section("Where a joint's query looks", study.picture(figure, "queries", "Maps of joints", caption))
+
+
+def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Laid, *, marked: bool = False) -> Figure:
+    """Some people with their skeletons, ``marked`` ones too, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
+    rows, captions = [], []
+    for number in spread(len(study.pixels), SHOWN):
+        person, (view, plan) = study.subjects.items[number], study.view(number, SIDE)
+        places, scores = plan.points(study.outside(number) + 0.5) - 0.5, study.scores[number]
+        row = [draw_people(view, places[None], study.skeleton, scores[None])]
+        if marked:
+            known = np.where(person.joints[:, 2:] > 0, plan.points(person.joints[:, :2] + 0.5) - 0.5, np.nan)
+            row.append(draw_people(view, known[None], study.skeleton))
+        for joint in columns:
+            map_ = draw_people(laid(view, maps[number, joint]), places[None], study.skeleton, scores[None], line=THIN)
+            row += [ringed(map_, places[joint])]
+        rows.append(row)
+        captions.append(f"{figures.short_path(person.name)}\nmean score {scores.mean():.2f}")
+    names = [figures.short(figures.readable(study.skeleton.joints[joint]), 16) for joint in columns]
+    return pictures.sheet(rows, ["found", *["marked"] * marked, *names], captions)
+
+
+def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float = pictures.BRIGHTEST) -> Image.Image:
+    """A map laid over what the model sees, at any size: the centres of the outermost pixels lie on each other, as UDP has it."""
+    (width, height), (high, wide) = view.size, places.size
+    x, y = (width - 1) / (wide - 1) / 2, (height - 1) / (high - 1) / 2  # half a pixel of the model's input
+    box, seen = places.within((0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y))
+    return pictures.overlay(view, map_, box, seen, brightest=brightest)
+
+
+def _between(study: PoseStudy) -> Markup:
+    """How much the queries of joints look at each other's patches."""
+    study.numbers["between_joints"] = study.between.tolist()
+    names = [figures.readable(name) for name in study.skeleton.joints]
+    side = max(4.5, 1.8 + 0.3 * len(names))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(side + 1, side), layout="constrained")
+        axes = figure.subplots()
+        figure.colorbar(axes.imshow(study.between, cmap="viridis", vmin=0), ax=axes, shrink=0.7)
+        axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
+        axes.set_yticks(range(len(names)), names, parse_math=False)
+        axes.set(xlabel="looked at", ylabel="query")
+        axes.spines[:].set_visible(False)
+    caption = BETWEEN.format(people=len(study.pixels))
+    return page.section("Do joints look at each other", study.picture(figure, "between", "Attention between joints", caption))

@@ -1,0 +1,205 @@
+"""Joints and limbs drawn over pictures, told apart on any ground and by colour-blind eyes.
+
+Places are (x, y) in pixels of the picture, where the centre of the first pixel is (0, 0).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+
+from vitrail.data.images.decode import decode
+from vitrail.study.page.figures import BLUE, ORANGE, STYLE, short_path
+from vitrail.tasks.pose.metrics import Found, marked_joints
+from vitrail.tasks.pose.people.limbs import drawn_limbs
+from vitrail.tasks.pose.people.people import Box, Person
+from vitrail.tasks.pose.people.skeleton import Skeleton
+
+LEFT, RIGHT, MIDDLE = BLUE, ORANGE, "#222222"
+"""Colours of a person's sides; for eyes of every kind they are as far apart as three colours of this palette can be."""
+SHADES = (0.0, 0.5, 0.25)
+"""How much white is in the colours of one person and the next."""
+CONFIDENT = 0.3
+"""Joints with a lower score are drawn fainter."""
+FAINT = 95
+"""Their opacity, of 255."""
+LINE, RIM, DOT = 0.011, 0.4, 0.85
+"""Width of a limb as a share of the picture's size; of its white outline and radius of a joint as shares of that width."""
+THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
+"""Width of a box's side and height of its number as shares of a limb's width, and the number's height in pixels at least."""
+RING = 0.045
+"""Radius of a ring around a joint, as a share of the picture's longer side."""
+FINE, FINEST = 2048, 4
+"""Small pictures are drawn larger, up to so many pixels and so many times, and shrunk again, which makes lines smooth."""
+SHOWN, PAIRS = 12, 3
+"""Worst predictions on a sheet, and how many stand side by side."""
+CELL, BOLD = 340, 0.02
+"""Pixels of the longer side of a picture on the sheet, and `LINE` there, where pictures are small."""
+AROUND = 1.25
+"""How much larger than a box around a person and the joints is what the sheet shows."""
+
+
+def draw_people(
+    picture: Image.Image,
+    joints: np.ndarray,
+    skeleton: Skeleton,
+    scores: np.ndarray | None = None,
+    *,
+    confident: float = CONFIDENT,
+    line: float = LINE,
+    boxes: Sequence[Box] = (),
+) -> Image.Image:
+    """A picture with the skeletons of people, the left and the right side of a body in their own colours.
+
+    Args:
+        picture: upright, of any size.
+        joints: (N, K, 2); those that are NaN are not drawn.
+        skeleton: says which joints are connected, and of which side they are.
+        scores: (N, K), by which joints are fainter; None for joints that are all certain.
+        confident: the least score of a joint that is not fainter.
+        line: width of a limb as a share of the picture's size.
+        boxes: of the N people, drawn with their numbers from 1; none where this is empty.
+    """
+    factor = max(1, min(FINEST, FINE // max(picture.size)))
+    layer = Image.new("RGBA", (factor * picture.width, factor * picture.height))
+    pen = ImageDraw.Draw(layer)
+    width = factor * max(1.5, line * (picture.width * picture.height) ** 0.5)
+    for number, box in enumerate(boxes, 1):
+        _draw_box(pen, factor, box, number, width)
+    sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= confident
+    for number, (places, certain) in enumerate(zip(joints, sure, strict=True)):
+        strokes = list(_strokes(factor * (places + 0.5) - 0.5, certain, skeleton, SHADES[number % len(SHADES)]))
+        for faint in (True, False):
+            some = [stroke for stroke in strokes if stroke.faint is faint]
+            for rim in (RIM, 0.0):
+                for stroke in some:
+                    stroke.draw(pen, width, rim * width)
+    return Image.alpha_composite(picture.convert("RGBA"), layer.reduce(factor)).convert("RGB")
+
+
+def _draw_box(pen: ImageDraw.ImageDraw, factor: int, box: Box, number: int, width: float) -> None:
+    """Draw a box with a white outline, and the person's number in its corner, on a layer that is ``factor`` times larger."""
+    left, top = factor * (box.left + 0.5) - 0.5, factor * (box.top + 0.5) - 0.5
+    corners, thin = (left, top, left + factor * box.width, top + factor * box.height), THIN * width
+    font = ImageFont.load_default(max(NUMBER * width, factor * LEAST_NUMBER))
+    for colour, more in (("white", 2 * RIM), (MIDDLE, 0.0)):
+        pen.rectangle(corners, None, colour, max(1, round(thin + more * thin)))
+    pen.text((left + 2 * thin, top + thin), str(number), MIDDLE, font, stroke_width=round(thin), stroke_fill="white")
+
+
+def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
+    """A picture with a white ring around a place (2,), which stands out on any ground."""
+    copy, radius = picture.copy(), max(4.0, RING * max(picture.size))
+    pen, centre = ImageDraw.Draw(copy), (place + 0.5).tolist()
+    for more, colour, width in ((2, MIDDLE, 5), (0, "white", 2)):
+        pen.circle(centre, radius + more, None, colour, width)
+    return copy
+
+
+class Stroke(NamedTuple):
+    """A limb between two places, or a joint at one."""
+
+    places: np.ndarray
+    """(2, 2) or (1, 2)."""
+    colour: tuple[int, int, int]
+    faint: bool
+
+    def draw(self, pen: ImageDraw.ImageDraw, width: float, rim: float) -> None:
+        """With a white outline of the width ``rim``, or without any in its own colour."""
+        colour = (*((255, 255, 255) if rim else self.colour), FAINT if self.faint else 255)
+        if len(self.places) == 2:
+            pen.line([tuple(place) for place in self.places.tolist()], colour, round(width + 2 * rim))
+        else:
+            pen.circle(self.places[0].tolist(), DOT * width + rim, colour)
+
+
+def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade: float) -> Iterator[Stroke]:
+    """All limbs, then all joints of a person whose places (K, 2) are known."""
+    there, colours = np.isfinite(places).all(axis=1), _colours(skeleton, shade)
+    for one, other in ((skeleton.joints.index(one), skeleton.joints.index(other)) for one, other in drawn_limbs(skeleton)):
+        if there[one] and there[other]:
+            sides = {colours[one], colours[other]} - {colours[-1]}
+            colour = sides.pop() if len(sides) == 1 else colours[-1]
+            yield Stroke(places[[one, other]], colour, not (certain[one] and certain[other]))
+    for joint in np.flatnonzero(there):
+        yield Stroke(places[[joint]], colours[joint], not certain[joint])
+
+
+def _colours(skeleton: Skeleton, shade: float) -> list[tuple[int, int, int]]:
+    """The colour of each joint, and at the end the colour of what belongs to no side."""
+    of = dict.fromkeys(skeleton.joints, MIDDLE)
+    for left, right in skeleton.complete.pairs or ():
+        of[left], of[right] = LEFT, RIGHT
+    plain = [ImageColor.getrgb(colour)[:3] for colour in (*of.values(), MIDDLE)]
+    return [(r + round(shade * (255 - r)), g + round(shade * (255 - g)), b + round(shade * (255 - b))) for r, g, b in plain]
+
+
+def worst_sheet(
+    people: Sequence[Person],
+    found: Found,
+    skeleton: Skeleton,
+    quality: np.ndarray,
+    captions: Sequence[str],
+    *,
+    count: int = SHOWN,
+) -> Figure:
+    """The people who were found worst, from the worst on: the joints that were found beside the joints that are marked.
+
+    Args:
+        people: N people.
+        found: their joints.
+        skeleton: which joints are connected.
+        quality: (N,), higher where joints are nearer; people with NaN are not shown.
+        captions: what to say of each of the N people, a few words.
+        count: people on the sheet.
+    """
+    order = [number for number in np.argsort(quality, kind="stable").tolist() if not np.isnan(quality[number])][:count]
+    lines, pairs = max(1, -(-len(order) // PAIRS)), min(PAIRS, max(1, len(order)))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.3 * pairs, 2.45 * lines), layout="constrained")
+        grid = figure.subplots(lines, 3 * pairs - 1, squeeze=False, width_ratios=[*([6, 6, 1] * pairs)][:-1])
+        for axes in grid.flat:
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            axes.set_anchor("N")
+        for place, number in enumerate(order):
+            shown = grid[place // PAIRS, 3 * (place % PAIRS) :][:2]
+            said = (short_path(people[number].name, 24), captions[number])
+            for axes, picture, words in zip(shown, _both(people[number], found, number, skeleton), said, strict=True):
+                axes.imshow(picture)
+                axes.set_xlabel(words, fontsize=7, parse_math=False)
+            if place < PAIRS:
+                for axes, title in zip(shown, ("found", "marked"), strict=True):
+                    axes.set_title(title, fontsize=9)
+    return figure
+
+
+def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tuple[Image.Image, Image.Image]:
+    """A person with the joints that were found, and with those that are marked."""
+    (places,), (marked,) = marked_joints([person], skeleton)
+    picture = decode(person.image)
+    box = _shown(person, places[marked], picture.size)
+    left, top, right, bottom = box
+    scale = CELL / max(right - left, bottom - top)
+    size = max(1, round(scale * (right - left))), max(1, round(scale * (bottom - top)))
+    part = picture.resize(size, Image.Resampling.LANCZOS, box)
+
+    def drawn(joints: np.ndarray, scores: np.ndarray | None = None) -> Image.Image:
+        return draw_people(part, (scale * (joints + 0.5 - (left, top)) - 0.5)[None], skeleton, scores, line=BOLD)
+
+    answer = drawn(found.joints[number], found.scores[number][None])
+    return answer, drawn(np.where(marked[:, None], places, np.nan))
+
+
+def _shown(person: Person, marked: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """The part of a picture that shows a person and the marked joints (M, 2); all of it where they are elsewhere."""
+    box = person.target.box
+    corners = np.concatenate([marked, [box[:2], (box.left + box.width, box.top + box.height)]])
+    low, high = corners.min(axis=0), corners.max(axis=0) + 1
+    rim = (AROUND - 1) / 2 * max(high - low)
+    left, top = np.clip(low - rim, 0, size)
+    right, bottom = np.clip(high + rim, 0, size)
+    return (float(left), float(top), float(right), float(bottom)) if right > left and bottom > top else (0, 0, *size)

@@ -1,0 +1,78 @@
+"""A model that finds joints, with its skeleton."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.base import ImageModel
+from vitrail.models.registry import architecture_of
+from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
+from vitrail.weights.formats.safe_files import SKELETON
+from vitrail.weights.model_folder.card import model_card
+from vitrail.weights.model_folder.folder import TrainedModel
+
+
+class TrainedPose(TrainedModel):
+    """A model with what it needs to find joints: prepared images (B, C, H, W) to heatmaps (B, K, h, w).
+
+    Args:
+        model: what answers.
+        skeleton: the joints, one for each heatmap.
+        preparation: cuts a person out of a picture.
+        card: the model card, as Markdown.
+    """
+
+    preparation: BoxPreparation
+
+    def __init__(self, model: ImageModel, skeleton: Skeleton, preparation: BoxPreparation, card: str = ""):
+        super().__init__(model, list(skeleton.joints), preparation, card=card)
+        self.skeleton = skeleton
+
+    def plain_card(self) -> str:
+        """What can be said of a model that came without a card."""
+        name = f"{architecture_of(self.config).about}, {self.config.summary}"
+        return model_card(name=name, labels=[], joints=self.skeleton.joints)
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """What ``config.json`` has of the skeleton."""
+        return dict(zip(SKELETON, (self.skeleton.model_dump(mode="json"), self.skeleton.limb_indices), strict=True))
+
+
+def skeleton_of(config: Mapping[str, Any], labels: Sequence[str], where: object) -> Skeleton:
+    """The skeleton that a ``config.json`` describes: all of it, or names of joints with transformers' edges.
+
+    Joints without names are COCO's, where there are as many.
+
+    Raises:
+        ModelFileError: a description that fits no model with these joints.
+    """
+    told, edges = (config.get(name) for name in SKELETON)
+    nameless = all(label.removeprefix("LABEL_") == str(number) for number, label in enumerate(labels))
+    try:
+        if told is not None:
+            found = Skeleton.read(told, where="skeleton").complete
+        elif nameless and len(labels) == len(COCO.joints):
+            found = COCO.complete
+        else:
+            names = [f"joint {name}" for name in labels] if nameless else labels
+            found = Skeleton.of(names, edges or ()).complete
+        if len(found.joints) != len(labels):
+            raise ValueError(f"{len(found.joints)} joints and {len(labels)} heatmaps")
+    except (ConfigError, TypeError, ValueError, IndexError) as error:
+        raise ModelFileError(f"the skeleton is damaged: {error}", where=where, hint="write the folder again") from None
+    return found
+
+
+def require_poses(trained: TrainedModel, where: object) -> TrainedPose:
+    """A model that finds joints; raises `ModelFileError` for any other."""
+    if not isinstance(trained, TrainedPose):
+        raise no_joints(where)
+    return trained
+
+
+def no_joints(where: object) -> ModelFileError:
+    """The error for a model of another kind where joints are wanted."""
+    hint = "give a model that was trained with --task pose, or a ViTPose"
+    return ModelFileError("the model finds no joints", where=where, hint=hint)

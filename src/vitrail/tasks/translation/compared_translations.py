@@ -1,0 +1,126 @@
+"""Runs that translate, side by side: BLEU by the length of sentences, and where each model looked in the same sentence."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from vitrail.errors import VitrailError
+from vitrail.models.text.text_model import TextModel
+from vitrail.study.compare.comparison import Compared
+from vitrail.study.maps.token_alignment import alignment_caption, alignment_maps
+from vitrail.study.page import figures, page
+from vitrail.study.page.page import Markup
+from vitrail.tasks.answer_table import read_table
+from vitrail.tasks.translation.report import LONGEST_DRAWN, TRANSLATIONS, by_length
+from vitrail.tasks.translation.weights import Aligned, load_translator
+
+Texts = list[tuple[str, str, str]]
+"""Source, translation and reference of every sentence."""
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A run and what it has translated."""
+
+    run: str
+    folder: Path
+    texts: Texts
+    number: int
+    """Its place among the runs, by which it has the colour of its lines."""
+
+
+def translated(runs: Sequence[Compared]) -> list[Translated]:
+    """The runs that have translations, in order."""
+    folders = [(run.name, run.folder, number) for number, run in enumerate(runs) if run.folder is not None]
+    found = []
+    for name, folder, number in folders:
+        if (folder / TRANSLATIONS).is_file():
+            rows = read_table(folder / TRANSLATIONS, "source", "translation", "reference")[1:]
+            found.append(Translated(name, folder, [(source, written, wanted) for source, written, wanted, *_ in rows], number))
+    return found
+
+
+def alike(runs: Sequence[Translated]) -> list[Translated]:
+    """Those of the sentences that most of them have, in one order: what is drawn side by side must be about the same."""
+    by_sentence = [{(source, wanted): written for source, written, wanted in run.texts} for run in runs]
+    ((most, _),) = Counter(frozenset(each) for each in by_sentence).most_common(1)
+    same = [(run, each) for run, each in zip(runs, by_sentence, strict=True) if each.keys() == most]
+    order = [(source, wanted) for source, _, wanted in same[0][0].texts]
+    return [replace(run, texts=[(key[0], each[key], key[1]) for key in order]) for run, each in same]
+
+
+def sections(runs: Sequence[Compared], folder: Path) -> list[Markup]:
+    """What a page in a folder shows of the runs that translate, if there are two or more; pictures go to the folder."""
+    every = translated(runs)
+    if len(every) < 2 or len(shown := alike(every)) < 2:
+        return []
+    others = [run.run for run in every if run.number not in {one.number for one in shown}]
+    told = [page.note(f"Evaluated on other sentences, and not shown: {', '.join(others)}.")] if others else []
+    figures.save(length_chart(shown), folder / "bleu-by-length.png")
+    caption = "BLEU of sentences in groups of about the same size, by the words of the source: the same groups for every run."
+    chart = page.picture(folder / "bleu-by-length.png", "BLEU by length of every run", caption)
+    return [page.section("BLEU by length", chart, *told), _side_by_side(shown, folder)]
+
+
+def length_chart(runs: Sequence[Translated]) -> Figure:
+    """A line for each run, through the same groups of sentences."""
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(10, 4.2), layout="constrained")
+        axes = figure.subplots()
+        for run in runs:
+            groups, style = by_length(run.texts), figures.line_style(run.number)
+            scores = [score for _, _, score in groups]
+            marker = figures.MARKERS[run.number % len(figures.MARKERS)]
+            axes.plot(range(len(groups)), scores, marker=marker, label=figures.legend_name(run.run), **style)
+        axes.set_xticks(range(len(groups)), [f"{words}\n{count:,}" for words, count, _ in groups])
+        axes.set(xlabel="words of the source, and sentences", ylabel="BLEU", ylim=(0, None))
+        axes.grid(alpha=0.25)
+        figure.legend(loc="outside upper left", ncols=3, frameon=False)
+    return figure
+
+
+def _side_by_side(runs: Sequence[Translated], folder: Path) -> Markup:
+    """One sentence as every run translates it, and where each model looked."""
+    found: dict[str, tuple[TextModel, Aligned]] = {}
+    without: list[str] = []
+    place = _typical(runs[0].texts)
+    for run in runs:
+        try:
+            model, alignment = _alignment(run, place)
+        except VitrailError as error:
+            without.append(f"{run.run} (its model cannot be opened: {error.what})")
+            continue
+        if alignment is None:
+            without.append(f"{run.run} (no attention)")
+        else:
+            found[run.run] = model, alignment
+    source, _, reference = runs[0].texts[place]
+    rows = [("source", source), ("reference", reference), *((run.run, run.texts[place][1]) for run in runs)]
+    shown = [page.table(("", "text"), rows)]
+    if found:
+        models, drawn = zip(*found.values(), strict=True)
+        figures.save(alignment_maps(drawn, list(found)), folder / "alignments.png")
+        caption = alignment_caption(models)
+        shown.append(page.picture(folder / "alignments.png", "Attention of every model between the same two sentences", caption))
+    if without:
+        shown.append(page.note(f"Without a map: {'; '.join(without)}."))
+    return page.section("Where each looked", *shown)
+
+
+def _typical(texts: Texts) -> int:
+    """The place of a sentence of the middle length, of those that are short enough to be drawn."""
+    lengths = {place: len(source.split()) for place, (source, _, _) in enumerate(texts)}
+    order = sorted(lengths, key=lambda place: lengths[place])
+    short = [place for place in order if lengths[place] <= LONGEST_DRAWN // 2] or order[:1]
+    return short[len(short) // 2]
+
+
+def _alignment(run: Translated, place: int) -> tuple[TextModel, Aligned | None]:
+    """The best model of a run, and where it looked for its translation; None without attention."""
+    source, written, _ = run.texts[place]
+    trained = load_translator(run.folder / "best")
+    return trained.model, trained.alignment_of(source, written)

@@ -1,0 +1,219 @@
+"""A translator on its way to CTranslate2: written, compared with the model, measured."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.data.text.dataset import filled
+from vitrail.deploy.export.artefact import FIGURES, ExportPrecision
+from vitrail.deploy.export.export_model import export_model
+from vitrail.deploy.export.samples import OpenFor
+from vitrail.deploy.problems import ExportError
+from vitrail.errors import ConfigError, DataError, unknown
+from vitrail.files import whole_folder, write_json, write_text
+from vitrail.models.registry import architecture_of
+from vitrail.runtime.observer import Note, Observer
+from vitrail.runtime.output import free_folder, name_of
+from vitrail.tasks.metrics import main_metric, metrics_in
+from vitrail.tasks.translation.ctranslate2 import MODEL, TYPES, Description, ExportedTranslator, ctranslate2, write_model
+from vitrail.tasks.translation.evaluate import OpenPairs, evaluate_translator
+from vitrail.tasks.translation.task import TranslationMetrics
+from vitrail.tasks.translation.translate import InPython
+from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
+from vitrail.weights.formats.checksums import write_sums
+from vitrail.weights.locate import is_exported_translator, is_of_texts
+from vitrail.weights.model_folder.folder import TrainedModel
+
+CLOSE = 1e-3
+"""How far the logarithm of a token's probability in fp32 may be from the model's."""
+TRIED = 64
+"""Sentences with which every export is compared with the model."""
+MOST = 1000
+"""Sentences that both are measured on."""
+MOST_LOST = 1.0
+"""Points of the score that int8 may lose."""
+PairsFor = Callable[[Any, object, str | Path | None, str | None, Note], Any]
+"""Of a translator, the MODEL that it is behind, data, a split and a listener: what `OpenPairs` gives."""
+
+
+Exportable = str | Path | TrainedModel | TrainedTranslator
+
+
+def export_any(
+    model: Exportable, out: str | Path | None, *, open_for: OpenFor, pairs_for: PairsFor, **options: Any
+) -> tuple[Path, dict[str, Any]]:
+    """Write a model of images or of texts for an engine: `export_model` or `export_translator`."""
+    if is_exported_translator(model):
+        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
+    if isinstance(model, TrainedTranslator) or is_of_texts(model):
+        return export_translator(model, out, pairs_for=pairs_for, **options)
+    return export_model(model, out, open_for=open_for, **options)
+
+
+def export_translator(
+    model: str | Path | TrainedTranslator,
+    out: str | Path | None = None,
+    *,
+    pairs_for: PairsFor,
+    to: str = "ctranslate2",
+    precision: ExportPrecision = "fp32",
+    calibrate: str | Path | None = None,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Write a translator for CTranslate2; gives its folder and what was measured.
+
+    Args:
+        model: a run folder, a model folder, or a loaded translator.
+        out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
+        pairs_for: finds the sentences that a model comes with.
+        to: ctranslate2.
+        precision: fp32, bf16, fp16 or int8.
+        calibrate: sentences with translations to measure on; by default the validation sentences of the run.
+        force: keep int8 also where it loses more than a point.
+        observer: gets the progress.
+
+    Raises:
+        ExportError: it cannot be written, or does not answer as the model does.
+        VitrailError: others with the exit code of the command.
+    """
+    if precision not in TYPES:
+        raise unknown("precision of a translator", precision, list(TYPES), where="--precision")
+    if to != "ctranslate2":
+        raise ConfigError(f"a translator does not go to {to}", where="--to", hint="take --to ctranslate2")
+    ctranslate2()
+    name = name_of(str(model)) if isinstance(model, str | Path) else "model"
+    folder, observer = free_folder(out, "exports", name), observer or Observer()
+    trained = model if isinstance(model, TrainedTranslator) else open_translator(model)
+    pairs = _pairs(trained, model, calibrate, pairs_for, observer.note)
+    about = Description(
+        name=f"{architecture_of(trained.config).about}, {trained.config.summary}",
+        languages=trained.languages,
+        precision=precision,
+        max_tokens=trained.config.max_tokens,
+    )
+    with whole_folder(folder, replace=False) as draft:
+        observer.begin("exporting", 0)
+        write_model(trained, about, draft)
+        written = ExportedTranslator(draft)
+        figures: dict[str, Any] = {"model": name, "to": to, "precision": precision}
+        figures |= {"verified": verify(written, trained, _sources(trained, pairs))}
+        if pairs is not None:
+            figures |= _measured(trained, written, pairs, observer)
+            _require_worth(figures, force=force or precision != "int8")
+        write_json(draft / FIGURES, figures)
+        write_text(draft / "README.md", _card(about, figures))
+        write_sums(draft)
+    return folder, figures
+
+
+def _pairs(
+    trained: TrainedTranslator, model: object, data: str | Path | None, pairs_for: PairsFor, note: Note
+) -> OpenPairs | None:
+    """Sentences to measure on, no more than `MOST`; None where the model comes with none."""
+    try:
+        source, split, settings = pairs_for(trained, model, data, "val" if data is None else None, note)
+        pairs = source.split(split)[:MOST]
+    except (ConfigError, DataError) as error:
+        if data is not None:
+            raise
+        note(f"compared on random tokens: {error.what}")
+        return None
+    return lambda _: (replace(source, splits={"val": pairs}), "val", settings)
+
+
+def _sources(trained: TrainedTranslator, pairs: OpenPairs | None) -> list[list[int]]:
+    """Sentences to compare with; random tokens where there are none."""
+    if pairs is not None:
+        source, split, _ = pairs(trained)
+        tokens = trained.preparation.encode([pair.source for pair in source.split(split)[:TRIED]])
+        if short := [one for one in tokens if len(one) <= trained.config.max_tokens]:
+            return short
+    random, c = torch.Generator().manual_seed(0), trained.config
+    lengths = torch.randint(1, min(32, c.max_tokens), (TRIED,), generator=random).tolist()
+    drawn = [torch.randint(c.vocabulary, (length,), generator=random).tolist() for length in lengths]
+    return [[*(token for token in tokens if token not in (c.pad, c.start, c.end)), c.end] for tokens in drawn]
+
+
+@torch.inference_mode()
+def verify(written: ExportedTranslator, trained: TrainedTranslator, sources: Sequence[list[int]]) -> dict[str, Any]:
+    """Compare what was written with the model in Python: the likeliest texts, and the probability of each of their tokens.
+
+    Raises:
+        ExportError: in fp32 a logarithm of a probability is further from the model's than `CLOSE`, or one is not finite.
+    """
+    python, c = InPython(trained), trained.config
+    ours, theirs = (writer.write(sources, 1) for writer in (python, written))
+    texts = [[*text.tokens[: c.max_tokens - 1], c.end] for text in ours]
+    device, banned = python.device, sorted({c.pad, c.start} - {c.end})
+    targets = [[c.start, *text[:-1]] for text in texts]
+    largest = 0.0
+    for source, target, text, found in zip(sources, targets, texts, written.log_probabilities(sources, texts), strict=True):
+        sides = (filled([tokens], c.pad, c.max_tokens).to(device) for tokens in (source, target))
+        logits = python.model(*sides)[0].float()  # (T, vocabulary)
+        logits[:, banned] = float("-inf")
+        expected = logits.log_softmax(dim=-1).cpu()[torch.arange(len(text)), torch.tensor(text)]
+        largest = max(largest, (expected - torch.tensor(found)).abs().nan_to_num(float("inf")).max().item())
+    if largest > (CLOSE if written.about.precision == "fp32" else float("inf")) or largest == float("inf"):
+        what = f"logarithms of probabilities differ from the model's by {largest:.2g}, and {CLOSE:g} is the limit"
+        raise ExportError(what, where="export", hint="this is a mistake of the exporter or of CTranslate2: report it")
+    same = sum(a.tokens == b.tokens for a, b in zip(ours, theirs, strict=True)) / len(sources)
+    return {"sentences": len(sources), "largest_difference": largest, "same": same}
+
+
+def _measured(trained: TrainedTranslator, written: ExportedTranslator, pairs: OpenPairs, observer: Observer) -> dict[str, Any]:
+    """Scores of the model and of what was written, how many translations are the same, and how many are written a second."""
+    found, rates = [], {}
+    for name, model in (("the model", trained), ("ctranslate2", written)):
+        begun = time.perf_counter()
+        metrics, _ = evaluate_translator(model, pairs, on_start=partial(observer.begin, name), on_batch=observer.advance)
+        rates[name] = len(metrics.texts) / (time.perf_counter() - begun)
+        found.append(metrics)
+    before, after = (metrics.scores() for metrics in found)
+    return {
+        "sentences": before["sentences"],
+        "metric": main_metric(before).name,
+        **{metric.name: {"before": before[metric.name], "after": after[metric.name]} for metric in metrics_in(after)},
+        "same": _same(*found),
+        "sentences_per_second": rates,
+    }
+
+
+def _same(before: TranslationMetrics, after: TranslationMetrics) -> float:
+    """The share of sentences whose translations are the same."""
+    one, other = ({number: text for number, text, _ in metrics.texts} for metrics in (before, after))
+    return sum(other[number] == text for number, text in one.items()) / max(1, len(one))
+
+
+def _require_worth(figures: dict[str, Any], *, force: bool) -> None:
+    metric = main_metric(figures)
+    lost = (figures[metric.name]["before"] - figures[metric.name]["after"]) * metric.factor
+    if not force and metric.higher_is_better and lost > MOST_LOST:
+        what = f"int8 loses {lost:.1f} points of {metric.title} on {figures['sentences']} sentences"
+        raise ExportError(what, where="--precision", hint="take --precision fp32, or keep it with --force")
+
+
+def _card(about: Description, figures: dict[str, Any]) -> str:
+    """``README.md`` of an exported translator."""
+    return "\n\n".join(_paragraphs(about, figures)) + "\n"
+
+
+def _paragraphs(about: Description, figures: dict[str, Any]) -> Iterator[str]:
+    yield f"# {about.name}: CTranslate2, {about.precision}"
+    yield (
+        f"Translates {about.languages[0]} to {about.languages[1]}. `{MODEL}` is opened by `ctranslate2.Translator`; a source "
+        "ends with the end of a text, as the tokenizer beside it gives it."
+    )
+    yield "```sh\nvitrail translate . < in.txt > out.txt\nvitrail evaluate . --data pairs.tsv\n```"
+    if "metric" in figures:
+        metric = main_metric(figures)
+        after, before = (metric.shown(figures[metric.name][when]) for when in ("after", "before"))
+        yield (
+            f"{metric.title} on {figures['sentences']} sentences: {after}, before {before}; "
+            f"{100 * figures['same']:.1f} % of the translations are the same."
+        )

@@ -1,0 +1,279 @@
+"""Sentences with their translations: a table of languages, or a file for each language."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from vitrail.data.items import SPLITS, Data, Issue, splits_by_name
+from vitrail.data.readers.tree import unlisted_notes
+from vitrail.data.tables.csv_rows import ENDINGS, Columns, Table, column_of, listed, text_lines
+from vitrail.data.tables.json_rows import open_table
+from vitrail.data.text.tokens import Tokens
+from vitrail.errors import DataError
+from vitrail.files import is_text, path_of
+from vitrail.plain_text import clean, is_odd
+
+HELD_OUT = {"test": 0.05, "val": 0.05}
+"""What data without splits of its own gives to test and validation, ..."""
+MOST_HELD_OUT = 1000
+"""... and no more sentences than this to either."""
+MOST_KINDS = 4
+"""Reasons that a note gives for lines that are left out."""
+HINT = "give pairs.tsv, the common part of two files, or a folder with train.tsv"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation."""
+
+    name: str
+    """File and line."""
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class PairData(Data):
+    """Sentences with their translations in named splits."""
+
+    source: str
+    splits: dict[str, list[Pair]]
+    languages: tuple[str, str]
+    """Of the sentences that are read, and of those that are to be written."""
+    assignment: dict[str, str] | None = None
+    has_splits: bool = True
+    notes: tuple[str, ...] = ()
+    tokenizer: Tokens | None = None
+    """Of both languages, where one is chosen."""
+    bad_lines: tuple[Issue, ...] = ()
+    """Lines that are no pair, and are left out."""
+
+    things = "sentences"
+
+    def identity(self, item: Pair) -> Any:
+        return item.source, item.target
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        return {"languages": list(self.languages)}
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} {len(pairs):,}" for split, pairs in self.splits.items())
+        return f"<PairData {self.source}: {' → '.join(self.languages)}; {splits} pairs of sentences>"
+
+
+def open_pairs(
+    data: str | Path,
+    languages: tuple[str, str],
+    *,
+    split_seed: int = 0,
+    shares: Mapping[str, float] = HELD_OUT,
+    assignment: dict[str, str] | None = None,
+    bad_lines: Literal["stop", "skip"] = "stop",
+) -> PairData:
+    """Open sentences with their translations.
+
+    Args:
+        data: a table in UTF-8, ``pairs.tsv`` or ``.csv``, whose first line names the languages of its columns; or ``TEXT``
+            where ``TEXT.en`` and ``TEXT.de`` hold a sentence in each line; or a folder with ``train``, perhaps ``val`` and
+            ``test``, each a table or two such files; ``dev`` is another name of ``val``. In tables with tabs quotation marks
+            are part of the sentence, unless there are some in the first line, too.
+        languages: the columns, or the suffixes of the files: of what is read and of what is written.
+        split_seed: data without validation sentences gives some of its own, drawn by it.
+        shares: of test and validation in such data, a twentieth each where they are not given; never more than 1,000 sentences.
+        assignment: repeats an earlier split.
+        bad_lines: whether lines that are no pair are an error or left out, which a note counts.
+
+    Raises:
+        DataError: nothing there, no such language, or lines that are no pair, by file and line.
+    """
+    path, wanted = path_of(data), {name: shares.get(name, share) for name, share in HELD_OUT.items()}
+    stems = _stems(path, languages) if path.is_dir() else {"train": path}
+    read = {split: _read(stem, languages) for split, stem in stems.items()}
+    issues = tuple(issue for one in read.values() for issue in one.issues)
+    if issues and bad_lines == "stop":
+        raise _bad_lines(issues, path, languages)
+    notes = tuple(note for one in read.values() for note in one.notes)
+    notes += left_out(issues)
+    splits = {split: read[split].pairs if split in read else [] for split in SPLITS}
+    found = PairData(str(path.absolute()), splits, languages, has_splits=False, notes=notes, bad_lines=issues)
+    if not path.is_dir():
+        return _divided(found, wanted, split_seed, assignment)
+    used = [file for stem in stems.values() for file in (stem, *(Path(f"{stem}.{language}") for language in languages))]
+    notes += unlisted_notes(path, used)
+    found = replace(found, source=str(path.resolve()), notes=notes, has_splits=bool(splits["val"] or splits["test"]))
+    return found if splits["val"] else _divided(found, {"val": wanted["val"]}, split_seed, assignment)
+
+
+def left_out(issues: Sequence[Issue]) -> tuple[str, ...]:
+    """Return a line that counts lines that are no pair by the reason; none where there is none."""
+    kinds = Counter(issue.what for issue in issues)
+    why = [f"{count:,}: {what}" for what, count in kinds.most_common(MOST_KINDS)]
+    return (f"left out: {len(issues):,} lines that are no pair ({'; '.join(why)})",) if issues else ()
+
+
+def _bad_lines(issues: Sequence[Issue], path: Path, languages: tuple[str, str]) -> DataError:
+    first, *others = issues
+    check = f"vitrail data check {shlex.quote(str(path))} --source {languages[0]} --target {languages[1]}"
+    hint = f"correct it: {check} lists all there is; vitrail train --bad-lines skip leaves such lines out"
+    return DataError(first.what + (f" (and {len(others):,} more faults)" if others else ""), where=first.path, hint=hint)
+
+
+def require_there(data: str | Path, languages: tuple[str, str]) -> None:
+    """Refuse sentences that are not where they are said to be, or not of these languages; all else is for `open_pairs` to say."""
+    path = path_of(data)
+    for stem in _stems(path, languages).values() if path.is_dir() else [path]:
+        if _is_table(stem, languages):
+            _table(stem, languages)
+        else:
+            _files(stem, languages)
+
+
+def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
+    """The tables or pairs of files of a folder that are named as splits, as `_read` takes them; raises `DataError`."""
+    tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
+    texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
+    found: dict[str, Path] = {}
+    names = {file: file.stem if file in tables else file.name for file in (*tables, *texts)}
+    splits = splits_by_name(names.values())
+    for file, name in names.items():
+        split = splits.get(name)
+        if split and split in found:
+            hint = "leave one of them there"
+            raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
+        if split:
+            found[split] = file
+    if not found:
+        hint = f"put train.tsv into it, or train.{languages[0]} and train.{languages[1]}"
+        raise DataError("the folder has no sentences of any split", where=folder, hint=hint)
+    return found
+
+
+@dataclass
+class _Read:
+    """The pairs of a table or of two files."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def add(self, file: Path, line: int, source: str, target: str) -> None:
+        """Add a line of clean sentences, or an issue where one is empty."""
+        if source and target:
+            self.pairs.append(Pair(f"{file.name}:{line}", source, target))
+        else:
+            lacking = "translation" if source else "sentence"
+            self.refuse(file, line, f"no-{lacking}", f"there is no {lacking}")
+
+    def refuse(self, file: Path, line: int, kind: str, what: str) -> None:
+        """Add a line that is no pair."""
+        self.issues.append(Issue(kind, f"{file}:{line}", what))
+
+
+def _read(path: Path, languages: tuple[str, str]) -> _Read:
+    """Return the pairs of a table, or of two files."""
+    found = _Read()
+    if not _is_table(path, languages):
+        _read_files(_files(path, languages), found)
+        return found
+    table = _table(path, languages)
+    for line, cells, problem in table.rows():
+        if problem:
+            found.refuse(path, line, "bad-row", problem)
+        else:
+            found.add(path, line, *(cells[language] for language in languages))
+    found.notes = table.notes()
+    return found
+
+
+def _read_files(files: Sequence[Path], found: _Read) -> None:
+    sides = []
+    for file in files:
+        with text_lines(file, "\n") as lines:
+            sides.append([line.rstrip("\r\n") for line in lines])
+        while sides[-1] and not clean(sides[-1][-1]):
+            sides[-1].pop()  # an empty last line moves no other
+    if len(sides[0]) != len(sides[1]):
+        what = f"{files[0].name} has {len(sides[0]):,} lines and {files[1].name} {len(sides[1]):,}"
+        raise DataError(what, where=files[0].with_suffix(""), hint="line by line, one must be the translation of the other")
+    empty = cleaned = 0
+    for number, texts in enumerate(zip(*sides, strict=True), 1):
+        source, target = map(clean, texts)
+        cleaned += sum(map(is_odd, texts))
+        if wrong := next((file for file, text in zip(files, texts, strict=True) if not is_text(text)), None):
+            found.refuse(wrong, number, "bad-row", "the line is not in UTF-8")
+        elif source or target:
+            found.add(files[0] if not source else files[1], number, source, target)
+        else:
+            empty += 1
+    parts = [f"empty lines of both passed over: {empty:,}"] if empty else []
+    parts += [f"lines cleaned of invisible characters or odd blanks: {cleaned:,}"] if cleaned else []
+    found.notes = (f"{files[0].name}, {files[1].name}: {', '.join(parts)}",) if parts else ()
+
+
+def _files(path: Path, languages: tuple[str, str]) -> list[Path]:
+    """The two files that begin alike; raises `DataError` where there is one missing."""
+    files = [Path(f"{path}.{language}") for language in languages]
+    for file in files:
+        if not file.is_file():
+            hint = f"give a table such as pairs.tsv, or what {files[0].name} and {files[1].name} have in common"
+            raise DataError(f"there is no file {file.name}", where=path, hint=hint)
+    return files
+
+
+def _is_table(path: Path, languages: tuple[str, str]) -> bool:
+    return path.suffix.lower() in ENDINGS or (path.is_file() and not Path(f"{path}.{languages[0]}").is_file())
+
+
+def _table(file: Path, languages: tuple[str, str]) -> Table:
+    if not file.exists():
+        raise DataError(f"no sentences at {str(file)!r}", where="--data", hint=HINT)
+
+    def columns_of(names: Sequence[str]) -> Columns:
+        columns = {language: column_of(names, language) for language in languages}
+        if lacking := next((language for language, name in columns.items() if name is None), None):
+            hint = "name the columns by --source and --target"
+            raise DataError(f"no columns are called {lacking!r}; there are {listed(names)}", hint=hint)
+        return {language: name for language, name in columns.items() if name is not None}
+
+    return open_table(file, columns_of, literal=True)
+
+
+def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:
+    """The data with some of its training sentences for other splits; equal sentences stay together."""
+    pairs, notes = data.splits["train"], data.notes
+    if assignment is not None:
+        notes = (*notes, *_moved(pairs, assignment))
+    else:
+        assignment = dict.fromkeys((pair.name for pair in pairs), "train")
+        groups: dict[str, list[str]] = {}
+        for pair in pairs:
+            groups.setdefault(pair.source, []).append(pair.name)
+        alike = list(groups.values())
+        drawn = [alike[place] for place in np.random.default_rng(seed).permutation(len(alike))]
+        for split, share in shares.items():
+            count = min(int(share * len(pairs)), MOST_HELD_OUT)
+            for group in drawn:
+                if len(group) <= count and assignment[group[0]] == "train":
+                    assignment.update(dict.fromkeys(group, split))
+                    count -= len(group)
+    splits = {split: list(data.splits[split]) for split in SPLITS} | {"train": []}
+    for pair in pairs:
+        if pair.name in assignment:
+            splits[assignment[pair.name]].append(pair)
+    return replace(data, splits=splits, assignment=assignment, notes=notes)
+
+
+def _moved(pairs: Sequence[Pair], assignment: Mapping[str, str]) -> list[str]:
+    """That lines may no longer be those that a split was made of, where there are more or fewer of them."""
+    names = {pair.name for pair in pairs}
+    if names == assignment.keys():
+        return []
+    more, gone = len(names - assignment.keys()), len(assignment.keys() - names)
+    what = f"warning: since the sentences were split, {more:,} lines were added and {gone:,} taken away"
+    return [f"{what}; splits go by the numbers of lines, so this is right only if it was at the end of the file"]

@@ -1,0 +1,199 @@
+"""Low-rank adapters (LoRA), and the files in which PEFT keeps them.
+
+Hu et al. 2021, https://arxiv.org/abs/2106.09685: what fine-tuning adds to a matrix is kept to a product of two thin ones.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.config.settings import LoraSettings
+from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.files import whole_folder, write_json
+from vitrail.models.base import Model
+from vitrail.models.empty import empty_model
+from vitrail.weights.formats.checksums import verified, write_sums
+from vitrail.weights.formats.safe_files import read_json, some
+from vitrail.weights.formats.tensor_files import read_tensors, require_numbers, write_tensors
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+APART = ("query", "key", "value", "key_value")
+"""What projections to queries, keys and values are called where one layer does not hold them all."""
+PREFIX = "base_model.model."
+"""What PEFT puts before a parameter's name."""
+WITHOUT_EFFECT = {
+    "auto_mapping", "base_model_name_or_path", "ensure_weight_tying", "exclude_modules", "inference_mode", "layers_pattern",
+    "layers_to_transform", "lora_dropout", "megatron_core", "modules_to_save", "peft_version", "qalora_group_size", "revision",
+    "target_modules", "task_type",
+}  # fmt: skip
+"""Settings of PEFT that change nothing about what the tensors of a file compute: which they are is written on them."""
+
+
+class LowRankLinear(nn.Linear):
+    """``y = W x + b + (alpha / rank) · B A x``, equation (3) of the paper: (…, in) to (…, out).
+
+    W and b are the given layer's own and frozen; A is drawn, B starts at zero, so that at first nothing changes.
+    """
+
+    def __init__(self, linear: nn.Linear, *, rank: int, alpha: float):
+        super().__init__(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+        self.weight, self.bias = linear.weight, linear.bias
+        self.requires_grad_(False)
+        self.scale = alpha / rank
+        place = {"device": linear.weight.device, "dtype": linear.weight.dtype}
+        self.lora_A = nn.Linear(self.in_features, rank, bias=False, **place)  # torch draws it as PEFT does, Kaiming-uniform
+        self.lora_B = nn.Linear(rank, self.out_features, bias=False, **place)
+        nn.init.zeros_(self.lora_B.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.scale * self.lora_B(self.lora_A(x))
+
+    @property
+    def merged_weight(self) -> Tensor:
+        """``W + (alpha / rank) · B A``: (out, in)."""
+        return self.weight + self.scale * self.lora_B.weight @ self.lora_A.weight
+
+
+def add_adapters(model: Model, settings: LoraSettings) -> None:
+    """Put an adapter around each of `target_layers`."""
+    for name, layer in target_layers(model, settings).items():
+        model.set_submodule(name, LowRankLinear(layer, rank=settings.rank, alpha=settings.alpha))
+
+
+def target_layers(model: Model, settings: LoraSettings) -> dict[str, nn.Linear]:
+    """The linear layers inside of the model's layers that ``settings.targets`` names.
+
+    Raises:
+        ConfigError: there is no linear layer of that name, or none at all.
+    """
+    inside = {module for layer in model.layers() for module in layer.modules()}
+    inside -= {module for part in model.readout().values() for module in part.modules()}  # which is trained as a whole
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module in inside}
+    known = sorted({_last(name) for name in layers})
+    if not known:
+        what = f"a {type(model).__name__} has no linear layers inside, and adapters stand on those"
+        raise ConfigError(what, where="--tune", hint="take --tune all or --tune head")
+    targets = {name for target in settings.targets for name in _names_of(target, known)}
+    return {name: layer for name, layer in layers.items() if _last(name) in targets}
+
+
+def _names_of(target: str, known: list[str]) -> list[str]:
+    """A target, or where ``qkv`` is not one layer the layers that stand for it."""
+    apart = [name for name in APART if name in known]
+    if target == "qkv" and target not in known and apart:
+        return apart
+    if target not in known:
+        raise unknown("linear layer of the model's layers", target, known, where="lora.targets")
+    return [target]
+
+
+def adapters(model: Model) -> dict[str, LowRankLinear]:
+    """The layers with an adapter, by name."""
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, LowRankLinear)}
+
+
+@torch.no_grad()
+def merge_lora(model: Model) -> Model:
+    """A plain model, with its own weights, that computes the same as the model with its adapters."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
+    state |= {f"{name}.weight": layer.merged_weight for name, layer in adapters(model).items()}
+    merged = empty_model(model.config)
+    merged.load_state_dict(state, assign=True)
+    return merged.to(next(model.parameters()).device).train(model.training)
+
+
+def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: list[str], base: str | None) -> None:
+    """Write the adapters of a model as PEFT does; the folder appears whole or not at all.
+
+    Args:
+        folder: for ``adapter_config.json`` and ``adapter_model.safetensors``.
+        model: with adapters by `add_adapters`.
+        settings: those they were added with.
+        whole: parts of the model that were trained as they are, the head; PEFT's ``modules_to_save``.
+        base: the model that was fine-tuned, by name.
+    """
+    parts = tuple(f"{part}." for part in whole)
+    tensors = {name: t for name, t in model.state_dict().items() if _is_low_rank(name) or name.startswith(parts)}
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": base,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "target_modules": list(adapters(model)),
+        "modules_to_save": whole,
+        "bias": "none",
+        "inference_mode": True,
+    }
+    with whole_folder(folder) as draft:
+        write_json(draft / CONFIG, config)
+        write_tensors(draft / WEIGHTS, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()})
+        write_sums(draft)
+
+
+def load_adapter(model: Model, folder: Path) -> None:
+    """Put the adapters of a folder, as `save_adapter` or PEFT wrote it, on the model that they were trained on.
+
+    What was trained as it is, the head, takes the place of the model's. `merge_lora` then makes a plain model of it.
+
+    Raises:
+        ModelFileError: missing, damaged, of another model, or of a kind that computes something else; the model is as before.
+    """
+    with verified(folder, (CONFIG, WEIGHTS)):
+        rank, alpha = _rank_and_alpha(read_json(folder / CONFIG), folder / CONFIG)
+        tensors = {name.removeprefix(PREFIX): tensor for name, tensor in read_tensors(folder / WEIGHTS).items()}
+    layers = {name: layer for name, layer in model.named_modules() if type(layer) is nn.Linear}
+    adapted = {name.rpartition(".lora_")[0] for name in tensors if _is_low_rank(name)} & layers.keys()
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
+    for name in adapted:
+        expected[f"{name}.lora_A.weight"] = (rank, layers[name].in_features)
+        expected[f"{name}.lora_B.weight"] = (layers[name].out_features, rank)
+    _require_fit(tensors, expected, folder / WEIGHTS)
+    for name in adapted:
+        model.set_submodule(name, LowRankLinear(layers[name], rank=rank, alpha=alpha))
+    model.load_state_dict(tensors, strict=False)
+
+
+def _require_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]], file: Path) -> None:
+    """Refuse tensors that the model has no place for, adapters of which half is missing, and files without any."""
+    low_rank = {name for name in expected if _is_low_rank(name)}
+    problems = [f"missing {name}" for name in low_rank - tensors.keys()] if low_rank else ["missing adapters"]
+    problems += [f"unexpected {name}" for name in tensors.keys() - expected.keys()]
+    problems += [
+        f"{name} is {tuple(tensors[name].shape)}, expected {expected[name]}"
+        for name in tensors.keys() & expected.keys()
+        if tuple(tensors[name].shape) != expected[name]
+    ]
+    if problems:
+        what = f"the adapters do not fit the model: {some(sorted(problems))}"
+        raise ModelFileError(what, where=file, hint="give the model that they were trained on")
+    require_numbers(tensors, file)
+
+
+def _rank_and_alpha(config: Mapping[str, Any], file: Path) -> tuple[int, float]:
+    """The two numbers of a configuration of PEFT; refuses everything that would compute something else."""
+    others = {name: value for name, value in config.items() if value and name not in WITHOUT_EFFECT}
+    kind, rank, alpha = (others.pop(name, None) for name in ("peft_type", "r", "lora_alpha"))
+    if kind != "LORA":
+        raise ModelFileError(f"peft_type is {kind!r}", where=file, hint="low-rank adapters are known here, LORA")
+    known = {"bias": ("none",), "init_lora_weights": (True, "gaussian")}  # others start from changed matrices
+    strange = sorted(name for name, value in others.items() if value not in known.get(name, ()))
+    if strange:
+        raise ModelFileError(
+            f"the adapters are of a kind that is not known here: {', '.join(strange[:8])}",
+            where=file,
+            hint="merge them with PEFT's merge_and_unload, and give the model that comes of it",
+        )
+    if not (isinstance(rank, int) and isinstance(alpha, int | float) and 0 < rank <= 2**16 and 0 < alpha <= 2**16):
+        raise ModelFileError(f"r is {rank!r} and lora_alpha {alpha!r}", where=file, hint="write the folder again")
+    return rank, alpha
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _is_low_rank(name: str) -> bool:
+    return name.endswith((".lora_A.weight", ".lora_B.weight"))

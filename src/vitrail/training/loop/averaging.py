@@ -1,0 +1,55 @@
+"""The mean of the weights at the ends of the last epochs (Vaswani et al. 2017, section 6.1; Izmailov et al. 2018, 1803.05407)."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from vitrail.training.runs.checkpoint import Tensors
+
+GROUP = "epoch-"
+"""How the names of their files in a checkpoint begin."""
+
+
+class LastEpochs:
+    """The weights at the end of each of the last epochs, in main memory.
+
+    Args:
+        most: epochs whose weights are kept; 0 for none.
+    """
+
+    def __init__(self, most: int):
+        self.weights: deque[Tensors] = deque(maxlen=most)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def add(self, weights: Mapping[str, Tensor]) -> None:
+        """Keep a copy of the weights of another epoch in place of the oldest."""
+        if self.weights.maxlen:
+            self.weights.append({name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()})
+
+    def mean(self) -> Tensors:
+        """The mean of every tensor; of integers, such as BatchNorm's count of batches, the last."""
+        return {name: _mean([weights[name] for weights in self.weights]) for name in self.weights[-1]}
+
+    def tensors(self) -> dict[str, Tensors]:
+        """All of them as groups of a checkpoint, the oldest first."""
+        return {f"{GROUP}{number:02d}": weights for number, weights in enumerate(self.weights)}
+
+    def load(self, tensors: Mapping[str, Tensors], like: Mapping[str, Tensor]) -> None:
+        """Take what `tensors` gave, among other groups; raises `ValueError` for weights of another model than ``like``."""
+        expected = {name: tensor.shape for name, tensor in like.items()}
+        for name in sorted(name for name in tensors if name.startswith(GROUP)):
+            if {key: tensor.shape for key, tensor in tensors[name].items()} != expected:
+                raise ValueError(f"{name} has other tensors than the model")
+            self.weights.append(tensors[name])
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """In 64 bits, so that the order of the epochs and their number change nothing."""
+    last = tensors[-1]
+    if not last.is_floating_point():
+        return last
+    return sum(tensors, torch.zeros_like(last, dtype=torch.float64)).div(len(tensors)).to(last.dtype)

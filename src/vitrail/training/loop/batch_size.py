@@ -1,0 +1,115 @@
+"""The largest batch that fits into memory, found by training on it."""
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitrail.data.loading.batches import on_device
+from vitrail.errors import ConfigError
+from vitrail.runtime.memory import available_memory, forget_peak, memory_in_use, peak_memory
+from vitrail.runtime.processor import processes_here
+from vitrail.training.loop.trainer import Trainer
+
+SHARE = 0.8
+"""Of the memory that is free: the rest is for the images to come, and for whoever else works here."""
+
+
+def largest_batch_size(
+    make: Callable[[int], Trainer], most: int, device: torch.device, *, on_message: Callable[[str], None]
+) -> int:
+    """The largest batch whose training steps fit, of ``most`` images at most, within an eighth.
+
+    Two whole steps are made with each size that is tried: forward, backward, and the optimizer, whose state is there from
+    the second on. Sizes are doubled as long as twice the memory would still fit; one between follows.
+
+    Args:
+        make: a trainer for batches of a size. None of what it learns is kept.
+        most: images in a batch, at most.
+        device: on which they are computed, and whose memory counts.
+        on_message: called with a line for every size that was tried.
+
+    Raises:
+        ConfigError: not even one image fits.
+    """
+    gc.collect()
+    base = _used(device)
+    limit = base + SHARE * _free(device)
+    peaks: dict[int, float] = {}
+
+    def fits(size: int) -> bool:
+        peak = _peak_of(make, size, device)
+        if peak is not None:
+            peaks[size] = peak
+            on_message(f"a batch of {size:,} takes {(peak - base) / 2**30:.2f} GiB of {(limit - base) / 2**30:.2f}")
+        return peak is not None and peak <= limit
+
+    size = 1
+    if not fits(size):
+        raise ConfigError(
+            "not even one image fits into memory", where="training.batch_size", hint="take a smaller model or image"
+        )
+    while size < most and base + 2 * (peaks[size] - base) <= limit and fits(min(2 * size, most)):
+        size = min(2 * size, most)
+    for eighths in (7, 6, 5, 4, 3, 2, 1):
+        between = min(size + size * eighths // 8, most)
+        per_image = (peaks[size] - base) / size
+        if between > size and peaks[size] + (between - size) * per_image <= limit and fits(between):
+            return between
+    return size
+
+
+def _peak_of(make: Callable[[int], Trainer], size: int, device: torch.device) -> float | None:
+    """Bytes at the peak of two training steps; None where they do not fit."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        forget_peak()
+    try:
+        _train_on(make(size), size)
+        return _peak(device)
+    except (torch.OutOfMemoryError, MemoryError):
+        return None
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        return None
+    finally:
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _train_on(trainer: Trainer, size: int) -> None:
+    """Two steps on noise, as the last of a run is made: on whole images, where patches are left out before."""
+    dataset: Any = trainer.train_loader.dataset
+    shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
+    batch = {"images": torch.randint(0, 256, shape, dtype=torch.uint8)}
+    for name, array in dataset.targets(dataset.items[0], None, np.random.default_rng(0)).items():
+        batch[name] = torch.from_numpy(array).expand(size, *array.shape).clone()
+    batch = on_device(batch, trainer.device)
+    for _ in range(2):
+        trainer.learner.step(batch, done=max(0, trainer.total - 1), size=size, own=size)
+
+
+def _peak(device: torch.device) -> float:
+    """The most bytes that this process has held since it was asked to forget: on its GPU, else in main memory."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_reserved())
+    return peak_memory()
+
+
+def _used(device: torch.device) -> float:
+    return float(torch.cuda.memory_reserved()) if device.type == "cuda" else memory_in_use()
+
+
+def _free(device: torch.device) -> float:
+    """Bytes that are free on the GPU, or in main memory within what the system allows this process."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info()[0])
+    free = available_memory()
+    if free is None:
+        return 2.0**31
+    return free / processes_here()  # the others of this machine try at the same time

@@ -1,0 +1,326 @@
+"""One step of training: a task, its optimizers, and how one batch after another changes it."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
+
+from vitrail.config.settings import RunSettings, ScheduleSettings
+from vitrail.data.loading.batches import Batch
+from vitrail.errors import ConfigError
+from vitrail.models.base import Model
+from vitrail.models.calibration import use_measured
+from vitrail.runtime.device import TYPES, pick_device
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.task import Task
+from vitrail.training.finetune.freezing import choose_parts
+from vitrail.training.loop import parallel
+from vitrail.training.loop.optimizer import create_optimizers, freeze, named_state, require_parts, state_names
+from vitrail.training.loop.recompute import recompute_layers
+from vitrail.training.loop.schedule import first_and_last_image_size, image_size_at, learning_rate_factor, patch_dropout_at
+from vitrail.training.runs.checkpoint import Tensors
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step came to, over all processes: sums over the units of its task, images or tokens.
+
+    ``failure`` names what was not finite; then nothing was changed.
+    """
+
+    loss: float
+    counts: dict[str, int]
+    """See `vitrail.tasks.task.Task.counts`."""
+    units: int
+    failure: str | None = None
+
+
+class Learner:
+    """A task with its optimizers, its average and its scaler, where it computes; of several processes, one's part.
+
+    Args:
+        settings: of the run.
+        task: what is learned, and by what model.
+        total: steps of the whole run, of which ``warmup`` warm the learning rate up.
+        group: the processes that learn together.
+    """
+
+    def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
+        self.settings, self.group, self.total, self.warmup = settings, group, total, warmup
+        t = settings.training
+        require_possible(settings, task.model, task.beside(), group)
+        use_measured()
+        self.device = pick_device(t.device)
+        self.task = task.to(self.device)
+        choose_parts(self.model, settings)
+        freeze(self.model, settings.optimizer, task.beside())  # before DDP, which waits for the gradient of all that has one
+        self.average = AveragedModel(task, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
+        if t.recompute:
+            recompute_layers(self.model)
+        self.shared = self._shared()
+        self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
+        self.statistics = [table for m in self.task.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
+        self.optimizers = create_optimizers(self.model, settings.optimizer, self.task.beside())
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
+        self.asks_late = self.device.type == "cuda" and _may_ask_late(self.optimizers, self.scaler, group)
+        """Whether the optimizers' step follows before it is known if all is finite, so that a GPU is waited for once a step."""
+
+    @property
+    def model(self) -> Model:
+        """What is learned and kept."""
+        return self.task.model
+
+    @property
+    def evaluated(self) -> Task:
+        """The task with the weights that are evaluated and kept: the average, where there is one."""
+        task = self.task if self.average is None else self.average.module
+        assert isinstance(task, Task)
+        return task
+
+    def _shared(self) -> nn.Module:
+        """The task as it is called, by several processes together."""
+        t = self.settings.training
+        if self.settings.schedule.shrinks_images:
+            task: Any = self.task
+            task.allow_any_size()
+        if self.group.count == 1:
+            return self.task
+        if t.parallel == "ddp":
+            return parallel.with_averaged_gradients(self.task, self.device)
+        for one in (self.task, self.evaluated) if self.average else (self.task,):
+            parallel.shard(one, self.group, self.device)
+        return self.task
+
+    def rate(self, done: int) -> float:
+        """The learning rate of the step after ``done`` others, as a share of each parameter's own."""
+        return learning_rate_factor(self.settings.schedule, done, warmup=self.warmup, total=self.total)
+
+    def _resize_images(self, task: Any, done: int) -> None:
+        c = task.model.config
+        task.image_size = image_size_at(self.settings.schedule, c.image_size, c.size_multiple, done, total=self.total)
+
+    def step(self, batch: Batch, *, done: int, size: int, own: int, units: int | None = None) -> Step:
+        """One step of the optimizers.
+
+        Args:
+            batch: this process's part of a batch.
+            done: steps made before.
+            size: samples in the batch, all processes together.
+            own: samples of ``batch`` that count: all of them, or none where the batch has less samples than there are
+                processes.
+            units: what the loss is a mean over, of all processes together; ``size`` by default.
+        """
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * self.rate(done)
+        if self.settings.schedule.shrinks_images:
+            self._resize_images(self.task, done)
+        names = ("loss", *self.task.counts)
+        told: list[Tensor] = []  # of each part the loss and counts, where they were computed: to read them is to wait for them
+        counted: list[int] = []
+        remembered = [statistic.clone() for statistic in self.statistics]
+        parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
+        for i, part in enumerate(_split(batch, parts)):
+            count = self.task.units(part) if own else 0
+            with parallel.synchronized(self.shared, i == parts - 1), self.precision(), self._patches_dropped(done):
+                found = self.forward(part)
+                share = count / (units or size) * self.group.count  # gradients are averaged over the processes
+                self.scaler.scale(found["loss"] * share).backward()
+            if count:
+                told.append(torch.stack([found[name].detach().float() for name in names]))
+                counted.append(count)
+        norm = self._clip_gradient()
+        numbers = torch.cat([*told, norm[None]])
+        if self.asks_late:
+            self._step_unless(~numbers.isfinite().all())
+        *values, length = numbers.tolist()
+        loss, *counts, seen = self.group.all_reduce(_sums(values, counted, len(names))).tolist()
+        self._share_statistics(own / size)
+        failure = self._apply_gradient(loss / seen, length)
+        if failure:
+            for statistic, old in zip(self.statistics, remembered, strict=True):
+                statistic.copy_(old)
+        return Step(loss, dict(zip(names[1:], map(int, counts), strict=True)), int(seen), failure)
+
+    def _share_statistics(self, weight: float) -> None:
+        """What BatchNorm remembers, averaged over the processes, each of which saw ``weight`` of the batch.
+
+        It comes before the model's average takes it up: every process evaluates and keeps the same model. The count of
+        batches is the same everywhere.
+        """
+        statistics = [statistic for statistic in self.statistics if statistic.is_floating_point()]
+        if self.group.count == 1 or not statistics:
+            return
+        mean = self.group.all_reduce(torch.cat(statistics) * weight)
+        for statistic, part in zip(statistics, mean.split([len(s) for s in statistics]), strict=True):
+            statistic.copy_(part)
+
+    def _clip_gradient(self) -> Tensor:
+        """Shorten the gradient to at most ``clip_norm``; how long it was."""
+        for optimizer in self.optimizers:
+            self.scaler.unscale_(optimizer)
+        clip = self.settings.optimizer.clip_norm or math.inf
+        return parallel.one_number(nn.utils.clip_grad_norm_(self.task.parameters(), clip)).float()
+
+    def _step_unless(self, spoilt: Tensor) -> None:
+        """Let the optimizers step, or change nothing, as a number on their device says, in the way of torch's `GradScaler`."""
+        for optimizer in self.optimizers:
+            told: Any = optimizer
+            told.found_inf = spoilt.float()
+            optimizer.step()
+            del told.found_inf
+
+    def _apply_gradient(self, loss: float, norm: float) -> str | None:
+        """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are, and it says why."""
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        for optimizer in self.optimizers:
+            if finite and not self.asks_late:
+                self.scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
+        if self.average is not None and finite:
+            self.average.update_parameters(self.task)
+        overflow = self.scaler.is_enabled() and math.isfinite(loss) and self.scaler.get_scale() > 1  # its scale will fall
+        self.scaler.update()
+        if finite or overflow:
+            return None
+        return f"the gradient's norm is {norm}" if math.isfinite(loss) else f"the loss is {loss}"
+
+    @contextlib.contextmanager
+    def _patches_dropped(self, done: int) -> Iterator[None]:
+        """The model with this step's patch dropout, which it reads off its configuration."""
+        config = self.model.config
+        dropped = getattr(config, "patch_dropout", 0.0)
+        if not dropped:
+            yield
+            return
+        share = patch_dropout_at(self.settings.schedule, dropped, done, total=self.total)
+        self.model.config = config.changed(patch_dropout=share)
+        try:
+            yield
+        finally:
+            self.model.config = config
+
+    def precision(self) -> contextlib.AbstractContextManager[Any]:
+        precision = self.settings.training.precision
+        return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
+
+    def tensors(self) -> dict[str, Tensors]:
+        """All that was learnt, whole; every process must ask for it."""
+        tensors = {
+            **{name: parallel.whole(module.state_dict()) for name, module in self._learned().items()},
+            "optimizer": parallel.optimizer_tensors(self.optimizers, state_names(self.model, self.task.beside())),
+        }
+        if self.average is not None:
+            tensors["average"]["n_averaged"] = self.average.n_averaged
+        return tensors
+
+    def load(self, tensors: dict[str, Tensors], scaler: dict[str, Any]) -> None:
+        """Take what `tensors` gave, and the scaler's state."""
+        if self.average is not None:
+            self.average.n_averaged.copy_(tensors["average"].pop("n_averaged"))
+        for name, module in self._learned().items():
+            parallel.load_whole(module, tensors[name])
+        beside = self.task.beside()
+        state = named_state(tensors["optimizer"], self.model, self.settings.optimizer, beside)
+        parallel.load_optimizer_tensors(self.optimizers, state, state_names(self.model, beside))
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(scaler)
+
+    @contextlib.contextmanager
+    def holding(self, weights: Tensors) -> Iterator[None]:
+        """The task with other weights, whole ones; then with its own again. Every process must ask for it."""
+        own = {name: tensor.clone() for name, tensor in parallel.whole(self.task.state_dict()).items()}
+        parallel.load_whole(self.task, weights)
+        try:
+            yield
+        finally:
+            parallel.load_whole(self.task, own)
+
+    def _learned(self) -> dict[str, nn.Module]:
+        """What learns and its average, by the names of their files in a checkpoint; beside the model only where there is more."""
+        found: dict[str, nn.Module] = {"model": self.model}
+        if self.average is not None:
+            found["average"] = nn.ModuleDict({"module": self.evaluated.model})
+        if beside := self.task.beside():
+            found["beside"] = beside
+            if self.average is not None:
+                found["average-beside"] = self.evaluated.beside()
+        return found
+
+
+def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, group: Processes) -> bool:
+    """Whether a step can be told by a number on its device to change nothing.
+
+    torch's fused optimizers can. With a scaler, which must know, or several processes, which must all do the same, none can.
+    """
+    fused = all(getattr(optimizer, "_step_supports_amp_scaling", False) for optimizer in optimizers)
+    return fused and not scaler.is_enabled() and group.count == 1
+
+
+def require_possible(settings: RunSettings, model: Any, beside: nn.Module | None, group: Processes) -> None:
+    """Refuse what no `Learner` can do, also before anything else takes time; raises `ConfigError`."""
+    t = settings.training
+    if t.tune != "lora":  # its adapters, which come later, are parts that may be named, too
+        require_parts(model, settings.optimizer, beside)
+    if settings.schedule.shrinks_images:
+        _require_smaller_images(settings.schedule, model.config.image_size)
+    if group.count > 1 and t.parallel == "fsdp" and t.precision == "fp16":
+        hint = "take bf16, or --parallel ddp"
+        raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
+
+
+def _require_smaller_images(schedule: ScheduleSettings, full: tuple[int, int]) -> None:
+    """Refuse images that would shrink, or become larger than the model's."""
+    first, last = first_and_last_image_size(schedule, full)
+    for name, given, bound, whose in (("last", last, full, "the model's"), ("first", first, last, "the last ones'")):
+        if any(a > b for a, b in zip(given, bound, strict=True)):
+            raise ConfigError(
+                f"{given[0]:g} × {given[1]:g} is larger than {whose} {bound[0]:g} × {bound[1]:g}",
+                where=f"schedule.{name}_image_size",
+                hint="give a smaller one, or a larger --image-size",
+            )
+
+
+def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
+    """Over the parts of a step the sum of the loss, of each count and of the units.
+
+    Args:
+        values: of each part the mean loss of its units, and its counts, one part after another.
+        units: of each part.
+        kinds: how many values a part has.
+    """
+    sums = torch.zeros(kinds + 1, dtype=torch.float64)
+    for number, count in enumerate(units):
+        mean, *counts = values[number * kinds : (number + 1) * kinds]
+        sums += torch.tensor([mean * count, *counts, count], dtype=torch.float64)
+    return sums
+
+
+def _moving_average(decay: float) -> Any:
+    """Exponential moving average whose decay grows with the steps made, so that the start weighs little.
+
+    Of parameters, and of the running means and variances of BatchNorm, as timm's ModelEmaV3 has it: they belong to the
+    weights of the same steps. Integers, such as the count of batches, are copied from the last step.
+    """
+
+    def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
+        weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
+        averages, current = parallel.local(averages), parallel.local(current)  # FSDP shards parameters, but no buffers
+        if averages[0].is_floating_point():
+            torch._foreach_lerp_(averages, current, weight)
+        else:
+            torch._foreach_copy_(averages, current)
+
+    return torch.no_grad()(update)
+
+
+def _split(batch: Batch, parts: int) -> list[Batch]:
+    """A batch in so many parts, one after another."""
+    split = {name: tensor.tensor_split(parts) for name, tensor in batch.items()}
+    return [dict(zip(split, tensors, strict=True)) for tensors in zip(*split.values(), strict=True)]

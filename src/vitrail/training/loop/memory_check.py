@@ -1,0 +1,69 @@
+"""Whether a run can fit into main memory at all: by a count, before the system ends the process without a word."""
+
+import math
+
+from vitrail.config.settings import RunSettings
+from vitrail.errors import ConfigError
+from vitrail.models.cost import cost
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import available_memory
+from vitrail.tasks.registry import task_row
+from vitrail.training.loop.schedule import first_and_last_image_size
+
+NUMBER = 4
+"""Bytes of a weight, of its gradient, and of each number that the optimizer keeps of it."""
+KEPT = {"adamw": 2, "adam": 2, "muon": 1, "sgd": 1}
+"""Numbers that an optimizer keeps of every weight; of Muon's the fewest."""
+SURE = 0.5
+"""Share of what layers are given that is surely kept for the gradient: some of it two of them share."""
+LAYERS = ("Linear", "Conv2d")
+"""What keeps its input."""
+
+
+def require_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> None:
+    """Refuse a run whose least need is more than there is, with so many ``images`` to learn from; what may just fit is tried.
+
+    Raises:
+        ConfigError: with the bytes that it needs and those that there are.
+    """
+    free = available_memory()
+    if free is None:
+        return
+    weights, batch = least_memory(settings, processes, images=images)
+    hint = "take a smaller model or image, or --tune head"
+    if settings.training.batch_size != "auto" and weights <= free < weights + batch:
+        hint = "add --training.recompute or --batch-size auto, or take a smaller model or image"
+    if weights + batch > free:
+        raise ConfigError(
+            f"training needs {(weights + batch) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
+            f"kept of each, {batch / 2**30:,.1f} for the images of a batch), and {free / 2**30:,.1f} GiB are free",
+            where="memory",
+            hint=hint,
+        )
+
+
+def least_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> tuple[float, float]:
+    """Bytes of main memory that training takes at least: for the weights and what is kept of each, and for a batch.
+
+    A batch has no more than all ``images``, each as often as it is repeated.
+
+    On another device main memory holds the weights as they are made.
+    """
+    t, counted = settings.training, cost(settings.model.config)
+    weights = float(NUMBER * counted.parameters)
+    if pick_device(t.device).type != "cpu" or t.tune != "all" or t.frozen_share or settings.optimizer.layers:
+        return weights, 0.0
+    shared = processes if t.parallel == "fsdp" else 1
+    kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared + weights * min(t.average, t.epochs)
+    labelled = task_row(settings.task.name).labelled  # others may show the model a part of an image
+    if t.batch_size == "auto" or t.recompute or not labelled:
+        return weights + kept, 0.0
+    given = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)
+    seen = 1 - getattr(settings.model, "patch_dropout", 0.0)
+    if settings.schedule.last_image_size is not None:
+        full = settings.model.config.image_size
+        _, last = first_and_last_image_size(settings.schedule, full)
+        seen *= math.prod(last) / math.prod(full)
+    number = NUMBER if t.precision == "fp32" else NUMBER / 2
+    largest = t.batch if images is None else min(t.batch, images * settings.augmentation.repeats)
+    return weights + kept, SURE * number * given * seen * largest / t.accumulate / processes

@@ -1,0 +1,119 @@
+"""One model over several processes: a copy in each (DDP), or its parameters sharded over them (FSDP2).
+
+What torch has for sharding takes half a second to import, and nothing is sharded before `shard` has imported it.
+"""
+
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.task import Task
+from vitrail.training.loop.optimizer import require_state
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+Tensors = dict[str, Tensor]
+
+
+def shard(task: Task, group: Processes, device: torch.device) -> None:
+    """Shard the parameters, layer by layer: each is whole only while its layer computes (Zhao et al. 2023, 2304.11277)."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    mesh = init_device_mesh(device.type, (group.count,))
+    for layer in task.model.layers():
+        fully_shard(layer, mesh=mesh)
+    fully_shard(task, mesh=mesh)
+    register_fsdp_forward_method(task, "answer")
+    if type(task).follow is not Task.follow:  # which calls answer
+        register_fsdp_forward_method(task, "follow")
+
+
+def with_averaged_gradients(task: Task, device: torch.device) -> nn.Module:
+    """The task for training where every process has a whole copy: gradients are averaged during the backward pass."""
+    devices = [torch.cuda.current_device()] if device.type == "cuda" else None
+    return DistributedDataParallel(task, device_ids=devices)
+
+
+def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
+    """A context in which gradients are averaged over the processes now, or added up for a later average."""
+    if isinstance(model, DistributedDataParallel):
+        return nullcontext() if now else model.no_sync()
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and isinstance(model, fsdp.FSDPModule):
+        model.set_requires_gradient_sync(now)
+    return nullcontext()
+
+
+def _is_sharded(tensor: Tensor) -> TypeGuard["DTensor"]:
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def one_number(norm: Tensor) -> Tensor:
+    """The norm over all processes, from this process's part."""
+    return norm.full_tensor() if _is_sharded(norm) else norm
+
+
+def local(tensors: list[Tensor]) -> list[Tensor]:
+    """This process's part of each tensor, which is all of it unless it is sharded; no copies."""
+    return [tensor.to_local() if _is_sharded(tensor) else tensor for tensor in tensors]
+
+
+def whole(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Every tensor in one piece in this process's memory; all processes must call this together."""
+    return {name: t.full_tensor().cpu() if _is_sharded(t) else t for name, t in tensors.items()}
+
+
+def sharded(tensor: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor, sharded over the processes if ``like`` is."""
+    if _is_sharded(like) and tensor.shape == like.shape:
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(tensor.to(like.device_mesh.device_type), like.device_mesh, like.placements)
+    return tensor
+
+
+def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) -> Tensors:
+    """Return the state of optimizers that step together, flat and whole: ``{"head.weight.exp_avg": …}``."""
+    return whole(
+        {
+            f"{names[parameter]}.{key}": torch.as_tensor(value)
+            for optimizer in optimizers
+            for parameter, entries in optimizer.state.items()
+            for key, value in entries.items()
+            if value is not None
+        }
+    )
+
+
+def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Mapping[str, Tensor], names: Mapping[Tensor, str]) -> None:
+    """Give optimizers the state that `optimizer_tensors` returned; raises `ValueError` where it is not theirs."""
+    states: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        parameter_name, _, key = name.rpartition(".")
+        states.setdefault(parameter_name, {})[key] = tensor
+    for optimizer in optimizers:
+        state = optimizer.state_dict()
+        state["state"] = {}
+        for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            if entries := states.pop(names[parameter], None):
+                require_state(optimizer, parameter, entries)
+                state["state"][number] = {key: sharded(tensor, parameter) for key, tensor in entries.items()}
+        optimizer.load_state_dict(state)
+    if states:
+        raise ValueError(f"the optimizer's state names {next(iter(states))}, which is no trained parameter")
+
+
+def load_whole(model: nn.Module, tensors: Tensors) -> None:
+    """Load whole tensors into a model, sharded or not."""
+    own = model.state_dict()
+    model.load_state_dict({name: sharded(tensor, own.get(name, tensor)) for name, tensor in tensors.items()})

@@ -1,0 +1,143 @@
+"""What of a time limit the end of a run takes, and how many items are scored so that the limit holds."""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from vitrail.data.loading.loader import EpochLoader
+from vitrail.data.loading.sampler import some_items
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.task import Task
+
+SCORING = 0.5
+"""Share of the time left before the first step that the end of a run may take."""
+PASS = 0.1
+"""Share of that time that one pass over the validation items may take."""
+TRIAL = 0.04
+"""Share of the time that trials take."""
+MOST = 64
+"""Items that are tried at most."""
+LEAST, SHORT = 2, 2.0
+"""Items that are scored at least, and seconds that any pass may take."""
+SLOWEST = 8.0
+"""How many times slower than that a busy machine is taken to be at most."""
+
+
+class TimeBudget:
+    """Seconds that a run needs after its last step, as measured on a few items.
+
+    Args:
+        reported: the items that the best model is reported on.
+        validated: the items that epochs are compared on; `choose` may leave some of them.
+        passes: evaluations of ``validated`` after the last step.
+    """
+
+    def __init__(self, reported: Sequence[Any], validated: Sequence[Any], passes: int):
+        self.reported, self.validated, self.passes = list(reported), list(validated), passes
+        self.reporting = self.validating = 0.0
+        """Seconds that one item takes."""
+        self.report, self.room = 0.0, math.inf
+        """Seconds of writing the report, and of scoring for it at most."""
+        self.tried, self.tried_at = 0.0, time.monotonic()
+
+    def measure(
+        self, task: Task, batch_size: int, device: torch.device, group: Processes, *, seconds: float, reported: bool = False
+    ) -> None:
+        """Measure how long an item takes; all processes take part.
+
+        Args:
+            task: whose answers are scored.
+            batch_size: of the run.
+            device: where it computes.
+            group: the processes that score together.
+            seconds: about how long this may take.
+            reported: whether only the items that the model is reported on are tried.
+        """
+        begun, used = time.perf_counter(), time.process_time()
+        options: dict[str, Any] = {"batch_size": batch_size, "device": device, "group": group, "seconds": seconds}
+        if not reported:
+            self.validating = self._trial(task, self.validated, follow=True, **options)
+        if reported or task.scores_slower:
+            self.reporting = self._trial(task, self.reported, follow=False, **options)
+        else:
+            self.reporting = self.validating
+        took = time.perf_counter() - begun
+        slow = took / max(time.process_time() - used, 1e-3)
+        agreed = group.all_reduce_max(int(1e6 * took), int(1e6 * min(SLOWEST, slow)))
+        self.tried, self.tried_at, self.report = (
+            agreed[0] / 1e6,
+            time.monotonic(),
+            task.report_seconds * max(1.0, agreed[1] / 1e6),
+        )
+
+    @property
+    def is_worth_a_trial(self) -> bool:
+        """Whether another trial is short beside the time since the last one."""
+        return TRIAL * (time.monotonic() - self.tried_at) >= self.tried
+
+    def _trial(
+        self,
+        task: Task,
+        items: Sequence[Any],
+        batch_size: int,
+        device: torch.device,
+        group: Processes,
+        *,
+        follow: bool,
+        seconds: float,
+    ) -> float:
+        """Return the seconds of an item, measured on more and more items until about ``seconds`` are used."""
+        count, most, spent = 1, min(MOST, len(items)), 0.0
+        while True:
+            some, metrics = some_items(items, count, seed=0), task.metrics(keep=not follow)
+            metrics.take_items(some)
+            loader = EpochLoader(task.dataset(some), batch_size, shuffle=False, part=(group.rank, group.count))
+            begun = time.perf_counter()
+            with answering(task, device, follow=follow) as answer:
+                evaluate(answer, loader, metrics, group=group)
+            (micro,) = group.all_reduce_max(int(1e6 * (time.perf_counter() - begun)))
+            spent += micro / 1e6
+            warmed = count > 1 or micro / 1e6 > seconds  # the first item may wait for what is compiled or read
+            if count >= most or (warmed and spent + 2 * micro / 1e6 > seconds):
+                return micro / 1e6 / max(1, count)
+            count = min(most, 4 * count)
+
+    def choose(self, left: float) -> None:
+        """Leave the validation items that there is time for, and limit the time of the report's, with ``left`` seconds to go."""
+        room = max(0.0, SCORING * left - self.report)
+        self.take(affordable(min(PASS * left, room / 2 / self.passes), self.validating, len(self.validated)))
+        self.room = max(0.0, room - self.passes * len(self.validated) * self.validating)
+
+    def take(self, count: int) -> None:
+        """Leave so many validation items, always the same ones."""
+        self.validated = some_items(self.validated, count, seed=0)
+
+    def validated_in(self, seconds: float, *, scores_slower: bool) -> None:
+        """Note how long a pass over the validation items took."""
+        self.validating = seconds / max(1, len(self.validated))
+        if not scores_slower:
+            self.reporting = self.validating
+
+    def seconds(self) -> float:
+        """Return how long the end of the run takes."""
+        return self.passes * len(self.validated) * self.validating + min(self.room, self.scoring) + self.report
+
+    @property
+    def scoring(self) -> float:
+        """Seconds of scoring all items that the model is reported on."""
+        return len(self.reported) * self.reporting
+
+    def scored(self, left: float) -> list[Any]:
+        """Return the items that are scored for the report, with ``left`` seconds to go."""
+        count = affordable(left - self.report, self.reporting, len(self.reported))
+        return self.reported if count == len(self.reported) else some_items(self.reported, count, seed=0)
+
+
+def affordable(seconds: float, each: float, count: int) -> int:
+    """Return how many of ``count`` items, of so many seconds ``each``, there is time for: at least `LEAST`."""
+    seconds = max(SHORT, seconds)
+    return count if count * each <= seconds else min(count, max(LEAST, int(seconds / each)))

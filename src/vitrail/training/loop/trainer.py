@@ -1,0 +1,391 @@
+"""The training loop: epochs, validation, what is kept, and when to save and to stop."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.transform import Transform
+from vitrail.data.items import Data
+from vitrail.data.loading.batches import Batch, Samples, on_device
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.loading.loader import EpochLoader
+from vitrail.data.loading.sampler import some_items
+from vitrail.errors import DataError, VitrailError
+from vitrail.models.base import Model
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Observer, Row
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.runtime.signals import Signals
+from vitrail.tasks.classification.probe import OutOfTimeError, Probed, is_probed
+from vitrail.tasks.classification.teacher_logits import ask_once
+from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.metrics import described, of_epoch, rank
+from vitrail.tasks.task import Metrics
+from vitrail.tasks.teachers import AnyTeacher
+from vitrail.training.finetune.features import remove_features
+from vitrail.training.finetune.freezing import start_training
+from vitrail.training.loop import parallel
+from vitrail.training.loop.clock import Clock, shown_seconds
+from vitrail.training.loop.learner import Learner
+from vitrail.training.loop.schedule import warmup_steps
+from vitrail.training.loop.time_budget import TRIAL, TimeBudget
+from vitrail.training.runs.create_task import create_task
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.runs.state import RunState, seed_of
+from vitrail.training.runs.tracking import Tracker, open_tracker
+
+FAILED_STEPS = 3
+"""Steps in a row with a loss or a gradient that is not finite before a run gives up."""
+HARDLY = 100
+"""Steps of a first epoch after which a model may have learned something."""
+SAVING = 0.02
+"""Share of the time that checkpoints at the end of short epochs may take."""
+
+
+class Trainer(RunState):
+    """A run: model, optimizer, schedule, data, and the folder that keeps them; of several processes, one's part of it."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        model: Model,
+        preparation: Any,
+        data: Data,
+        folder: RunFolder,
+        *,
+        transform: Transform | None = None,
+        teacher: AnyTeacher | None = None,
+        probed: Probed | None = None,
+        group: Processes = ALONE,
+        signals: Signals | None = None,
+        clock: Clock | None = None,
+    ):
+        self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
+        self.group, self.signals = group, signals or Signals()
+        t, d = settings.training, settings.data
+        task = create_task(settings, model, preparation, data, teacher)
+        self.items_in_batch = task.items_in(t.batch)
+        learned_from = self.subset(data.split("train"))
+        training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
+        self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
+        self.budget = TimeBudget(
+            self.subset(data.split(data.evaluation_split)),
+            self.subset(data.splits["val"] or data.split("train")),
+            1 + bool(t.average) + task.report_needs_validation,
+        )
+        self.val_loader = self.loader(task.dataset(self.validation))
+        self.probed = probed
+        self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
+        if t.tune == "head" and is_probed(settings, task):
+            self.epochs = 0
+        self.first_epoch, self.first_step = settings.schedule.extended_at
+        total = (self.epochs - self.first_epoch) * self.steps
+        self.total = self.first_step + total
+        warmup = warmup_steps(settings.schedule, epoch=self.steps, total=total)
+        learner = Learner(settings, task, total=total, warmup=warmup, group=group)
+        super().__init__(settings, data, folder, learner, group)
+        self.clock = clock or Clock(t.time_limit)
+        self.share = float(probed is not None and probed.is_over)
+        self.step_seconds = 0.0
+        """Of this process's quickest step, apart from a first one that compiles the model."""
+        self.observer = Observer()
+        if group.rank:
+            torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return len(self.train_loader)
+
+    def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
+        """This process's part of batches of some items, prepared as the run prepares them."""
+        has_images = isinstance(dataset, ImageDataset)  # sentences lie in memory
+        return EpochLoader(
+            dataset,
+            self.settings.training.batch,
+            shuffle=shuffle,
+            workers=self.settings.workers if has_images else self.settings.data.workers or 0,
+            balance=balance,
+            part=(self.group.rank, self.group.count),
+            device=pick_device(self.settings.training.device),
+        )
+
+    def subset(self, items: list[Any]) -> list[Any]:
+        """Two batches at random in a fast run for developers, else all."""
+        t = self.settings.training
+        if not t.fast_dev_run:
+            return items
+        return some_items(items, 2 * self.items_in_batch, t.seed)
+
+    @property
+    def validation(self) -> list[Any]:
+        """The items that decide which epoch is kept: training items where there are no others, and not all with a time limit."""
+        return self.budget.validated
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the time limit ended the training within its first steps; a probe's head counts as trained."""
+        return self.share >= 1 and not self.first_epoch and self.done < min(self.steps, HARDLY) and self.rows[0]["epoch"] > 0
+
+    @property
+    def made_of_all(self) -> str:
+        """The steps that were made, in words."""
+        return f"{self.done:,} of {self.total:,} step{'s' if self.total > 1 else ''}"
+
+    def run(self, observer: Observer | None = None) -> None:
+        """Train to the end, from wherever the state stands.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite; the last state saved stands.
+            DataError: an image cannot be read; the state before it is saved.
+            InterruptedRunError: after Ctrl-C or SIGTERM, when the state is saved.
+        """
+        self.observer = observer or Observer()
+        self.observer.start(self.epochs, self.total, self.done)
+        track = self.settings.training.track if self.group.first else "none"
+        with self.group.together():
+            told = self.settings.model_dump(mode="json")
+            self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=told)
+        try:
+            with kept_memory():
+                fewer = self._plan()
+                if self.probed and not self.rows:
+                    own = of_epoch(self._validation().scores()) if fewer else {}
+                    self._keep_probe(self.probed.row | {f"val_{name}": value for name, value in own.items()})
+                if self.made or not self.is_over:
+                    self._ask_teacher()
+                while self.made or not self.is_over:
+                    self._epoch(self.epoch)
+                self._try_mean()
+        finally:
+            with contextlib.suppress(Exception):  # of somebody's library
+                self.track.close()
+            self.train_loader.close()
+            self.val_loader.close()
+        self.save_model("last", self.rows[-1])
+
+    def finish(self, **found: Any) -> None:
+        """Say that everything is done, the report included, and what is ``found`` of the best model."""
+        self.folder.write_status("finished", **self._progress(), **found)
+
+    @property
+    def _keeps_last(self) -> bool:
+        return self.settings.training.keep == "last"
+
+    def _share(self) -> float:
+        """The used share of the time limit, apart from the end of the run, the next step and saving."""
+        return self.clock.share(self.budget.seconds() + self.step_seconds + 2 * self.saving)
+
+    @property
+    def _writes_sharded(self) -> bool:
+        """Whether processes that write different numbers of tokens would wait for each other's layers."""
+        return self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens"
+
+    def measure(self, seconds: float, *, reported: bool = False) -> None:
+        """Measure in about so many seconds what the end of the run takes."""
+        if not self._writes_sharded:
+            options: dict[str, Any] = {"seconds": self.group.broadcast(seconds), "reported": reported}
+            self.budget.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group, **options)
+
+    def _plan(self) -> bool:
+        """Choose how many validation items there is time for, and return whether some are left out."""
+        every = len(self.validation)
+        if self.clock.limit is None:
+            return False
+        self.observer.begin("measuring how long scoring takes", len(self.budget.reported))
+        self.measure(TRIAL * self.clock.left)
+        if self.compared is None:
+            self.budget.choose(self.group.broadcast(self.clock.left))
+            self.compared = len(self.validation)
+        else:
+            self.budget.take(self.compared)
+        if self.compared < every:
+            self.val_loader = self.loader(self.learner.task.dataset(self.validation))
+            took = shown_seconds(every * self.budget.validating)
+            what = f"epochs are compared on {self.compared:,} of {every:,} validation items: all of them take about {took}"
+            self.folder.tell(what, self.observer)
+        return self.compared < every
+
+    def _ask_teacher(self) -> None:
+        """Ask a teacher once for every image, unless that takes half of the time that is left: then it is asked in every step."""
+        end = self.clock.spent + self.clock.left / 2
+
+        def on_batch(images: int) -> None:
+            self._looked_at(images)
+            (late,) = self.group.all_reduce_max(self.clock.limit is not None and self.clock.spent > end)
+            if late:
+                raise OutOfTimeError
+
+        try:
+            ask_once(self.learner, self.train_loader.dataset, self.loader, self.observer, on_batch, self.group)
+        except OutOfTimeError:
+            self.folder.tell("there is no time to ask the teacher for every image once: it is asked in every step", self.observer)
+
+    def _keep_probe(self, row: Row) -> None:
+        """The head that the probe has fitted is the first model of the run."""
+        self.rows, self.best = [row], row
+        with self.group.together(), self._room_for(2**10):
+            self.folder.write_rows(self.rows)
+        self.save_model("best", row)
+        self.save()
+        remove_features(self.folder)
+        self.observer.epoch(row)
+
+    def _epoch(self, epoch: int) -> None:
+        start_training(self.learner.model, self.settings)
+        start = time.perf_counter()
+        for batch in self._batches(epoch):
+            self._step(on_device(batch, self.device))
+            self.done += 1
+            seconds = max(time.perf_counter() - start, 1e-9)
+            start = time.perf_counter()
+            self.sums.seconds += seconds
+            if self.step_seconds or not self.settings.training.compile or self.done > self.first_step + 1:
+                self.step_seconds = min(seconds, self.step_seconds or seconds)
+            self.observer.step(epoch, self.sums)
+        self._end_epoch(epoch)
+        if (
+            self.clock.limit is not None
+            and self.learner.task.scores_slower
+            and self.group.broadcast(self.budget.is_worth_a_trial)
+        ):
+            self.measure(self.budget.tried, reported=True)  # a model that has learned more writes shorter texts
+        (share,) = self.group.all_reduce_max(int(1e6 * self._share()))
+        self.share = max(self.share, share / 1e6)  # another epoch of one step would only be evaluated once more
+        cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
+        if any(self.group.all_reduce_max(cheap, self.is_due(), self.is_over)):
+            self.save()
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        """What is left of an epoch; between two batches is the time to save and to stop."""
+        batches = self.train_loader.epoch(epoch, skip=self.made)
+        while self.made < self.steps and (self.share < 1 or self.done == 0):
+            batch, failure = None, None
+            try:
+                batch = next(batches)
+            except VitrailError as error:
+                failure = error
+            self._pause(failure)
+            assert batch is not None
+            yield batch
+
+    def _pause(self, failure: VitrailError | None = None) -> None:
+        """Save when it is time to; stop, all processes together, when one was asked to or cannot go on."""
+        number, failed, due, share = self.group.all_reduce_max(
+            self.signals.received, failure is not None, self.is_due(), int(1e6 * self._share())
+        )
+        self.share = max(self.share, share / 1e6)
+        if self.done == self.first_step:
+            self.share_before = self.share
+        if (failed and self.done) or number or due:
+            self.save()
+        if failed:
+            self.group.raise_together(failure)
+        if number:
+            self.stop(number)
+
+    def _step(self, batch: Batch) -> None:
+        """Learn from this process's part of the next batch."""
+        loader, number = self.train_loader, self.made
+        size, own = loader.size(number), len(loader.places(number))
+        step = self.learner.step(batch, done=self.position(self.done), size=size, own=own, units=loader.units(number))
+        if step.failure is None:
+            self.not_finite = 0
+        else:
+            self._left_out(step.failure)
+        if math.isfinite(step.loss):
+            self.sums.add(step.loss, step.counts, step.units)
+
+    def _left_out(self, what: str) -> None:
+        """A step was not made; the third in a row is the last."""
+        self.not_finite += 1
+        if self.not_finite == FAILED_STEPS:
+            self._diverged(f"{what}, and was not finite in {FAILED_STEPS} steps in a row")
+        self.folder.tell(f"step {self.done + 1} is left out: {what}", self.observer)
+
+    def _end_epoch(self, epoch: int) -> None:
+        self.observer.begin("evaluating val", len(self.val_loader.dataset))
+        self._looked_at(0)
+        begun = time.perf_counter()
+        scores = self._validation().scores()
+        (micro,) = self.group.all_reduce_max(int(1e6 * (time.perf_counter() - begun)))
+        self.budget.validated_in(micro / 1e6, scores_slower=self.learner.task.scores_slower)
+        if not math.isfinite(scores["loss"]):
+            self._diverged(f"the validation loss is {scores['loss']}")
+        weights = parallel.whole(self.learner.evaluated.state_dict())
+        self._require_finite(weights, "weight")
+        row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self.learning_rate}
+        row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != self.sums.rate_name}
+        row |= {f"val_{name}": value for name, value in of_epoch(scores).items()}
+        row |= {self.sums.rate_name: self.sums.rate, "seconds": self.sums.seconds}
+        self.rows.append(row)
+        self.sums = self.no_sums()
+        with self.group.together(), self._room_for(len(self.rows) * 2**10):
+            self.folder.write_rows(self.rows)
+        if self._keeps_last or self.best is None or rank(row) >= rank(self.best):
+            self.best = row
+            self.save_model("best", row, weights)
+            if not self._keeps_last:  # else it would be said of every epoch
+                self.observer.kept(epoch + 1)
+        self.last_epochs.add(weights)
+        self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
+        self._track(row)
+        self.observer.epoch(row)
+
+    def _try_mean(self) -> None:
+        """The mean of the last epochs' weights is one more candidate for the best model: see ``training.average``."""
+        if len(self.last_epochs) < 2:
+            return
+        self.save()  # what a signal would save while the task holds the mean
+        mean = self.last_epochs.mean()
+        self.observer.begin("evaluating the mean of the last epochs on val", len(self.val_loader.dataset))
+        with self.learner.holding(mean):
+            scores = of_epoch(self._validation().scores())
+        row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
+        better = math.isfinite(scores["loss"]) and self._is_better_mean(row)
+        if better:
+            self.best, self.saved = row, None
+            self.save_model("best", row, mean)
+            self.save()
+        found = "kept" if better else "no better"
+        self.folder.tell(f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}", self.observer)
+
+    def _is_better_mean(self, row: Row) -> bool:
+        """Whether the mean is better than the model that is kept; by the loss alone where few items tell epochs apart badly."""
+        if self._keeps_last:
+            return bool(row["val_loss"] <= self.rows[-1]["val_loss"])
+        return self.best is None or rank(row) > rank(self.best)
+
+    def _track(self, row: Row) -> None:
+        """Tell whoever follows the run; it goes on without them where that fails."""
+        try:
+            self.track(row)
+        except Exception as error:  # of somebody's library, server or network
+            self.track = Tracker()
+            self.folder.tell(f"tracking has failed and ends here: {type(error).__name__}: {error}", self.observer)
+
+    def _validation(self) -> Metrics:
+        """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
+        task = self.learner.evaluated
+        metrics = task.metrics()
+        metrics.take_items(self.validation)
+        try:
+            with answering(task, self.device, follow=True) as answer:
+                return evaluate(answer, self.val_loader, metrics, on_batch=self._looked_at, group=self.group)
+        except DataError:
+            self.save()
+            raise
+
+    def _looked_at(self, images: int) -> None:
+        """So many more images are evaluated; one may stop in the middle of it."""
+        self.observer.advance(images)
+        (number,) = self.group.all_reduce_max(self.signals.received)
+        if number:
+            self.save()
+            self.stop(number)

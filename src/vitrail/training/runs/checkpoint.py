@@ -1,0 +1,85 @@
+"""The state of a run on disk: tensors in safetensors, the rest in JSON, and checksums that say that all of it is there."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+from vitrail.files import LARGE, read_text, recover_folder, room_for, whole_folder, write_json, write_text
+from vitrail.weights.formats.safe_files import read_json
+from vitrail.weights.formats.checksums import SUMS, checksums
+from vitrail.weights.formats.tensor_files import read_tensors, write_tensors
+
+Tensors = dict[str, Tensor]
+
+STATE = "state.json"
+KEPT = 2
+"""The newest, and the one before it in case that one is damaged."""
+
+
+def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any], *, resume: str) -> None:
+    """Write groups of tensors and a JSON-able state, and then let go of the checkpoints before the last.
+
+    Everything, its checksums too, is on the disk before the folder takes its name, and nothing older is removed before that,
+    so that at every moment a complete checkpoint stands.
+
+    Raises:
+        DiskFullError: there is no room; the checkpoints that there are stay. ``resume`` is the command that goes on.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    size = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
+    with room_for(size, folder.parent, hint=f"free some space, then {resume}"), whole_folder(folder) as draft:
+        for name, group in tensors.items():
+            write_tensors(draft / f"{name}.safetensors", group)
+        write_json(draft / STATE, state)
+        write_text(draft / SUMS, checksums(draft))
+    for old in checkpoints(folder.parent.parent)[KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
+    """Read what `save_checkpoint` wrote; raises `ModelFileError` if a single byte of it is another."""
+    require_complete(folder)
+    return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, read_state(folder)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The part of a checkpoint that is JSON, by itself."""
+    return read_json(folder / STATE, LARGE, any_name=True)
+
+
+def require_complete(folder: Path) -> None:
+    """Refuse a checkpoint whose files are not all there, byte for byte, or that has files of somebody else's."""
+    try:
+        complete = read_text(folder / SUMS) == checksums(folder)
+    except FileNotFoundError:
+        raise ModelFileError("the checkpoint is not complete", where=folder, hint="take the one before it") from None
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"the checkpoint is damaged: {error}", where=folder, hint="take the one before it") from None
+    if not complete:
+        raise ModelFileError(
+            f"the checkpoint is damaged: {SUMS} does not fit its files", where=folder, hint="take the one before it"
+        )
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """All checkpoints of a run folder, the newest first, complete or not."""
+    return sorted((run / "checkpoints").glob("step-*"), reverse=True)
+
+
+def keep_newest(run: Path) -> int:
+    """Let go of all checkpoints of a run folder but the newest; gives the number of bytes that this frees."""
+    older = checkpoints(run)[1:]
+    size = sum(file.stat().st_size for folder in older for file in folder.iterdir())
+    for folder in older:
+        shutil.rmtree(folder, ignore_errors=True)
+    return size
+
+
+def recover_checkpoints(run: Path) -> None:
+    """Clear away what a run that was killed had half written."""
+    folder = run / "checkpoints"
+    for step in {draft.name.split("-")[1] for draft in folder.glob(".step-*-*")}:
+        recover_folder(folder / f"step-{step}")

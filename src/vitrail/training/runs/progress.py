@@ -1,0 +1,150 @@
+"""How a run goes on, shown while it does: on a terminal, in plain lines, or in a notebook."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
+
+from vitrail.runtime.console import stderr_console
+from vitrail.runtime.notebook import in_notebook, table
+from vitrail.runtime.observer import Observer, Row, Sums
+from vitrail.runtime.terminal import escaped, interactive, note
+from vitrail.tasks.metrics import described
+from vitrail.training.loop.clock import shown_seconds
+
+SHORT = {"images": "img", "tokens": "tok"}
+
+
+@contextmanager
+def watching(observer: Observer | None, progress: bool | None) -> Iterator[Observer]:
+    """Who is told how a run goes: ``observer`` if there is one, else whoever looks.
+
+    ``progress`` None shows it where somebody looks, on a terminal or in a notebook; True everywhere, False nowhere.
+    """
+    if observer is not None:
+        yield observer
+    elif progress is False or (progress is None and not in_notebook() and not interactive()):
+        yield Observer()
+    else:
+        with NotebookProgress() if in_notebook() else TrainingProgress() as shown:
+            yield shown
+
+
+class TrainingProgress(Observer):
+    """A bar over all steps with loss, accuracy, images per second, the time so far and that left; a line for every epoch.
+
+    Both fit into 80 columns.
+    """
+
+    def __init__(self, begun: float | None = None) -> None:
+        self.epochs, self.best, self.began, self.command_began = 0, 0, time.monotonic(), begun
+        self.bar = Progress(
+            TextColumn("epoch {task.fields[place]}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=6),
+            TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True),
+            console=stderr_console(), disable=not interactive(), redirect_stdout=sys.stdout.isatty(),
+        )  # fmt: skip
+        self.task = self.bar.add_task("", total=None, place="1/?", numbers="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def start(self, epochs: int, steps: int, done: int) -> None:
+        self.epochs, self.best, self.began = epochs, 0, time.monotonic()
+        epoch = min(epochs, 1 + done * epochs // max(1, steps))
+        self.bar.reset(self.task, total=steps, completed=done, place=f"{epoch}/{epochs}", numbers="")
+        self.bar.start()
+
+    def step(self, epoch: int, sums: Sums) -> None:
+        numbers = f"{described(sums.means)}  {sums.rate:,.0f} {SHORT[sums.unit]}/s"
+        self.bar.update(self.task, advance=1, place=f"{epoch + 1}/{self.epochs}", numbers=numbers)
+
+    def begin(self, what: str, images: int) -> None:
+        self.what, self.done, self.images = what, 0, images
+        self.bar.start()
+
+    def advance(self, images: int) -> None:
+        self.done += images
+        self.bar.update(self.task, numbers=f"{self.what}: {self.done:,} of {self.images:,}")
+
+    def note(self, text: str) -> None:
+        if interactive():
+            self.bar.console.print(escaped(text), highlight=False, markup=False)
+        else:
+            note(text)
+
+    def kept(self, epoch: int) -> None:
+        self.best = epoch
+
+    def epoch(self, row: Row) -> None:
+        place = f"{row['epoch']:>{len(str(self.epochs))}}/{self.epochs}"
+        numbers = f"{described(row, 'train_')}  val {described(row, 'val_')}"
+        self.note(
+            f"epoch {place}  {numbers}  {shown_seconds(time.monotonic() - self.began)}" + "  kept" * (self.best == row["epoch"])
+        )
+
+
+class NotebookProgress(Observer):
+    """A table in a notebook's cell that grows by a row with every epoch, and below it how far the next one is."""
+
+    SECONDS = 0.5
+    """Between two drawings of the line below the table."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html: Any = HTML
+        self.epochs, self.rows, self.notes, self.now, self.drawn = 0, list[tuple[str, ...]](), list[str](), "", 0.0
+        self.best, self.began = 0, time.monotonic()
+        self._cell: Any = display(HTML(""), display_id=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._tell("")
+
+    def start(self, epochs: int, steps: int, done: int) -> None:
+        self.epochs, self.began = epochs, time.monotonic()
+
+    def step(self, epoch: int, sums: Sums) -> None:
+        self._now(f"epoch {epoch + 1}/{self.epochs}: {described(sums.means)}, {sums.rate:,.0f} {sums.unit}/s")
+
+    def begin(self, what: str, images: int) -> None:
+        self.what, self.done, self.images = what, 0, images
+
+    def advance(self, images: int) -> None:
+        self.done += images
+        self._now(f"{self.what}: {self.done:,} of {self.images:,}")
+
+    def kept(self, epoch: int) -> None:
+        self.best = epoch
+
+    def epoch(self, row: Row) -> None:
+        number, spent = f"{row['epoch']}/{self.epochs}", shown_seconds(time.monotonic() - self.began)
+        kept = "kept" if self.best == row["epoch"] else ""
+        self.rows.append((number, described(row, "train_"), described(row, "val_"), spent, kept))
+        self._tell("")
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self._tell(self.now)
+
+    def _now(self, text: str) -> None:
+        """Say what goes on, but not many times a second."""
+        if time.monotonic() - self.drawn >= self.SECONDS:
+            self._tell(text)
+
+    def _tell(self, now: str) -> None:
+        self.now, self.drawn = now, time.monotonic()
+        head = ("epoch", "training", "validation", "time", "")
+        self._cell.update(self._html(table("\n".join(self.notes), self.rows, head=head if self.rows else (), below=now)))

@@ -1,0 +1,406 @@
+"""A run from its settings to its report: begun or resumed. What evaluates and what reports are arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.data.items import Data, ImageData
+from vitrail.data.loading.loader import EpochLoader
+from vitrail.data.images.transform import Transform
+from vitrail.files import path_of
+from vitrail.models.cost import cost
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import default_folder, require_free
+from vitrail.runtime.processes import Processes, open_processes
+from vitrail.runtime.signals import InterruptedRunError, Signals, remembered_signals
+from vitrail.tasks.classification.task import Classification
+from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.floor import Floor, deciding_metric, is_no_better
+from vitrail.tasks.task import Metrics, Task
+from vitrail.tasks.teachers import AnyTeacher
+from vitrail.training.finetune.adapters import target_layers
+from vitrail.training.loop.best_model import BESIDE
+from vitrail.training.runs.checkpoint import checkpoints
+from vitrail.training.loop.clock import Clock, round_limit, shown_seconds
+from vitrail.config.configuration import Values
+from vitrail.training.loop.memory_check import require_memory
+from vitrail.training.data_kinds import inputs_of
+from vitrail.training.loop.learner import require_possible
+from vitrail.training.runs.setup import (
+    open_teacher,
+    require_teacher,
+    require_transform,
+    resolve_run,
+    with_batch_size,
+    with_precision,
+)
+from vitrail.tasks.classification.probe import Probe, is_probed
+from vitrail.config.request import require_data_of
+from vitrail.training.runs.resuming import settings_to_resume
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.tasks.captioning.sentences import begin_with_sentences
+from vitrail.config.settings import RunSettings
+from vitrail.training.runs.create_task import create_task
+from vitrail.training.loop.time_budget import TRIAL
+from vitrail.training.runs.tracking import require_tracker
+from vitrail.training.loop.trainer import Trainer
+from vitrail.training.finetune.freezing import require_nothing_fresh
+from vitrail.weights.model_folder.folder import TrainedModel, fill, keep_thresholds
+from vitrail.weights.locate import require_best
+from vitrail.weights.formats.tensor_files import read_tensors
+
+PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
+TIME_ENDS = "the time is up: the head is fitted, and no epochs follow"
+STOPPING = "stopping after this step; a second time stops at once"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to."""
+
+    trainer: Trainer
+    trained: TrainedModel
+    """The best model."""
+    task: Task
+    """What it has learned, with what was learned beside it."""
+    split: str
+    """What it is reported on."""
+    items: list[Any]
+    """The items of that split."""
+    metrics: Metrics
+    """Of the best model on those images."""
+    validation: Metrics | None
+    """And on the validation images, where the report of the task chooses something by them."""
+    floor: Floor | None = None
+    """The scores of one answer for all items."""
+    doubts: list[str] = field(default_factory=list)
+    """Sentences that say why the model has hardly learned anything; none of a model that has."""
+
+    @property
+    def longer(self) -> str:
+        """The command that trains such a model for longer; empty without doubts, and of a head that was fitted alone."""
+        trainer = self.trainer
+        if not self.doubts or not trainer.epochs:
+            return ""
+        epochs = trainer.epochs if trainer.epoch < trainer.epochs else 2 * trainer.epochs
+        limit = "" if trainer.clock.limit is None else f" --training.time-limit {_enough(trainer)}"
+        return f"{trainer.folder.resume_command} --epochs {epochs}{limit}"
+
+
+Report = Callable[[Finished], None]
+"""Writes the report of a run; called by one process."""
+
+
+def begin_run(
+    out: str | Path | None,
+    report: Report,
+    settings: Values,
+    *,
+    recipe: str | None,
+    config: str | Path | None,
+    observer: Observer | None,
+    transform: Transform | None,
+    teacher: AnyTeacher | None = None,
+) -> Finished:
+    """Train a model and write its run folder; see `vitrail.train`."""
+    observer = observer or Observer()
+    clock = Clock(None, begun=observer.command_began)
+    resolved, start = resolve_run(recipe, path_of(config) if config else None, settings)
+    require_teacher(resolved, teacher)
+    inputs = inputs_of(resolved)
+    with open_processes() as group:
+        with group.together():
+            folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
+            require_free(folder)
+            require_tracker(resolved.training.track if group.first else "none")
+            teacher = open_teacher(resolved, teacher)
+            source = inputs.open_source(resolved, start=start)
+            resolved = inputs.complete(resolved, source, start)
+            if transform is not None:
+                resolved = resolved.changed(transform=repr(transform)[:1000])
+            require_transform(resolved, transform)
+        source.tell(observer.note)
+        if advice := inputs.advice(resolved, source):
+            observer.note(advice)
+        bad = inputs.check(source, resolved, observer, group)
+        source = inputs.used(source, bad, resolved)
+        resolved = with_precision(resolved, observer, group)
+        with group.together():
+            require_memory(resolved, group.count, images=len(source.splits["train"]))
+        resolved = with_batch_size(resolved, source, teacher, observer, group)
+        with remembered_signals(lambda: observer.note(STOPPING)) as signals:
+            group.all_reduce_max(0)  # each hears signals before there is anything to lose
+            run = _create(folder, resolved, source, bad, group)
+            with run.at_work(signals, group):
+                source.tell(run.log)
+                for warning in inputs.warnings(resolved, source) if group.first else ():
+                    run.tell(warning, observer)
+                clock.limit = resolved.training.time_limit
+                trainer = _trainer(
+                    resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
+                    signals=signals, clock=clock,
+                )  # fmt: skip
+                if trainer.epochs > resolved.training.epochs:
+                    run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
+                return _finish(trainer, report, observer)
+
+
+def resume_run(
+    folder: str | Path,
+    report: Report,
+    settings: Values,
+    *,
+    observer: Observer | None,
+    transform: Transform | None,
+    teacher: AnyTeacher | None = None,
+) -> Finished:
+    """Continue an interrupted run; see `vitrail.resume`."""
+    run = RunFolder.open(path_of(folder))
+    begun, observer = run.settings, observer or Observer()
+    clock = Clock(None, begun=observer.command_began)
+    resolved = settings_to_resume(run, settings)
+    extends = resolved.schedule.extended_at != begun.schedule.extended_at
+    require_transform(resolved, transform)
+    require_teacher(resolved, teacher)
+    with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
+        with group.together():
+            require_data_of(run.path, settings)
+            require_tracker(resolved.training.track if group.first else "none")
+            inputs = inputs_of(resolved)
+            source = inputs.open_source(resolved, run=run)
+            used = inputs.used(source, run.bad_images, resolved)
+            require_memory(resolved, group.count, images=len(used.splits["train"]))
+        run.writes = group.first
+        with run.at_work(signals, group):
+            with group.together():
+                run.recover()
+                resolved = resolved.changed(data=resolved.data.changed(source=source.source))
+                source.tell(observer.note)
+                teacher, start = open_teacher(resolved, teacher), None
+                if resolved.start is not None and not checkpoints(run.path):
+                    start = inputs.open_start(resolved.start)
+            clock.limit = resolved.training.time_limit
+            trainer = _trainer(
+                resolved, start, used, run, observer=observer, teacher=teacher, transform=transform, group=group,
+                signals=signals, clock=clock,
+            )  # fmt: skip
+            trainer.restore(observer)
+            if extends:
+                run.extend(resolved)  # not before all of it has opened: until then the run is finished
+            elif source.source != begun.data.source:
+                run.move_data(source.source)
+            return _finish(trainer, report, observer)
+
+
+def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
+    """What a finished run came to: its folder, best model, the split it is reported on, and its scores; None of any other."""
+    found = run.standing
+    if found["state"] != "finished":
+        return None
+    return run.path, _best(run, run.settings), found["split"], found["scores"]
+
+
+def _trainer(
+    settings: RunSettings,
+    start: TrainedModel | None,
+    source: Data,
+    run: RunFolder,
+    *,
+    observer: Observer,
+    teacher: AnyTeacher | None,
+    transform: Transform | None,
+    group: Processes,
+    signals: Signals,
+    clock: Clock,
+) -> Trainer:
+    """What trains the model, which a probe may have given its first head."""
+    torch.manual_seed(settings.training.seed)
+    inputs = inputs_of(settings)
+    model, preparation = inputs.start_model(settings, start, source), inputs.preparation_of(settings, source)
+    probed = None
+    if start is not None and (settings.training.tune != "all" or settings.training.frozen_share):
+        require_nothing_fresh(model, start.model, settings)
+    if settings.training.tune == "lora":
+        target_layers(model, settings.lora)  # refuses a layer that the model lacks before a probe takes time
+    if start is not None and settings.training.probe:
+        task = create_task(settings, model, preparation, source, teacher)
+        if is_probed(settings, task):
+            require_possible(settings, model, task.beside(), group)
+            assert isinstance(task, Classification)
+            assert isinstance(source, ImageData)
+            options: dict[str, Any] = {"transform": transform, "group": group, "signals": signals, "clock": clock}
+            probe = Probe(settings, model, preparation, source, task, run, **options)
+            probed = probe.run(observer)
+            ends = PROBE_ENDS if settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
+            for line in (probed.line, *([ends] if ends else [])):
+                run.tell(line, observer)
+    begin_with_sentences(model, settings, source, run, observer=observer, group=group, signals=signals, clock=clock)
+    return Trainer(
+        settings,
+        model,
+        preparation,
+        source,
+        run,
+        teacher=teacher,
+        probed=probed,
+        transform=transform,
+        group=group,
+        signals=signals,
+        clock=clock,
+    )
+
+
+def _create(folder: Path, settings: RunSettings, source: Data, bad: dict[str, str], group: Processes) -> RunFolder:
+    """The run folder, which the first process makes."""
+    with group.together():
+        if not group.first:
+            return RunFolder(folder, writes=False)
+        summary = cost(settings.model.config).to_text(settings.model.name) + "\n"
+        files = {"model_summary.txt": summary.encode(), **inputs_of(settings).files(source)}
+        run = RunFolder.create(folder, settings, source.assignment, bad, **files)
+        counts = ", ".join(f"{split} {len(items)}" for split, items in source.splits.items())
+        run.log(f"{settings.model.name} on {settings.data.source}: {counts}")
+        if not source.splits["val"]:
+            run.log(f"no validation {source.things}: the training {source.things} stand in for them")
+        return run
+
+
+def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
+    """Train to the end, then report on the best model."""
+    trainer.run(observer)
+    group, source = trainer.group, trainer.data
+    group.all_reduce_max(0)  # the first process has written the model before any other reads it
+    trained, task = best_task(trainer.folder, trainer.settings, source)
+    task.to(trainer.device)
+
+    def on_batch(images: int) -> None:
+        observer.advance(images)
+        (number,) = group.all_reduce_max(trainer.signals.received)
+        if number:
+            trainer.stop(number)
+
+    def evaluate_split(name: str, items: list[Any]) -> Metrics:
+        """The metrics on some items, unless a signal comes."""
+        observer.begin(f"evaluating {name}", len(items))
+        loader, metrics = trainer.loader(task.dataset(items)), task.metrics(keep=True)
+        metrics.take_items(items)
+        with kept_memory(), answering(task, trainer.device) as answer:
+            return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)
+
+    split = source.evaluation_split
+    validation = evaluate_split("val", trainer.validation) if task.report_needs_validation else None
+    if validation is not None:
+        if remark := task.settle(validation):
+            trainer.folder.tell(remark, observer)
+        trained.thresholds = task.trained(trained.model).thresholds
+        if group.first:
+            keep_thresholds(trainer.folder.path / "best", trained.thresholds)
+    if trainer.best is not None and trainer.best["epoch"] == 0:
+        of = f" of {trainer.epochs}" if trainer.epochs else ""
+        trainer.folder.tell(
+            f"the model that is kept is the probe's, epoch 0{of}: a head fitted to the model as it came", observer
+        )
+    items = _scored_items(trainer, observer)
+    reused = split == "val" and len(items) == len(trainer.validation) and not task.settling_changes_scores
+    metrics = validation if validation is not None and reused else evaluate_split(split, items)
+    floor = task.floor(metrics, items, source.split("train"))
+    finished = Finished(trainer, trained, task, split, items, metrics, validation, floor, _doubts(trainer, metrics, floor))
+    for doubt in finished.doubts:
+        trainer.folder.tell(f"warning: {doubt}", observer)
+    if group.first:
+        report(finished)
+    doubts = {"warnings": finished.doubts} if finished.doubts else {}
+    trainer.finish(split=split, scores=metrics.scores(), **doubts)
+    trainer.folder.keep_newest_checkpoint()
+    task.to("cpu")  # where its user's images are
+    (number,) = group.all_reduce_max(trainer.signals.received)
+    if number:
+        what = "finished before it could be stopped"
+        raise InterruptedRunError(number, trainer.folder.path, f"vitrail evaluate {trainer.folder.path}", what=what)
+    return finished
+
+
+def _scored_items(trainer: Trainer, observer: Observer) -> list[Any]:
+    """Return the items that the best model is scored on; with a time limit not more than there is time for."""
+    budget, every = trainer.budget, trainer.budget.reported
+    if trainer.clock.limit is None:
+        return every
+    if len(budget.scored(trainer.group.broadcast(trainer.clock.left))) < len(every):
+        trainer.measure(TRIAL * trainer.clock.limit, reported=True)  # once more, before anything is left out
+    items: list[Any] = budget.scored(trainer.group.broadcast(trainer.clock.left))
+    time_of_all = shown_seconds(budget.scoring)
+    lines = []
+    if trainer.stopped_early:
+        lines.append(
+            f"the time is up after {trainer.made_of_all}; scoring takes {time_of_all}: give --time-limit {_enough(trainer)}"
+        )
+    if len(items) < len(every):
+        what = f"{len(items):,} of {len(every):,} {trainer.data.evaluation_split} items, chosen at random, are scored"
+        lines.append(f"{what}: all of them would take {time_of_all}")
+    for line in lines:
+        trainer.folder.tell(line, observer)
+    return items
+
+
+def _enough(trainer: Trainer) -> str:
+    """Return a time limit, as a person writes it, in which a run that was stopped early makes all its steps."""
+    budget, left = trainer.budget, trainer.total - trainer.done
+    passes = (trainer.epochs - trainer.epoch + budget.passes) * len(budget.validated) * budget.validating
+    seconds = trainer.clock.spent + left * trainer.step_seconds + passes + budget.scoring + budget.report
+    return round_limit(seconds)
+
+
+def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str]:
+    """Return why the best model has hardly learned anything: it has seen few batches, or one answer for all is as good."""
+    if trainer.settings.training.fast_dev_run:
+        return []
+    doubts = []
+    if trainer.stopped_early:
+        doubts.append(f"the model is hardly trained: the time was up after {trainer.made_of_all}")
+    if floor is not None and is_no_better(metrics.scores(), floor.scores):
+        metric = deciding_metric(metrics.scores(), floor.scores)
+        own, theirs = (metric.shown(scores[metric.name]) for scores in (metrics.scores(), floor.scores))
+        doubts.append(f"the model is no better than {floor.name}: {metric.title} {own} against {theirs}")
+    return doubts
+
+
+def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:
+    """The best model of a run, and what it has learned with what was learned beside it."""
+    folder, trained = run.path / "best", _best(run, settings)
+    task = create_task(settings, trained.model, trained.preparation, source)
+    if beside := task.beside():
+        fill(beside, read_tensors(folder / BESIDE), where=folder / BESIDE)
+    return trained, task
+
+
+def _best(run: RunFolder, settings: RunSettings) -> TrainedModel:
+    """The best model of a run; raises `ModelFileError` where it is not there."""
+    require_best(run.path)
+    trained: TrainedModel = inputs_of(settings).load(run.path / "best")
+    return trained
+
+
+def evaluate_run(
+    run: RunFolder,
+    source: Data,
+    items: list[Any],
+    *,
+    batch_size: int,
+    workers: int,
+    on_batch: Callable[[int], None] | None,
+    group: Processes,
+) -> Metrics:
+    """How good the best model of a run is at its task, on some images of some data; see `vitrail.evaluate`."""
+    with group.together():
+        _, task = best_task(run, run.settings, source)
+    device = pick_device()
+    dataset, metrics = task.dataset(items), task.metrics()
+    metrics.take_items(items)
+    loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
+    with kept_memory(), answering(task.to(device), device) as answer:
+        return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)

@@ -1,0 +1,286 @@
+"""The folder of a run: what stands in it, and that nothing in it is ever overwritten by another run."""
+
+import csv
+import errno
+import io
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from vitrail.data.readers import sources
+from vitrail.errors import ConfigError, DataError, DiskFullError, UnreadableImageError, VitrailError
+from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
+from vitrail.models.cost import totals
+from vitrail.models.registry import family_of
+from vitrail.runtime.environment import environment, now
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import taken
+from vitrail.runtime.processes import Processes
+from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signals, requeue
+from vitrail.runtime.terminal import escaped
+from vitrail.training.runs.checkpoint import checkpoints, keep_newest, read_state, recover_checkpoints
+from vitrail.config.configuration import read_yaml, to_yaml
+from vitrail.training.runs.run_files import (
+    BAD_IMAGES,
+    CONFIG,
+    FEATURES,
+    METRICS,
+    SPLITS,
+    STATUS,
+    is_run,
+    require_run,
+    rows_of,
+    standing,
+    texts,
+)
+from vitrail.config.settings import RunSettings
+
+
+class RunFolder:
+    """Reads and writes the files of a run that are not models, pictures or checkpoints.
+
+    Of several processes one ``writes``; in the others nothing comes of it.
+    """
+
+    def __init__(self, path: Path, *, writes: bool = True):
+        self.path, self.writes = path, writes
+        self.made: list[Path] | None = None
+        """Of a new run, the folders that were made for it: its own, unless it was there, and those above."""
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        settings: RunSettings,
+        assignment: dict[str, str] | None,
+        bad_images: dict[str, str] | None = None,
+        **files: bytes,
+    ) -> "RunFolder":
+        """Make the folder, whole or not at all; call `require_free` before any work.
+
+        It has the run's configuration, environment and status, which split each image was assigned to, which were left out and
+        why, and further ``files`` by their names.
+        """
+        run, missing = cls(path), [p for p in (path, *path.parents) if not p.exists()]
+
+        def fill(draft: Path) -> None:
+            write_text(draft / CONFIG, to_yaml(settings))
+            write_json(draft / "env.json", environment())
+            if assignment is not None:
+                write_json(draft / SPLITS, assignment)
+            if bad_images:
+                write_json(draft / BAD_IMAGES, bad_images)
+            for name, content in files.items():
+                write_bytes(draft / name, content)
+            for folder in (draft / "plots", draft / "checkpoints"):
+                folder.mkdir(exist_ok=True)
+            write_json(draft / STATUS, run.status("running", epoch=0))
+
+        try:
+            if path.is_dir():  # it may be the place of a disk, which cannot be renamed
+                (path / "plots").mkdir()  # where another run has come first, this fails
+                run.made = []
+                fill(path)
+            else:
+                with whole_folder(path, replace=False) as draft:
+                    fill(draft)
+                run.made = missing
+        except BaseException as error:
+            run.remove()
+            _remove_empty(missing)
+            if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                raise taken(path) from None
+            if isinstance(error, OSError):
+                hint = "give a folder that can be written"
+                raise ConfigError(f"cannot write the run folder: {error.strerror}", where=path, hint=hint) from None
+            raise
+        return run
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep any other process from working on this run, until the end or this process's death."""
+        return locked(self.path) if self.writes else nullcontext()
+
+    @contextmanager
+    def at_work(self, signals: Signals, group: Processes) -> Iterator[None]:
+        """Work on the run, nobody else but the group, and write down what becomes of it where it does not end well."""
+        with ExitStack() as lock:
+            with group.together():  # the one process that writes also finds out for the others whether it may
+                lock.enter_context(self.locked())
+            try:
+                yield
+            except InterruptedRunError:
+                if self.writes and signals.received == REQUEUED and (outcome := requeue()):
+                    self.log(outcome)
+                raise
+            except BaseException as error:
+                # a second signal, or another process that left on the same one before this one could agree with it
+                ends = (KeyboardInterrupt, RuntimeError) if group.count > 1 else KeyboardInterrupt
+                stopped = bool(signals.received) and isinstance(error, ends)
+                with suppress(OSError):  # of a full disk, say; the error itself matters more
+                    self._fail(error, stopped=stopped)
+                if stopped:
+                    what = "stopped at once; the last checkpoint stands"
+                    raise InterruptedRunError(signals.received, self.path, self.resume_command, what=what) from error
+                if isinstance(error, UnreadableImageError) and is_run(self.path):
+                    hint = f"bring it back as it was, then {self.resume_command}"  # without it the images would be others
+                    raise UnreadableImageError(error.what, where=error.where, hint=hint) from error
+                raise
+
+    def _fail(self, error: BaseException, *, stopped: bool) -> None:
+        """Leave nothing of a new run that failed before it kept anything; else say what became of it."""
+        if not self.writes:
+            return
+        has_kept = checkpoints(self.path) or (self.path / "best").is_dir() or isinstance(error, DiskFullError)
+        has_kept = has_kept or (isinstance(error, DataError) and any(self.path.glob(f"{FEATURES}/*")))
+        if self.made is not None and not has_kept and not stopped:
+            self.remove()
+            return
+        what = error.what if isinstance(error, VitrailError) else repr(error)
+        if not stopped and self.made is None and self.standing["state"] == "finished":
+            self.log(f"not extended: {what}")
+            return
+        self.write_status("interrupted" if stopped else "failed", error=what)
+        self.log(f"failed: {what}")
+
+    def recover(self) -> None:
+        """Clear away what was half written when the run was killed."""
+        if self.writes:
+            for name in ("best", "last", CONFIG, STATUS, "metrics.jsonl", "metrics.csv"):
+                recover_folder(self.path / name)
+            recover_checkpoints(self.path)
+
+    def extend(self, settings: RunSettings) -> None:
+        """Take up the settings by which a finished run goes on."""
+        if self.writes:
+            found = {name: value for name, value in self.standing.items() if name in ("epoch", "step", "best")}
+            self.write_status("running", **found)
+            write_text(self.path / CONFIG, to_yaml(settings))
+            self.log(f"extended to {settings.training.epochs} epochs")
+
+    def move_data(self, source: str) -> None:
+        """Take up the place where the data is now."""
+        if self.writes:
+            begun = self.settings
+            write_text(self.path / CONFIG, to_yaml(begun.changed(data=begun.data.changed(source=source))))
+            self.log(f"the data is at {source} now")
+
+    def remove(self) -> None:
+        """Undo `create`: everything in the folder, and the folders that it made; nothing where it made none."""
+        if self.made is None:
+            return
+        for entry in self.path.iterdir() if self.path.is_dir() else ():
+            if entry.name == "lost+found":  # of the disk whose place it is
+                continue
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        _remove_empty(self.made)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run; raises `ModelFileError` where there is none."""
+        require_run(path)
+        return cls(path)
+
+    @property
+    def settings(self) -> RunSettings:
+        """The complete configuration the run was started with."""
+        return RunSettings.read(read_yaml(self.path / CONFIG))
+
+    @property
+    def assignment(self) -> dict[str, str] | None:
+        """Which split the run assigned each image to, where its data had none."""
+        file = self.path / SPLITS
+        return texts(file, sources.SPLITS) if file.exists() else None
+
+    @property
+    def bad_images(self) -> dict[str, str]:
+        """The images that the run leaves out, by name, and why."""
+        file = self.path / BAD_IMAGES
+        return texts(file) if file.exists() else {}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics of every epoch."""
+        return rows_of(self.path)
+
+    def write_rows(self, rows: list[dict[str, Any]]) -> None:
+        """All epochs' metrics, as JSON lines and as CSV."""
+        if not self.writes:
+            return
+        write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
+        table = io.StringIO()
+        columns = dict.fromkeys(name for row in rows for name in row)  # an earlier version began the run with others
+        writer = csv.DictWriter(table, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.path / "metrics.csv", table.getvalue())
+
+    def keep_newest_checkpoint(self) -> None:
+        """Let go of the others, which a finished run has no use for, and say so in train.log."""
+        if self.writes and (freed := keep_newest(self.path)):
+            self.log(f"finished: all checkpoints but the newest are removed, {freed / 1e6:,.1f} MB")
+
+    @property
+    def standing(self) -> dict[str, Any]:
+        """What stands in status.json."""
+        return standing(self.path)
+
+    @property
+    def fingerprint(self) -> dict[str, Any] | None:
+        """What identifies the data that the run learned from, as its newest checkpoint keeps it; None where that is not known."""
+        with suppress(OSError, VitrailError):
+            return next((read_state(folder).get("data") for folder in checkpoints(self.path)), None)
+        return None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is known of the run, as `vitrail.study.compare.comparison.Compared` has it."""
+        settings, standing = self.settings, self.standing
+        parameters, macs = totals(settings.model.config)
+        found = {"parameters": parameters, "macs": macs, "split": standing.get("split", ""), "scores": standing.get("scores", {})}
+        found |= {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows}
+        return {**found, "family": family_of(settings.model.config), "folder": self.path, "data": self.fingerprint}
+
+    def write_status(self, state: str, **values: Any) -> None:
+        """What became of the run, and the command that continues it."""
+        if self.writes:
+            write_json(self.path / STATUS, self.status(state, **values))
+
+    def status(self, state: str, **values: Any) -> dict[str, Any]:
+        """What stands in status.json."""
+        resume = None if state == "finished" else self.resume_command
+        return {"state": state, "time": now(), "resume": resume, **values}
+
+    @property
+    def resume_command(self) -> str:
+        """The command that continues the run."""
+        return f"vitrail resume {shlex.quote(os.path.abspath(self.path))}"
+
+    def leave_for(self, number: int, *, what: str = SAVED) -> None:
+        """Before the first step: leave for a signal, if there was one; raises `InterruptedRunError`, which says ``what``."""
+        if number:
+            self.write_status("interrupted", epoch=0, step=0)
+            self.log(f"stopped by signal {number} before the first step")
+            raise InterruptedRunError(number, self.path, self.resume_command, what=what)
+
+    def tell(self, message: str, observer: Observer) -> None:
+        """Say something to whoever watches, and keep it in train.log."""
+        self.log(message)
+        observer.note(message)
+
+    def log(self, message: str) -> None:
+        """Append a line to train.log, if the disk has room for it: no run ends over a line."""
+        if self.writes:
+            with suppress(OSError), (self.path / "train.log").open("a", encoding="utf-8") as file:
+                file.write(f"{now()}  {escaped(message)}\n")
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders that hold nothing, the innermost first."""
+    for folder in folders:
+        with suppress(OSError):  # something is in it, or another process has come first
+            folder.rmdir()

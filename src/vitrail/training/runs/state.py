@@ -1,0 +1,294 @@
+"""The whole state of a run: what a checkpoint keeps of it, and how it is taken up again."""
+
+import contextlib
+import math
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitrail.data.items import Data
+from vitrail.errors import DivergedError, ModelFileError
+from vitrail.files import room_for, whole_folder
+from vitrail.models.calibration import kernels_of
+from vitrail.parts.cpu.kernels import kernels, use
+from vitrail.runtime.observer import Observer, Row, Sums
+from vitrail.runtime.processes import Processes
+from vitrail.runtime.signals import InterruptedRunError
+from vitrail.tasks.metrics import rank
+from vitrail.training.loop import best_model
+from vitrail.training.loop import parallel
+from vitrail.training.loop.averaging import LastEpochs
+from vitrail.training.runs.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
+from vitrail.training.loop.clock import Clock
+from vitrail.training.loop.learner import Learner
+from vitrail.training.runs.resuming import extended, fingerprint, require_same_data, require_same_settings
+from vitrail.training.runs.run_files import are_numbers, is_row
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.config.settings import RunSettings
+from vitrail.weights.locate import require_best
+
+
+class RunState:
+    """Where a run stands: all that decides how it goes on."""
+
+    epochs: int
+    """Of the whole run."""
+    total: int
+    """Steps of the whole run."""
+    clock: Clock
+    first_epoch: int
+    first_step: int
+    """Where a finished run was extended."""
+
+    def __init__(self, settings: RunSettings, data: Data, folder: RunFolder, learner: Learner, group: Processes):
+        self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
+        self.device, self.fingerprint = learner.device, fingerprint(data)  # before anything changes a file
+        self.done = 0
+        self.sums = self.no_sums()
+        self.rows: list[Row] = []
+        self.best: Row | None = None
+        self.last_epochs = LastEpochs(settings.training.average)
+        self.not_finite = 0
+        self.share = 0.0
+        self.compared: int | None = None
+        """How many validation items epochs are compared on; None before a time limit has decided it."""
+        self.share_before = 0.0
+        """What share of the time had gone when the first step began."""
+        self.saved: tuple[int, int] | None = None
+        self.saved_at, self.saving = time.monotonic(), 0.0
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are over; a probe counts as none."""
+        return self.rows[-1]["epoch"] if self.rows else 0
+
+    @property
+    def made(self) -> int:
+        """Steps that are made of the epoch at hand."""
+        return self.done - (self.rows[-1]["step"] if self.rows else 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up.
+
+        Whatever the time, there is a model to keep: the probe's, or what one step has made.
+        """
+        patience, best = self.settings.training.patience, max(((rank(row), row["epoch"]) for row in self.rows), default=(0, 0))[1]
+        gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
+        return bool(self.epoch >= self.epochs or gave_up or (self.share >= 1 and self.rows))
+
+    def position(self, step: int) -> int:
+        """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock.
+
+        What has gone before the first step, for a probe or a teacher that is asked once, takes no part of the schedule, which
+        would else begin behind its warm-up.
+        """
+        left = 1 - self.share_before
+        by_clock = int((self.share - self.share_before) / left * self.learner.total) if left else self.learner.total
+        return min(max(step - self.first_step, by_clock), max(0, self.learner.total - 1))
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the last step, before the factors of `layer_decay` and `layers`."""
+        return self.settings.optimizer.lr * self.learner.rate(self.position(self.done - 1))
+
+    def no_sums(self) -> Sums:
+        """The sums at the beginning of an epoch."""
+        task = self.learner.task
+        return Sums(counts=dict.fromkeys(task.counts, 0), unit=task.unit)
+
+    def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
+        """What a checkpoint keeps: tensors, and what JSON can hold."""
+        everyone = enumerate(self.group.all_gather(self._random_states()))
+        random = {f"{rank}.{kind}": state for rank, states in everyone for kind, state in states.items()}
+        state = {
+            "done": self.done,
+            "sums": asdict(self.sums),
+            "rows": self.rows,
+            "best": self.best,
+            "not_finite": self.not_finite,
+            "spent": self.clock.spent,
+            "share": self.share,
+            "share_before": self.share_before,
+            "compared": self.compared,
+            "scaler": self.learner.scaler.state_dict(),
+            "kernels": asdict(kernels()),
+            "data": self.fingerprint,
+            "settings": self.settings.model_dump(mode="json"),
+        }
+        return {**self.learner.tensors(), **self.last_epochs.tensors(), "random": random}, state
+
+    def save_model(self, name: str, row: Row, weights: Tensors | None = None) -> None:
+        """A complete model folder, whose card tells the metrics of a row; every process takes part, the first one writes."""
+        weights = weights or parallel.whole(self.learner.evaluated.state_dict())
+        size = sum(tensor.nbytes for tensor in weights.values())
+        with self.group.together():
+            if self.group.first:
+                card = best_model.card_of(self.settings, self.data, row, self.epochs)
+                with self._room_for(size), whole_folder(self.folder.path / name) as draft:
+                    best_model.fill(draft, self.settings, self.learner.task, weights, card)
+
+    def save(self) -> None:
+        """Keep the whole state: a checkpoint, and ``status.json``. Every process takes part, the first one writes."""
+        begin, place = time.monotonic(), (self.done, len(self.rows))
+        if self.saved == place:
+            return
+        tensors, others = self.state()
+        for name, group in tensors.items():
+            self._require_finite(group, f"value of the {name}'s state")
+        with self.group.together():
+            if self.group.first:
+                folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
+                save_checkpoint(folder, tensors, others, resume=self.folder.resume_command)
+        self.folder.write_status("running", **self._progress())
+        self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
+
+    def is_due(self) -> bool:
+        """Whether settings ask for a checkpoint now."""
+        t = self.settings.training
+        by_steps = t.checkpoint_every_steps and self.done and self.done % t.checkpoint_every_steps == 0
+        by_time = t.checkpoint_every_seconds and time.monotonic() - self.saved_at >= t.checkpoint_every_seconds
+        return bool(by_steps or by_time)
+
+    def stop(self, number: int) -> None:
+        """Leave the run as it was last saved; raises `InterruptedRunError`."""
+        with contextlib.suppress(OSError):  # of a full disk, which what is saved does not need
+            self.folder.write_status("interrupted", **self._progress())
+        self.folder.log(f"stopped by signal {number} after step {self.done}")
+        raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
+
+    def _progress(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
+
+    def _room_for(self, size: int) -> contextlib.AbstractContextManager[None]:
+        return room_for(size, self.folder.path, hint=f"free some space, then {self.folder.resume_command}")
+
+    def _diverged(self, what: str) -> None:
+        raise DivergedError(
+            f"training diverged: {what}",
+            where=f"step {self.done + 1} of {self.total}",
+            hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
+        )
+
+    def _require_finite(self, tensors: Tensors, what: str) -> None:
+        """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            self._diverged(f"the largest {what} is inf")
+
+    def restore(self, observer: Observer | None = None) -> None:
+        """Take the newest complete checkpoint's state, so that the run goes on as if it had never stopped.
+
+        A damaged one is passed over with a note to the observer. Where none was ever finished the run begins anew.
+
+        Raises:
+            ModelFileError: no checkpoint is whole, or it is of another model.
+            ConfigError, DataError: settings or images are not those that the run was begun with.
+        """
+        run, group = self.folder, self.group
+        found = group.broadcast([folder.name for folder in checkpoints(run.path)])
+        for name in found:
+            folder = run.path / "checkpoints" / name
+            try:
+                with group.together():
+                    tensors, state = load_checkpoint(folder)
+            except ModelFileError as error:
+                run.tell(f"{name} is passed over: {error.what}", observer or Observer())
+                continue
+            if changed := self._take(tensors, state, folder):
+                run.tell(changed, observer or Observer())
+            self._remove_damaged(found[: found.index(name)])
+            return
+        if found:
+            raise ModelFileError("no checkpoint is whole", where=run.path / "checkpoints", hint="train anew into another folder")
+
+    def _remove_damaged(self, names: list[str]) -> None:
+        """Checkpoints newer than the one taken, which would else count as one of the two to keep."""
+        if self.group.first:
+            for name in names:
+                shutil.rmtree(self.folder.path / "checkpoints" / name, ignore_errors=True)
+
+    def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> str | None:
+        """Take a state; gives what should be told of the data."""
+        try:
+            _require_types(state)
+            begun, at = RunSettings.read(state["settings"]), self.settings.schedule.extended_at
+            extends = begun.schedule.extended_at != at == (state["rows"][-1]["epoch"] if state["rows"] else 0, state["done"])
+            if extends:
+                begun = extended(begun, at, self.settings)
+            require_same_settings(begun, self.settings)
+            changed = require_same_data(state["data"], self.fingerprint, self.data)
+            self.learner.load(tensors, state["scaler"])
+            self.done, self.not_finite = state["done"], state["not_finite"]
+            self.sums = _sums(state["sums"], self.learner.task.counts)
+            self.rows, self.best = state["rows"], state["best"]
+            self.last_epochs.load(tensors, self.learner.task.state_dict())
+            self._take_random_states(tensors["random"])
+            use(kernels_of(state.get("kernels")) or kernels())  # other ones would round differently
+        except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+            raise ModelFileError(
+                f"the checkpoint is damaged, or of another model: {' '.join(str(error).split())[:200]}",
+                where=folder,
+                hint="bring the run back as it was, or train anew",
+            ) from None
+        if self.best is not None:
+            require_best(self.folder.path)
+        spent, self.share, self.share_before = (0.0 if extends else state.get(name, 0.0) for name in TIMES)
+        self.clock.before = spent
+        self.compared = None if extends else state.get("compared")
+        self.saved = None if extends else (self.done, len(self.rows))
+        self.folder.write_rows(self.rows)
+        return changed
+
+    def _random_states(self) -> Tensors:
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.type != "cpu":
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state()
+        return states
+
+    def _take_random_states(self, states: Tensors) -> None:
+        """The random states of this process; one that the checkpoint does not know begins its own."""
+        rank, kind = self.group.rank, self.device.type
+        if f"{rank}.cpu" not in states:
+            torch.manual_seed(seed_of(self.settings.training.seed, self.done, rank))
+            return
+        torch.set_rng_state(states[f"{rank}.cpu"])
+        if kind != "cpu" and f"{rank}.{kind}" in states:
+            torch.get_device_module(self.device).set_rng_state(states[f"{rank}.{kind}"])
+
+
+TYPES = {"done": int, "not_finite": int, "rows": list, "sums": dict, "data": dict, "settings": dict, "scaler": dict}
+"""Of what a checkpoint has beside tensors."""
+TIMES = ("spent", "share", "share_before")
+"""What it has of the clock; earlier versions had less."""
+
+
+def _require_types(state: dict[str, Any]) -> None:
+    """Refuse a state of other types, which would be found out much later; raises `ValueError` or `KeyError`."""
+    wrong = [name for name, kind in TYPES.items() if type(state[name]) is not kind]
+    wrong += [name for name in TIMES if not 0 <= state.get(name, 0.0) < math.inf]
+    wrong += [] if type(state.get("compared")) in (int, type(None)) else ["compared"]
+    if wrong or state["done"] < 0:
+        raise ValueError(f"{', '.join(wrong) or 'done'} cannot be")
+    for row in (*state["rows"], *([] if state["best"] is None else [state["best"]])):
+        if not is_row(row) or type(row["epoch"]) is not int or type(row["step"]) is not int or rank(row) is None:
+            raise ValueError("rows or best hold no metrics of an epoch")
+
+
+def _sums(kept: dict[str, Any], counts: tuple[str, ...]) -> Sums:
+    """The sums of the epoch; checkpoints of earlier versions have one count, "correct", or others than the task now has."""
+    found = dict.fromkeys(counts, kept["correct"]) if "correct" in kept else kept["counts"]
+    others = {name: value for name, value in kept.items() if name not in ("correct", "counts", "images")}
+    others.setdefault("units", kept.get("images"))
+    if not are_numbers({**found, **{name: value for name, value in others.items() if name != "unit"}}):
+        raise ValueError("sums are no numbers")
+    return Sums(**others, counts={name: found[name] for name in counts})
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """The seed of what is random in one of several processes from a step on."""
+    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,225 @@
+"""Files of tensors: safetensors and NumPy's .npz are read, pickles are refused unless they are trusted."""
+
+import math
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+from vitrail.files import is_text
+from vitrail.weights.formats.safe_files import refuse_pickle, some
+from vitrail.weights.keys import words
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+COMPUTED = ("relative_position_index", "position_ids")
+"""Last words of tables of integers that older files hold and every model can compute."""
+OPTIMIZER = "optim"
+"""How it begins to call the state of its optimizer, which is no model."""
+DEEPEST = 4
+"""Dictionaries in dictionaries that are looked into."""
+PASSED_OVER = words(
+    """
+    argparse.Namespace builtins.dict builtins.float builtins.frozenset builtins.int builtins.list builtins.range builtins.slice
+    datetime.date datetime.datetime datetime.time datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction
+    mmengine.logging.history_buffer.HistoryBuffer numpy.core.multiarray._reconstruct numpy.core.multiarray.scalar
+    numpy._core.multiarray._reconstruct numpy._core.multiarray.scalar numpy.dtype numpy.ndarray
+    numpy.random._pickle.__bit_generator_ctor numpy.random._pickle.__generator_ctor numpy.random._pickle.__randomstate_ctor
+    pathlib.PosixPath pathlib.PurePosixPath pathlib.PureWindowsPath pathlib.WindowsPath pathlib._local.PosixPath
+    pathlib._local.PurePosixPath pathlib._local.PureWindowsPath pathlib._local.WindowsPath types.SimpleNamespace uuid.SafeUUID
+    uuid.UUID
+    """
+)
+"""Names of plain values that training scripts keep beside weights. Nothing of that name is imported or called."""
+MOST_PACKED = 8
+"""How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
+
+
+class _PassedOver:
+    """Stands in a pickle's content for a value that is not read, whatever it is made of."""
+
+    def __init__(self, *content: object):
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+def _empty(*content: object) -> dict[Any, Any]:
+    """Return the dictionary that a pickled ``defaultdict`` is filled into."""
+    return {}
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """All tensors of a .safetensors or .npz file.
+
+    Raises:
+        ModelFileError: missing or damaged, or a pickle, which is never opened.
+    """
+    refuse_pickle(file)
+    if not file.is_file():
+        raise ModelFileError(f"{file.name} is missing", where=file, hint="check the path")
+    if file.suffix.lower() == ".npz":
+        return _read_npz(file)
+    if not is_text(str(file)):
+        raise ModelFileError(
+            "weights at a path that is not in UTF-8 cannot be opened", where=file, hint="rename the folder or file"
+        )
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+
+
+def _read_npz(file: Path) -> dict[str, Tensor]:
+    name, tensors = "", {}
+    try:
+        _require_little(file)
+        with np.load(file) as arrays:
+            for name in arrays.files:
+                tensors[name] = _of_array(arrays[name])
+        return tensors
+    except TypeError as error:  # of torch, for an array of anything but numbers
+        what, hint = f"{name} has a type that is not read: {error}", "save the weights as floats"
+        raise ModelFileError(what, where=file, hint=hint) from None
+    except Exception as error:  # NumPy raises what Python's own readers of archives and of literals raise
+        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+
+
+def _of_array(array: np.ndarray) -> Tensor:
+    """Return a NumPy array as a tensor; raises `TypeError` for anything but numbers.
+
+    NumPy has no bfloat16, and reads JAX's as two raw bytes each. Numbers in the other order of bytes are turned.
+    """
+    array = np.ascontiguousarray(array)
+    if array.dtype == np.dtype("V2"):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _require_little(file: Path) -> None:
+    """Refuse an archive of nothing, which would fill the memory; raises `ValueError`."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > MOST_PACKED * file.stat().st_size:
+        raise ValueError(f"it unpacks to {unpacked:,} bytes, which no weights do")
+
+
+def read_pickle(file: Path) -> dict[str, dict[str, Tensor]]:
+    """Return every dictionary of tensors in a pickle that the user trusts, by its path in it (``state.model``).
+
+    torch's restricted reader opens it and calls nothing it does not know. `PASSED_OVER` beside the weights and the state of an
+    optimizer are left out.
+
+    Raises:
+        ModelFileError: damaged, or holding more than tensors and plain values.
+    """
+    try:
+        _require_little(file)
+        names: list[Any] = [*((_PassedOver, name) for name in PASSED_OVER), (_empty, "collections.defaultdict")]
+        with torch.serialization.safe_globals(names):
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises what its formats raise
+        raise ModelFileError(
+            f"torch does not read it as weights alone: {_reason(error)}",
+            where=file,
+            hint="save the model's state_dict() as safetensors where it was made",
+        ) from None
+    models = {path: tensors for path, tensors in _dictionaries(content) if tensors}
+    if not models:
+        raise ModelFileError("it holds no tensors by name", where=file, hint="give a file that holds a state_dict()")
+    return models
+
+
+def _reason(error: Exception) -> str:
+    """Why torch reads no weights, in a line: what it stumbled over, where it says so."""
+    refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
+    return f"it holds {refused[1]}" if refused else next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def dense(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the tensors of one or more pickles, each in memory of its own and in order.
+
+    A view, say of a transposed matrix, is copied, and so is what shares memory with another tensor. A few bytes can claim any
+    number of views of any size.
+
+    Raises:
+        ModelFileError: tensors without numbers of their own, or views of far more numbers than the files have.
+    """
+    strange = [
+        name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
+    ]
+    problems = [f"{name} is sparse, quantised or without numbers" for name in strange]
+    shared = _sharing({name: tensor for name, tensor in tensors.items() if name not in strange})
+    copied = {
+        name: tensors[name] for name in tensors if name not in strange and (name in shared or not tensors[name].is_contiguous())
+    }
+    size = sum(file.stat().st_size for file in files)
+    if sum(view.nbytes for view in copied.values()) > max(size, 2**20):
+        largest = max(copied, key=lambda name: copied[name].nbytes)
+        problems.append(f"{largest} claims {copied[largest].nbytes:,} bytes, and the file has {size:,}")
+    if problems:
+        what, hint = f"tensors that are no plain numbers: {some(problems)}", "save them as they are: tensor.contiguous()"
+        raise ModelFileError(what, where=files[0], hint=hint)
+    return {
+        name: tensor.clone(memory_format=torch.contiguous_format) if name in copied else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _sharing(tensors: Mapping[str, Tensor]) -> set[str]:
+    """Return the names of tensors that begin in memory which another of the tensors has already."""
+    shared, end = set(), 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_ptr()):
+        if tensor.data_ptr() < end:
+            shared.add(name)
+        end = max(end, tensor.data_ptr() + tensor.nbytes)
+    return shared
+
+
+def _dictionaries(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield every dictionary of tensors in what a checkpoint holds, with its path; none of an optimizer."""
+    if not isinstance(content, Mapping) or len(path) > DEEPEST:
+        return
+    yield ".".join(path), {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
+    for name, value in content.items():
+        if not str(name).startswith(OPTIMIZER):
+            yield from _dictionaries(value, (*path, str(name)))
+
+
+def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
+    """Refuse tensors that are no plain numbers, and numbers that are not finite; raises `ModelFileError`."""
+    types = [
+        f"{k} has the type {t.dtype}"
+        for k, t in tensors.items()
+        if t.dtype not in TYPES and t.numel() > 1 and not (t.dtype == torch.int64 and k.endswith(COMPUTED))
+    ]
+    values = [f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not _finite(t)]
+    if types or values:
+        hint = "write them as floats" if types else "take a checkpoint from before training diverged, or fetch the file again"
+        raise ModelFileError(f"the weights cannot be used: {some([*types, *values])}", where=where, hint=hint)
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers are; their sum, which needs no memory, is not finite if one of them is not."""
+    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write a safetensors file, with some texts beside its tensors. What several names share is written for each of them."""
+    file.touch()
+    mode = file.stat().st_mode
+    written = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    written |= {name: written[name].clone() for name in _sharing(written)}
+    save_file(written, file, metadata={"format": "pt", **metadata})
+    file.chmod(mode)  # safetensors keeps its files to their owner, whatever the umask allows

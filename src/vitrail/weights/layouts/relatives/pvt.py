@@ -1,0 +1,117 @@
+"""The layouts of Pyramid Vision Transformers: their authors' and transformers'."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vitrail.errors import ModelFileError
+from vitrail.models.configs.pvt import PVTConfig
+from vitrail.models.vision.pvt import BILINEAR
+from vitrail.weights.keys import Key, Shape, weight_and_bias
+from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.relatives.pvt_reading import (
+    AUTHORS,
+    DEFAULTS,
+    DESCRIBED,
+    EPSILONS,
+    HARMLESS,
+    blocks,
+    for_transformers,
+    guessed,
+    same_widths,
+    square_of,
+    stages_in,
+)
+from vitrail.weights.normalization import IMAGENET, Colours
+
+EMBEDDING = "stages.{s}.embedding"
+FIRST_TABLE = "stages.0.embedding.position.embedding"
+
+
+def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
+    """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    fields, table = stages_in(shapes, known), shapes.get(FIRST_TABLE, ())
+    if len(table) < 2:
+        raise ModelFileError(f"no {FIRST_TABLE} of a Pyramid Vision Transformer", where="weights")
+    tokens = table[-2] - (len(fields["depths"]) == 1)  # a class token is among those of the last stage
+    sizes = [size for size in (known.get("image_size"), image_size) if size is not None]
+    return {**fields, "image_size": square_of(tokens, fields["patch_sizes"][0], sizes)}
+
+
+READING = Reading(architecture="PVT", fields=_fields, canonical=same_widths, guesses=guessed)
+
+
+def _other_positions(config: PVTConfig) -> str:
+    """Says so of tables that authors and transformers have not, who make them for patches of 4, then 2, in square images."""
+    side = config.image_size[0]
+    sides = [side, *(side // 2 ** (stage + 1) for stage in range(1, len(config.depths)))]
+    if len(set(config.image_size)) != 1:
+        return "images that are not square"
+    if config.grids() == [(side // patch,) * 2 for side, patch in zip(sides, config.patch_sizes, strict=True)]:
+        return ""
+    return f"positions for patches of {'-'.join(map(str, config.patch_sizes))} in images of {side} pixels"
+
+
+def _extra(config: PVTConfig) -> dict[str, Any]:
+    """What else its ``config.json`` says; classes, too, as its own default of 1000 outweighs their names."""
+    classes = {"num_labels": config.num_classes} if config.num_classes else {}
+    return for_transformers(config, strides=list(config.patch_sizes), **classes)
+
+
+ORIGINAL = Layout(
+    name="pvt-original",
+    about="its authors' PVT",
+    reading=READING,
+    keys={
+        **weight_and_bias({f"{EMBEDDING}.projection": "patch_embed{S}.proj", f"{EMBEDDING}.norm": "patch_embed{S}.norm"}),
+        f"{EMBEDDING}.position.embedding": Key("pos_embed{S}", ndim=3),
+        "stages.3.embedding.class_token": Key("cls_token", ndim=3),  # theirs have four stages
+        **blocks("block{S}.{j}", **AUTHORS),
+        **weight_and_bias({"norm": "norm", "head.linear": "head"}),
+    },
+    fields=EPSILONS,
+    lacks=_other_positions,
+    colours=IMAGENET,
+    interpolation=BILINEAR,
+)
+
+TRANSFORMERS = Layout(
+    name="pvt",
+    about="transformers' PVT",
+    prefix="pvt.",
+    reading=READING,
+    keys={
+        **weight_and_bias(
+            {
+                f"{EMBEDDING}.projection": "encoder.patch_embeddings.{s}.projection",
+                f"{EMBEDDING}.norm": "encoder.patch_embeddings.{s}.layer_norm",
+            }
+        ),
+        f"{EMBEDDING}.position.embedding": Key("encoder.patch_embeddings.{s}.position_embeddings", ndim=3),
+        f"{EMBEDDING}.class_token": Key("encoder.patch_embeddings.{s}.cls_token", ndim=3),
+        **blocks(
+            "encoder.block.{s}.{j}",
+            norm1="layer_norm_1",
+            q="attention.self.query",
+            kv=("attention.self.key", "attention.self.value"),
+            proj="attention.output.dense",
+            sr="attention.self.sequence_reduction",
+            sr_norm="attention.self.layer_norm",
+            norm2="layer_norm_2",
+            fc1="mlp.dense1",
+            fc2="mlp.dense2",
+        ),
+        **weight_and_bias({"norm": "encoder.layer_norm"}),
+    },
+    heads=weight_and_bias({"head.linear": "classifier"}),
+    fields={"norm_eps": 1e-6, "grid_norm_eps": 1e-6},
+    defaults={**DEFAULTS, "patch_sizes": [4, 2, 2, 2]},
+    described={**DESCRIBED, "reductions": "sequence_reduction_ratios"},
+    harmless=HARMLESS | {"strides"},  # which it calls the sides of patches, shown by the weights, and sides what are strides
+    fixed={"hidden_act": ("gelu",)},
+    lacks=_other_positions,
+    extra=_extra,
+    model_types=("pvt",),
+    classes=("PvtForImageClassification", "PvtModel"),
+    colours=Colours(IMAGENET.mean, IMAGENET.std, fit="squash"),
+    interpolation=BILINEAR,
+)

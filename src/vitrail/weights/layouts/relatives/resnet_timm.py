@@ -1,0 +1,175 @@
+"""timm's and torchvision's ResNet, which have the same keys, and timm's BiT."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.configs.resnet import ResNetConfig, preset_of
+from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.layout import Layout
+from vitrail.weights.layouts.relatives.resnet_reading import (
+    KINDS,
+    PARTS,
+    PRE_ACTIVATION_CONVOLUTIONS,
+    PRE_ACTIVATION_NORMS,
+    READINGS,
+    Kind,
+    Pointwise,
+    batch_norms,
+    below,
+    convolutions,
+    odd_groups,
+    unusual_root,
+    widths,
+)
+from vitrail.weights.layouts.timm.arguments import known_name, own_arguments, told_by
+from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.normalization import IMAGENET, Colours
+
+NAMED = words(
+    """
+    resnet18 resnet34 resnet50 resnet101 resnet152 resnetv2_50x1_bit resnetv2_50x3_bit resnetv2_101x1_bit resnetv2_101x3_bit
+    resnetv2_152x2_bit resnetv2_152x4_bit
+    """
+)
+"""timm's names of sizes that have one here, too."""
+MODELS: dict[str, dict[str, Any]] = {
+    name: {"width": 64, "block": "bottleneck", **fields}
+    for name, fields in {
+        **{name: preset_of(name) or {} for name in sorted(NAMED)},
+        "resnet26": {"depths": (2, 2, 2, 2)},
+        "resnet200": {"depths": (3, 24, 36, 3)},
+    }.items()
+}
+"""The models of timm's that are read, and the fields that their names fix."""
+SAME = {"img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "layers": "depths"}
+"""timm's arguments that mean the same as fields of ours."""
+WIDTHS = words("channels stem_chs width_factor")
+HARMLESS = WIDTHS | words(
+    """
+    base_width block_reduce_first bottle_ratio cardinality down_kernel_size drop_block_rate drop_path_rate drop_rate stem_width
+    zero_init_last
+    """
+)
+"""Arguments of training, and what shows in shapes."""
+FIXED: dict[str, tuple[Any, ...]] = {
+    "global_pool": ("avg",), "output_stride": (32,), "avg_down": (False,), "replace_stem_pool": (False,),
+    "act_layer": (None, "relu"), "norm_layer": (None,), "aa_layer": (None, ""), "block_args": (None, {}),
+}  # fmt: skip
+"""Arguments that are known with these values alone; ``stem_type`` with the one that its class begins with."""
+
+
+def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Reads timm's ``config.json`` for models with blocks of one kind; refuses what is not understood."""
+    known = FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)}
+
+    def read(values: Mapping[str, Any]) -> dict[str, Any]:
+        name = known_name(values, MODELS)
+        if name is None:
+            return {}
+        if MODELS[name]["block"] != kind:
+            raise ModelFileError(f"{name} has no {kind} blocks", where="config.json", hint="give what belongs together")
+        own = own_arguments(values).keys()
+        named = {field: value for field, value in MODELS[name].items() if field != "width" or not own & WIDTHS}
+        return {**named, **told_by(values, ResNetConfig, same=SAME, harmless=HARMLESS, fixed=known)}
+
+    return read
+
+
+def _inexpressible(what: str) -> ConfigError:
+    return ConfigError(f"timm has no {what}", where="--layout", hint="take another layout")
+
+
+def _describe(config: ResNetConfig) -> dict[str, Any]:
+    """What timm builds the same model of: a name, and arguments where no name has its depths and its width."""
+    fields = {"width": config.width, "block": config.block, "depths": config.depths}
+    arguments: dict[str, Any] = {"in_chans": config.channels}
+    name = next((name for name, fixed in MODELS.items() if fixed == fields), None)
+    if name is None and config.block == "pre-activation":
+        name, others = _bit(config)
+        arguments |= others
+    elif name is None:
+        if not_torchvisions(config) or sum(config.depths) == 1:
+            raise _inexpressible(f"ResNet with {not_torchvisions(config) or 'a single block'}")
+        name = "resnet18" if config.block == "basic" else "resnet50"
+        arguments |= {"layers": list(config.depths)}
+    features = {"num_classes": config.num_classes, "num_features": widths(config)[-1], "global_pool": "avg"}
+    return {"architecture": name, **features, "model_args": arguments}
+
+
+def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
+    """A BiT of another width, by the narrowest name with its depths, which timm multiplies a stem and stages by."""
+    named = [(fixed["width"] // 64, name) for name, fixed in MODELS.items() if fixed["depths"] == config.depths and "bit" in name]
+    if not named:
+        raise _inexpressible(f"BiT of depths {'-'.join(map(str, config.depths))}")
+    factor, name = min(named)
+    return name, {"stem_chs": config.width // factor, "channels": [width // factor for width in widths(config)]}
+
+
+def not_torchvisions(config: ResNetConfig) -> str:
+    """Says what a ResNet has that torchvision's and timm's cannot have."""
+    if config.width != 64 or len(config.depths) != 4:
+        return f"width {config.width} and {len(config.depths)} stages, in place of 64 and 4"
+    return unusual_root(config)
+
+
+def _resnet(kind: Kind, name: str) -> Layout:
+    """timm's ResNet with blocks of one kind."""
+    theirs = "layer{S}.{j}."
+    numbered = list(enumerate(PARTS[kind], start=1))
+    convs = {"shortcut.0": "downsample.0", **{f"{part}.0": f"conv{i}" for i, part in numbered}}
+    norms = {"shortcut.1": "downsample.1", **{f"{part}.1": f"bn{i}" for i, part in numbered}}
+    return Layout(
+        name=name,
+        about="timm's ResNet" + KINDS[kind],
+        family="timm",
+        reading=READINGS[kind],
+        keys={
+            **convolutions({"features.root.0": "conv1", **below(convs, theirs)}),
+            **batch_norms({"features.root.1": "bn1", **below(norms, theirs)}),
+            **weight_and_bias({"head.linear": "fc"}),
+        },
+        fields={"block": kind},
+        lacks=unusual_root,
+        colours=replace(IMAGENET, resampling="bilinear"),
+        read=_reader(kind),
+        describe=_describe,
+        describe_data=timm_data,
+    )
+
+
+RESNET_BASIC = _resnet("basic", "timm-resnet-basic")
+RESNET = _resnet("bottleneck", "timm-resnet")
+
+
+def _torchvision(layout: Layout, name: str) -> Layout:
+    """The same as files without a description, which torchvision has."""
+    return replace(
+        layout, name=name, about=layout.about.replace("timm", "torchvision"), family="torchvision", lacks=not_torchvisions,
+        read=None, describe=None, describe_data=None,
+    )  # fmt: skip
+
+
+TORCHVISION_BASIC = _torchvision(RESNET_BASIC, "torchvision-resnet-basic")
+TORCHVISION = _torchvision(RESNET, "torchvision-resnet")
+
+THEIRS = "stages.{s}.blocks.{j}."
+BIT = Layout(
+    name="timm-bit",
+    about="timm's BiT",
+    family="timm",
+    reading=READINGS["pre-activation"],
+    keys={
+        **convolutions({"features.root.0": "stem.conv", **below(PRE_ACTIVATION_CONVOLUTIONS, THEIRS)}),
+        **weight_and_bias({"features.norm.0": "norm", **below(PRE_ACTIVATION_NORMS, THEIRS)}),
+        "head.linear.weight": Pointwise("head.fc.weight"),
+        "head.linear.bias": Key("head.fc.bias"),
+    },
+    fields={"block": "pre-activation"},
+    lacks=odd_groups,
+    colours=Colours(crop_ratio=0.875, resampling="bilinear"),
+    read=_reader("pre-activation"),
+    describe=_describe,
+    describe_data=timm_data,
+)

@@ -1,0 +1,272 @@
+"""The layouts of Swin Transformers: the authors', timm's and transformers'."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+from vitrail.models.configs.swin import SwinConfig, preset_of
+from vitrail.parts.positions.interpolation import Interpolation
+from vitrail.weights.keys import Key, Shape, ratio_of, weight_and_bias, words
+from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.relatives.stages import depths_of
+from vitrail.weights.layouts.shapes import require_shapes
+from vitrail.weights.layouts.timm.arguments import known_name, told_by
+from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.normalization import IMAGENET
+
+BLOCK = "stages.{s}.blocks.{j}"
+PATCHES = "stages.0.embedding.projection.weight"
+TABLE = "stages.{}.blocks.0.attention.layer.relative.table"
+TABLE_END = ".relative.table"
+EXPAND = "stages.{}.blocks.0.mlp.layer.expand.weight"
+
+TIMM_NAME, AUTHORS_NAME = "timm-swin", "swin-original"
+SMALLER = "smaller than a window"
+
+
+def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
+    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    depths = depths_of(shapes)
+    tables, expand = [TABLE.format(stage) for stage in range(len(depths))], EXPAND.format(len(depths) - 1)
+    require_shapes(shapes, {PATCHES: 4, expand: 2, **dict.fromkeys(tables, 2)}, "a Swin Transformer")
+    dim, channels, *patch = shapes[PATCHES]
+    side = math.isqrt(shapes[tables[0]][0])
+    if side * side != shapes[tables[0]][0] or side % 2 == 0 or len({*patch}) > 1:
+        what = "windows and patches that are no squares"
+        raise ModelFileError(what, where="weights")
+    window, rows = (side + 1) // 2, [shapes[table][0] for table in tables]
+    size = image_size or known.get("image_size")
+    if size is None and len({*rows}) > 1:
+        size = image_size = _size_of(layout, patch[0], window, depths, rows)
+    if size and (unlike := _unlike(layout, size, patch[0], window, depths, rows)):
+        what = f"{layout.about} computes something else than is known here of {unlike}"
+        raise ModelFileError(what, where="weights", hint="give a size of images whose grids its windows divide")
+    head = shapes.get("head.linear.weight")
+    return {
+        "image_size": image_size or (224, 224),
+        **known,
+        "channels": channels,
+        "patch_size": patch[0],
+        "dim": dim,
+        "depths": depths,
+        "heads": tuple(shapes[table][1] for table in tables),
+        "window_size": window,
+        "mlp_ratio": ratio_of(shapes[expand][0], shapes[expand][1], known.get("mlp_ratio")),
+        "qkv_bias": "stages.0.blocks.0.attention.layer.attention.qkv.bias" in shapes,
+        "num_classes": head[0] if head else 0,
+    }
+
+
+def _unlike(layout: Layout, size: Size, patch: int, window: int, depths: tuple[int, ...], rows: Sequence[int]) -> str:
+    """Return what their library computes otherwise than ours of images of this size; nothing where all is alike.
+
+    Where windows do not divide a grid, timm shifts it and then pads it; ours, as transformers', is padded first. That is the same
+    only where half a window is left over. Where one side is as short as a window, timm and ours shift along the other;
+    transformers and the authors shift along neither. Where a grid is smaller than a window, timm and the authors make a smaller
+    window with a table of fewer ``rows``.
+    """
+    by_timm = layout.name == TIMM_NAME
+    if by_timm and any(side % patch for side in size):
+        return f"images of {size[0]}×{size[1]}, which patches of {patch}×{patch} do not divide"
+    for stage, (grid, depth) in enumerate(zip(_grids(size, patch, len(depths)), depths, strict=True)):
+        short, long = sorted(grid)
+        text = f"grids of {grid[0]}×{grid[1]}"
+        if rows[stage] != _offsets(grid, window) and rows[stage] < rows[0]:
+            own = (math.isqrt(rows[stage]) + 1) // 2
+            return f"{text} in stage {stage + 1}, whose windows are of {own}×{own}"
+        if short < window and rows[stage] != _offsets(grid, window):
+            return f"{text}, {SMALLER}"
+        if short < window and not (by_timm or (layout.name == AUTHORS_NAME and short == long)):
+            return f"{text}, {SMALLER}"
+        if depth > 1 and by_timm and any(side > window and 2 * (side % window) not in (0, window) for side in grid):
+            return f"{text}, which it shifts before they are padded"
+        if depth > 1 and not by_timm and short == window < long:
+            return f"{text}, of which it shifts neither side"
+    return ""
+
+
+def _grids(size: Size, patch: int, stages: int) -> list[Size]:
+    """Return rows and columns of the grids of all stages."""
+    return [(math.ceil(size[0] / (patch * 2**stage)), math.ceil(size[1] / (patch * 2**stage))) for stage in range(stages)]
+
+
+def _offsets(grid: Size, window: int) -> int:
+    """Return the rows of a table for a window that is no larger than the grid."""
+    return math.prod(2 * min(side, window) - 1 for side in grid)
+
+
+def _size_of(layout: Layout, patch: int, window: int, depths: tuple[int, ...], rows: Sequence[int]) -> Size:
+    """Return the size of square images for which smaller windows in the last stages were made."""
+    stage = next(stage for stage, count in enumerate(rows) if count != rows[0])
+    step, own = patch * 2**stage, (math.isqrt(rows[stage]) + 1) // 2
+    for side in range(step * own, step * (own - 1), -patch):
+        if side // patch % window == 0 and not _unlike(layout, (side, side), patch, window, depths, rows):
+            return side, side
+    what = f"stage {stage + 1} has windows of {own}×{own}, smaller than the {window}×{window} of the others"
+    raise ModelFileError(what, where="weights", hint="give the size of the images they were made for: image_size=(height, width)")
+
+
+def _small_tables(names: Iterable[str], config: Any) -> dict[str, Size]:
+    """Return the windows of the tables that are smaller than the others in images of this size."""
+    grids = _grids(config.image_size, config.patch_size, len(config.depths))
+    tables = {name: grids[int(name.split(".")[1])] for name in names if name.endswith(TABLE_END)}
+    windows = {name: (min(grid[0], config.window_size), min(grid[1], config.window_size)) for name, grid in tables.items()}
+    return {name: window for name, window in windows.items() if min(window) < config.window_size}
+
+
+def _middle(config: Any, window: Size) -> tuple[slice, slice]:
+    """Return which offsets of the whole table, (2 · window - 1)², a smaller window has."""
+    rows, columns = (slice(config.window_size - side, config.window_size + side - 1) for side in window)
+    return rows, columns
+
+
+def _holds(name: str, shape: Shape, config: Any) -> bool | None:
+    """Tables of smaller windows, which `_settle` puts into whole ones."""
+    small = _small_tables([name], config)
+    return True if name in small and shape[0] == math.prod(2 * side - 1 for side in small[name]) else None
+
+
+def _settle(ours: dict[str, Tensor], config: Any) -> None:
+    """Put tables of smaller windows into the middle of whole ones. Farther offsets, which no token has, get the nearest value."""
+    for name, window in _small_tables(ours, config).items():
+        table = ours[name].unflatten(0, [2 * side - 1 for side in window])
+        places = [
+            torch.arange(1 - config.window_size, config.window_size).clamp(1 - side, side - 1) + side - 1 for side in window
+        ]
+        ours[name] = table[places[0][:, None], places[1]].flatten(0, 1)
+
+
+def _share_out(ours: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
+    """Cut the tables of smaller windows out, where their library has such."""
+    side = 2 * config.window_size - 1
+    small = _small_tables(ours, config) if layout.name in (TIMM_NAME, AUTHORS_NAME) else {}
+    return dict(ours) | {
+        name: ours[name].unflatten(0, (side, side))[_middle(config, window)].flatten(0, 1) for name, window in small.items()
+    }
+
+
+READING = Reading(
+    architecture="Swin",
+    fields=_fields,
+    any_size=True,
+    holds=_holds,
+    settle=_settle,
+    share_out=_share_out,
+    guesses=lambda config, told: ["GELU", f"norms with an epsilon of {config.norm_eps:g}"],
+)
+LAYERS = {"attention.norm": "norm1", "mlp.norm": "norm2", "attention.layer.attention.qkv": "attn.qkv",
+          "attention.layer.attention.output": "attn.proj", "mlp.layer.expand": "mlp.fc1",
+          "mlp.layer.contract": "mlp.fc2"}  # fmt: skip
+"""The parts of a block, as timm and the authors call them."""
+OUTER = {"stages.0.embedding.projection": "patch_embed.proj", "stages.0.embedding.norm": "patch_embed.norm", "norm": "norm"}
+BICUBIC = Interpolation(antialias=False)
+"""As the authors make tables for larger windows."""
+REBUILT = (r"layers\.\d+\.blocks\.\d+\.(attn_mask|attn\.relative_position_index)",)
+"""Tables that older files hold, and everybody can compute."""
+
+
+def _authors(merging: str, head: str) -> dict[str, Key]:
+    """The rows of the authors' keys. What merges before our stage S is theirs of the stage before, and timm's of the same."""
+    blocks = {f"{BLOCK}.{ours}": f"layers.{{s}}.blocks.{{j}}.{theirs}" for ours, theirs in LAYERS.items()}
+    return {
+        **weight_and_bias({**OUTER, **blocks, f"{merging}.embedding.norm": "layers.{s}.downsample.norm", "head.linear": head}),
+        f"{merging}.embedding.reduction.weight": Key("layers.{s}.downsample.reduction.weight"),
+        f"{BLOCK}.attention.layer.relative.table": Key("layers.{s}.blocks.{j}.attn.relative_position_bias_table"),
+    }
+
+
+SAME = {"patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes", "embed_dim": "dim", "depths": "depths",
+        "num_heads": "heads", "window_size": "window_size", "mlp_ratio": "mlp_ratio", "qkv_bias": "qkv_bias",
+        "img_size": "image_size"}  # fmt: skip
+"""timm's arguments that mean the same as fields of ours."""
+HARMLESS = words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate strict_img_size dynamic_img_size weight_init")
+FIXED: dict[str, tuple[Any, ...]] = {"global_pool": ("avg",), "head_dim": (None,), "always_partition": (False,)}
+MODELS = [
+    f"swin_{size}_patch4_window{window}_{image}"
+    for size, window, image in (
+        ("tiny", 7, 224), ("small", 7, 224), ("base", 7, 224), ("base", 12, 384), ("large", 7, 224), ("large", 12, 384),
+    )
+]  # fmt: skip
+
+
+def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
+    name = known_name(values, MODELS)
+    if name is None:
+        return {}
+    return {**(preset_of(name) or {}), **told_by(values, SwinConfig, same=SAME, harmless=HARMLESS, fixed=FIXED)}
+
+
+def _describe_timm(config: SwinConfig) -> dict[str, Any]:
+    """What timm builds the same model of: the first of its names, and arguments for all that it says."""
+    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs != "num_classes"}
+    features = {"num_classes": config.num_classes, "num_features": config.widths[-1], "global_pool": "avg"}
+    return {"architecture": MODELS[0], **features, "model_args": {**arguments, "strict_img_size": False}}
+
+
+TIMM = Layout(
+    name=TIMM_NAME,
+    about="timm's Swin Transformer",
+    family="timm",
+    reading=READING,
+    keys=_authors("stages.{s}", "head.fc"),
+    ignored=REBUILT,
+    colours=replace(IMAGENET, crop_ratio=0.9),
+    interpolation=BICUBIC,
+    read=_read_timm,
+    describe=_describe_timm,
+    describe_data=timm_data,
+)
+ORIGINAL = Layout(
+    name=AUTHORS_NAME,
+    about="the authors' Swin Transformer",
+    reading=READING,
+    keys=_authors("stages.{S}", "head"),
+    ignored=REBUILT,
+    colours=IMAGENET,
+    interpolation=BICUBIC,
+)
+
+THEIRS = "encoder.layers.{s}.blocks.{j}"
+ATTENTION = "attention.layer.attention"
+TRANSFORMERS = Layout(
+    name="swin",
+    about="transformers' Swin Transformer",
+    prefix="swin.",
+    reading=READING,
+    keys={
+        **weight_and_bias(
+            {
+                "stages.0.embedding.projection": "embeddings.patch_embeddings.projection",
+                "stages.0.embedding.norm": "embeddings.norm",
+                f"{BLOCK}.attention.norm": f"{THEIRS}.layernorm_before",
+                f"{BLOCK}.{ATTENTION}.qkv": tuple(f"{THEIRS}.attention.self.{part}" for part in ("query", "key", "value")),
+                f"{BLOCK}.{ATTENTION}.output": f"{THEIRS}.attention.output.dense",
+                f"{BLOCK}.mlp.norm": f"{THEIRS}.layernorm_after",
+                f"{BLOCK}.mlp.layer.expand": f"{THEIRS}.intermediate.dense",
+                f"{BLOCK}.mlp.layer.contract": f"{THEIRS}.output.dense",
+                "stages.{S}.embedding.norm": "encoder.layers.{s}.downsample.norm",
+                "norm": "layernorm",
+            }
+        ),
+        "stages.{S}.embedding.reduction.weight": Key("encoder.layers.{s}.downsample.reduction.weight"),
+        f"{BLOCK}.attention.layer.relative.table": Key(f"{THEIRS}.attention.self.relative_position_bias_table"),
+    },
+    heads=weight_and_bias({"head.linear": "classifier"}),
+    ignored=(r"encoder\.layers\.\d+\.blocks\.\d+\.attention\.self\.relative_position_index",),
+    described={"image_size": "image_size", "patch_size": "patch_size", "channels": "num_channels", "dim": "embed_dim",
+               "depths": "depths", "heads": "num_heads", "window_size": "window_size", "mlp_ratio": "mlp_ratio",
+               "qkv_bias": "qkv_bias"},
+    harmless=words("hidden_dropout_prob attention_probs_dropout_prob drop_path_rate hidden_size num_layers path_norm"),
+    fixed={"hidden_act": ("gelu",), "use_absolute_embeddings": (False,), "layer_norm_eps": (1e-5,)},
+    extra=lambda config: {"hidden_act": "gelu", "layer_norm_eps": 1e-5},
+    model_types=("swin",),
+    classes=("SwinForImageClassification", "SwinModel"),
+    colours=IMAGENET,
+    interpolation=BICUBIC,
+)  # fmt: skip

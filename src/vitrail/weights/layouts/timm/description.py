@@ -1,0 +1,227 @@
+"""What is written into timm's ``config.json``: a name of its registry, and the arguments that make it this model."""
+
+from collections.abc import Callable
+from typing import Any
+
+from vitrail.data.images.preparation import Preparation
+from vitrail.errors import ConfigError
+from vitrail.models.configs.base import ImageConfig
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.empty import empty_model
+from vitrail.weights.keys import ratio_of
+from vitrail.weights.layout import Layout
+from vitrail.weights.layouts.timm.arguments import ACTIVATIONS, TURNS
+
+BASES = {
+    (False, "layer", 1e-6, "pre"): "vit_base_patch16_224",
+    (False, "layer", 1e-5, "pre"): "vit_base_patch16_clip_224",
+    (False, "layer", 1e-6, "residual-post"): "vit_base_patch16_rpn_224",
+    (False, "rms", 1e-6, "pre"): "test_vit4",
+    (True, "layer", 1e-6, "pre"): "vit_giant_patch14_dinov2",
+    (True, "rms", 1e-5, "pre"): "aimv2_large_patch14_224",
+}
+"""Names of timm's registry by what no argument in a ``config.json`` can say: gated MLP, norm, epsilon and place of the norm."""
+EVA_BASES = {
+    ("timm-eva", 1e-6): "eva02_tiny_patch14_224",
+    ("timm-dinov3", 1e-5): "vit_small_patch16_dinov3",
+    ("timm-rope", 1e-6): "vit_small_patch16_rope_224",
+    ("timm-rope", 1e-5): "vit_pe_core_small_patch16_384",
+}
+"""Names of models with rotary positions, by layout and epsilon."""
+HYBRIDS = {
+    (): "vit_tiny_r_s16_p8_224", (2, 2, 2, 2): "vit_small_r26_s32_224", (3, 4, 9): "vit_base_r50_s16_224",
+    (3, 4, 6, 3): "vit_large_r50_s32_224",
+}  # fmt: skip
+"""Names of hybrids, by the depths of their ResNet."""
+FIRST = ("embedding.resnet.root.0.weight", "features.root.0.weight", "stages.0.embedding.projection.weight",
+         "embedding.projection.weight")  # fmt: skip
+"""What the first convolution is called in our models: the first of these that one has."""
+HEADS = ("head.linear.weight", "head_distillation.linear.weight")
+"""What the last layers are, of which distilled models alone have two."""
+
+
+def _inexpressible(what: str) -> ConfigError:
+    return ConfigError(f"timm has no {what}", where="--layout", hint="give another layout")
+
+
+def _architecture(name: str, config: ViTConfig, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"architecture": name, "num_classes": config.num_classes, "num_features": config.dim, "model_args": arguments}
+
+
+def _sizes(config: ViTConfig) -> dict[str, Any]:
+    """Arguments that all of timm's constructors have."""
+    if config.head_dim is not None and config.head_dim * config.heads != config.dim:
+        raise _inexpressible("heads of a width of their own")
+    return {
+        "img_size": list(config.image_size),
+        "patch_size": list(config.patch_size),
+        "in_chans": config.channels,
+        "num_classes": config.num_classes,
+        "embed_dim": config.dim,
+        "depth": config.depth,
+        "num_heads": config.heads,
+        "qkv_bias": config.qkv_bias,
+        "init_values": config.layer_scale,
+    }
+
+
+def _pooling(config: ViTConfig) -> str:
+    """timm's name of the pooling."""
+    names = {"class": "token", "mean": "avg", "attention": "map", "attention-patches": "map"}
+    if config.pool not in names:
+        raise _inexpressible(f"pooling {config.pool}")
+    return names[config.pool]
+
+
+def describe_vit(config: ViTConfig) -> dict[str, Any]:
+    """A VisionTransformer of timm's: a name of its registry that has the right classes, and all that makes it this model."""
+    arguments = _sizes(config)
+    name = BASES.get((config.mlp == "swiglu", config.norm_kind, config.norm_eps, config.norm))
+    if config.embedding == "resnet":
+        stride = 4 * 2 ** max(0, len(config.resnet_depths) - 1)
+        arguments["patch_size"] = [side // stride for side in config.patch_size]
+        if set(arguments["patch_size"]) == {1 if config.resnet_depths else 8}:
+            del arguments["patch_size"]  # the name says it, of the feature map; what is read is of the image
+        root = (config.resnet_width, config.resnet_root, config.resnet_block)
+        usual = root == (64, "imagenet", "bottleneck") and name == "vit_base_patch16_224"
+        name = HYBRIDS.get(config.resnet_depths) if usual else None
+    if config.distillation_token:
+        if name != "vit_base_patch16_224" or config.registers or config.final_norm != "tokens" or config.embedding_norm != "none":
+            raise _inexpressible("distillation token in such a model")
+        arguments |= {"act_layer": ACTIVATIONS[config.mlp], "mlp_ratio": ratio_of(config.mlp_dim, config.dim)}
+        return _architecture("deit_base_distilled_patch16_224", config, arguments)
+    if name is None:
+        raise _inexpressible("model with these norms, this epsilon, this MLP or this ResNet")
+    if config.norm == "residual-post" and config.layer_scale:
+        raise _inexpressible("LayerScale beside such norms")
+    embedded = config.embedding_norm == "projected"
+    arguments["mlp_ratio"] = ratio_of(config.mlp_dim * (2 if config.mlp == "swiglu" else 1), config.dim)  # a gate counts, too
+    if name == BASES[True, "rms", 1e-5, "pre"]:  # which has such a norm, and no name of a norm has its epsilon
+        arguments |= {"mlp_ratio": ratio_of(config.mlp_dim, config.dim)} | ({} if embedded else {"embed_norm_layer": None})
+    elif embedded and config.norm_eps != 1e-6:
+        raise _inexpressible("norm of projected patches with this epsilon")
+    elif embedded:
+        arguments["embed_norm_layer"] = f"{config.norm_kind}norm"
+    pool = _pooling(config)
+    if pool == "map" and (config.mlp == "swiglu" or config.pool_heads or config.pool_mlp_dim):
+        raise _inexpressible("attention pooling with heads or an MLP of its own")
+    arguments |= {
+        "act_layer": ACTIVATIONS[config.mlp],
+        "qk_norm": config.qk_norm,
+        "scale_attn_norm": config.attention_norm,
+        "scale_mlp_norm": config.mlp_norm,
+        "proj_bias": config.linear_bias,
+        "pre_norm": config.embedding_norm == "tokens",
+        "class_token": config.has_class_token,
+        "reg_tokens": config.registers,
+        "no_embed_class": not config.class_position,
+        "global_pool": pool,
+        "pool_include_prefix": config.pool == "attention",
+        "fc_norm": config.final_norm == "pooled",
+        "final_norm": config.final_norm != "none",
+    }
+    return _architecture(name, config, arguments)
+
+
+def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
+    """Describes an Eva of timm's, which has rotary positions."""
+
+    def describe(config: ViTConfig) -> dict[str, Any]:
+        name = EVA_BASES.get((layout, config.norm_eps))
+        if name is None or not config.is_rotary or config.norm_kind != "layer" or not config.linear_bias:
+            raise _inexpressible("model with such positions and norms")
+        kind, order, half = TURNS[layout]
+        if (config.rotary_coordinates == "unit") != (kind == "dinov3") or config.norm not in ("pre", "residual-post"):
+            raise _inexpressible("model with such positions and norms")
+        pool = _pooling(config)
+        if config.pool == "attention-patches" or (pool == "map" and config.mlp not in ("gelu", "swiglu")):
+            raise _inexpressible(f"pooling {config.pool}")
+        if config.mlp not in ("gelu", "swiglu") or config.embedding_norm == "projected":
+            raise _inexpressible(f"MLP {config.mlp} in such a model")
+        arguments = _sizes(config) | {
+            "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
+            "attn_type": "rope",
+            "qkv_fused": True,
+            "qk_norm": config.qk_norm,
+            "swiglu_mlp": config.mlp == "swiglu",
+            "swiglu_align_to": 0,
+            "scale_mlp": config.mlp_norm,
+            "scale_attn_inner": config.attention_norm,
+            "class_token": config.has_class_token,
+            "num_reg_tokens": config.registers,
+            "no_embed_class": not config.class_position,
+            "use_abs_pos_emb": config.position != "rotary",
+            "use_rot_pos_emb": True,
+            "rope_type": kind,
+            "rope_grid_indexing": order,
+            "rope_rotate_half": half,
+            "rope_temperature": config.rotary_base,
+            "rope_grid_offset": config.rotary_offset,
+            "ref_feat_shape": None if config.rotary_grid is None else list(config.rotary_grid),
+            "use_post_norm": config.norm == "residual-post",
+            "use_pre_transformer_norm": config.embedding_norm == "tokens",
+            "use_post_transformer_norm": config.final_norm == "tokens",
+            "use_fc_norm": config.final_norm == "pooled",
+            "global_pool": pool,
+            "attn_pool_num_heads": config.pool_heads or config.heads,
+            "attn_pool_mlp_ratio": ratio_of(config.pool_mlp_dim or config.mlp_dim, config.dim),
+            "dynamic_img_size": False,
+        }
+        if config.norm == "residual-post" and (config.layer_scale or config.qk_norm):
+            raise _inexpressible("LayerScale or norms of queries beside such norms")
+        return _architecture(name, config, arguments)
+
+    return describe
+
+
+def describe_beit(config: ViTConfig) -> dict[str, Any]:
+    """A Beit of timm's, which has relative positions."""
+    usual = (config.norm_kind, config.norm_eps, config.norm, config.linear_bias) == ("layer", 1e-6, "pre", True)
+    if not usual or config.mlp != "gelu" or config.attention_norm or config.registers or config.embedding_norm != "none":
+        raise _inexpressible("BEiT with such parts")
+    arguments = _sizes(config) | {
+        "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
+        "scale_mlp": config.mlp_norm,
+        "use_abs_pos_emb": False,
+        "use_rel_pos_bias": True,
+        "global_pool": _pooling(config),
+        "use_fc_norm": config.final_norm == "pooled",
+    }
+    return _architecture("beit_base_patch16_224", config, arguments)
+
+
+def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
+    """What timm's ``config.json`` says of labels and of images, and which layers it makes anew for others."""
+    return {
+        "label_names": labels,
+        "pretrained_cfg": {
+            "input_size": [config.channels, *config.image_size],
+            "num_classes": config.num_classes,
+            "mean": preparation.mean,
+            "std": preparation.std,
+            "crop_pct": preparation.crop_ratio,
+            "crop_mode": "squash" if preparation.fit == "squash" else "center",
+            "interpolation": preparation.resampling,
+            **_made_anew(layout, config),
+        },
+    }
+
+
+def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
+    """timm's names of the layers that it replaces for other classes, and fits to other channels."""
+    parameters = empty_model(config).state_dict()
+    first = next(name for name in FIRST if name in parameters)
+    heads = HEADS if getattr(config, "distillation_token", False) else HEADS[:1]
+    classifiers = [_module(layout, name, config) for name in heads]
+    return {
+        "first_conv": _module(layout, first, config),
+        "classifier": classifiers if len(classifiers) > 1 else classifiers[0],
+    }
+
+
+def _module(layout: Layout, ours: str, config: ImageConfig) -> str:
+    """timm's name of the layer that a weight of ours belongs to."""
+    place = layout.place(ours, config)
+    if place is None:
+        raise _inexpressible(f"place for {ours}")
+    return place[1][0].removesuffix(".weight")

@@ -1,0 +1,72 @@
+"""The original weights of DINO (https://github.com/facebookresearch/dino) and DINOv2 (…/dinov2), which have timm's names."""
+
+from dataclasses import replace
+
+from vitrail.parts.positions.interpolation import Interpolation
+from vitrail.weights.keys import Key, weight_and_bias
+from vitrail.weights.layout import Layout
+from vitrail.weights.layouts.timm.timm import TIMM
+from vitrail.weights.layouts.vit.keys import not_plain_or_no_bias
+from vitrail.weights.layouts.vit.reading import ViTLayout
+from vitrail.weights.normalization import IMAGENET
+
+COLOURS = replace(IMAGENET, resampling="bicubic")
+PARTS = ("class_token", "position.", "embedding.projection", "blocks.")
+UNKNOWN = ("query_norm", "key_norm", "output_norm", "layer.norm")
+"""What timm knows, and these do not."""
+PLAIN = {
+    name: key for name, key in TIMM.keys.items() if name.startswith(PARTS) and not any(part in name for part in UNKNOWN)
+} | weight_and_bias({"norm": "norm"})
+WRAPPED = {r"^backbone\.": ""}
+
+NEEDED = (*TIMM.needs, "class_token")
+
+DINO = replace(
+    TIMM,
+    patch_positions=False,
+    name="dino",
+    about="the original DINO",
+    keys={name: key for name, key in PLAIN.items() if ".scale." not in name},
+    older={},
+    family="",
+    activations={},
+    read=None,
+    describe=None,
+    describe_data=None,
+    aliases=WRAPPED,
+    ignored=(r"head\.(mlp|last_layer)\..*",),
+    fields={"norm_eps": 1e-6},
+    needs=NEEDED,
+    lacks=not_plain_or_no_bias,
+    colours=COLOURS,
+)
+
+
+def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
+    """DINOv2's four kinds: with and without registers, whose authors resize positions otherwise, and with SwiGLU."""
+    keys = dict(PLAIN)
+    if registers:
+        keys["registers"] = Key("register_tokens", ndim=3)
+    if swiglu:
+        keys |= weight_and_bias(
+            {"blocks.{i}.mlp.layer.expand": "blocks.{i}.mlp.w12", "blocks.{i}.mlp.layer.contract": "blocks.{i}.mlp.w3"}
+        )
+    return ViTLayout(
+        name=name,
+        about="the original DINOv2" + (" with registers" if registers else "") + (" and SwiGLU" if swiglu else ""),
+        keys=keys,
+        aliases={**WRAPPED, r"^blocks\.\d+\.(\d+)\.": r"blocks.\1."},  # blocks in chunks, as its training keeps them
+        ignored=(r"mask_token", r"(dino_head|ibot_head)\..*"),
+        needs=(*NEEDED, "blocks.0.attention.scale.gamma", *(("registers",) * registers)),
+        fields={"norm_eps": 1e-6},
+        lacks=not_plain_or_no_bias,
+        activations={"swiglu": "swiglu"} if swiglu else {},
+        colours=COLOURS,
+        interpolation=Interpolation(antialias=registers),
+    )
+
+
+DINOV2_ORIGINAL = _dinov2("dinov2-original", registers=False, swiglu=False)
+DINOV2_ORIGINAL_SWIGLU = _dinov2("dinov2-original-swiglu", registers=False, swiglu=True)
+DINOV2_ORIGINAL_REGISTERS = _dinov2("dinov2-original-registers", registers=True, swiglu=False)
+DINOV2_ORIGINAL_REGISTERS_SWIGLU = _dinov2("dinov2-original-registers-swiglu", registers=True, swiglu=True)

@@ -1,0 +1,196 @@
+"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch): of today and of earlier versions."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.weights.keys import Key, Shape, weight_and_bias
+from vitrail.weights.layouts.vit.keys import Flat, unusual_parts
+from vitrail.weights.layouts.vit.reading import ViTLayout
+
+BLOCK = "transformer.layers.{i}"
+
+
+@dataclass(frozen=True)
+class FlatVector(Key):
+    """A number for every value of a patch, in the same order."""
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        return tensors[0].unflatten(0, (*config.patch_size, config.channels)).permute(2, 0, 1).flatten()
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return [tensor.reshape(config.channels, *config.patch_size).permute(1, 2, 0).flatten()]
+
+
+@dataclass(frozen=True)
+class Row(Key):
+    """A token as a table of one row; one without rows is of another of vit-pytorch's models, which has the same keys."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        rows, dim = shapes[0]
+        return rows, dim
+
+
+@dataclass(frozen=True)
+class QueriesOfTheirTime(Key):
+    """Queries, keys and values of versions that divided scores by the root of D in place of D_h: told by the queries."""
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        query, *rest = tensors[0].chunk(3)
+        return torch.cat([query * math.sqrt(_head_width(config) / config.dim), *rest])
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        query, *rest = tensor.chunk(3)
+        return [torch.cat([query * math.sqrt(config.dim / _head_width(config)), *rest])]
+
+
+def _head_width(config: ViTConfig) -> int:
+    return config.head_dim or config.dim // config.heads
+
+
+TOKENS = {"class_token": Key("cls_token", ndim=3), "position.embedding": Key("pos_embedding", ndim=3)}
+NORMED_PATCHES = {
+    "embedding.patch_norm.weight": FlatVector("to_patch_embedding.1.weight"),
+    "embedding.patch_norm.bias": FlatVector("to_patch_embedding.1.bias"),
+    "embedding.projection.weight": Flat("to_patch_embedding.2.weight"),
+    "embedding.projection.bias": Key("to_patch_embedding.2.bias"),
+    **weight_and_bias({"embedding.token_norm": "to_patch_embedding.3"}),
+}
+PATCHES = {
+    "embedding.projection.weight": Flat("to_patch_embedding.1.weight"),
+    "embedding.projection.bias": Key("to_patch_embedding.1.bias"),
+}
+WRAPPED = {
+    "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.fn.to_qkv.weight"),
+    **weight_and_bias(
+        {
+            "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
+            "blocks.{i}.attention.layer.output": f"{BLOCK}.0.fn.to_out.0",
+            "blocks.{i}.mlp.norm": f"{BLOCK}.1.norm",
+            "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.fn.net.0",
+            "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.fn.net.3",
+            "norm": "mlp_head.0",
+            "head.linear": "mlp_head.1",
+        }
+    ),
+}
+"""Blocks whose norm is wrapped around a layer, and a head that begins with the last norm."""
+RESIDUAL = {name: replace(key, name=re.sub(r"\.([01])\.(norm|fn)", r".\1.fn.\2", key.name)) for name, key in WRAPPED.items()}
+"""The same with the residual sum wrapped around, too."""
+NORM_IN_THE_HEAD = {
+    **{f"norm.{part}": Key(f"linear_head.0.{part}", tells={"final_norm": "pooled"}) for part in ("weight", "bias")},
+    **weight_and_bias({"head.linear": "linear_head.1"}),
+}
+FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
+
+
+def _lacks(config: ViTConfig) -> str:
+    """One head as wide as a token has no projection behind it there."""
+    if config.heads == 1 and _head_width(config) == config.dim:
+        return "output projection behind one head as wide as a token"
+    return unusual_parts(config)
+
+
+NORMED = ("position.embedding", "embedding.patch_norm.weight")
+VIT_PYTORCH = ViTLayout(
+    name="vit-pytorch",
+    about="vit-pytorch",
+    keys={
+        "class_token": Row("cls_token", ndim=2),
+        "position.embedding": Key("pos_embedding"),
+        **NORMED_PATCHES,
+        "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.to_qkv.weight"),
+        **weight_and_bias(
+            {
+                "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
+                "blocks.{i}.attention.layer.output": f"{BLOCK}.0.to_out.0",
+                "blocks.{i}.mlp.norm": f"{BLOCK}.1.net.0",
+                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.net.1",
+                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.net.4",
+                "norm": "transformer.norm",
+                "head.linear": "mlp_head",
+            }
+        ),
+    },
+    needs=NORMED,
+    fields=FIELDS,
+    lacks=_lacks,
+    empty={"class_token": "cls_token"},
+)
+SIMPLE_VIT = ViTLayout(
+    name="simple-vit",
+    about="vit-pytorch's SimpleViT",
+    keys={
+        **NORMED_PATCHES,
+        "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.to_qkv.weight"),
+        "blocks.{i}.attention.layer.output.weight": Key(f"{BLOCK}.0.to_out.weight"),
+        **weight_and_bias(
+            {
+                "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
+                "blocks.{i}.mlp.norm": f"{BLOCK}.1.net.0",
+                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.net.1",
+                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.net.3",
+                "norm": "transformer.norm",
+                "head.linear": "linear_head",
+            }
+        ),
+    },
+    older=NORM_IN_THE_HEAD,  # up to version 1.2
+    needs=("embedding.token_norm.weight", "head.linear.weight"),
+    fields={**FIELDS, "pool": "mean", "position": "sincos-2d-simple"},
+)
+SIMPLE_VIT_EARLY = replace(
+    SIMPLE_VIT,
+    name="simple-vit-early",
+    about="vit-pytorch's first SimpleViT",
+    keys={name: key for name, key in SIMPLE_VIT.keys.items() if not name.startswith("embedding.")} | PATCHES | NORM_IN_THE_HEAD,
+    older={},
+    needs=("head.linear.weight",),
+)
+VIT_PYTORCH_1_0 = ViTLayout(
+    name="vit-pytorch-1.0",
+    about="vit-pytorch 1.0",
+    keys={**TOKENS, **NORMED_PATCHES, **WRAPPED},
+    needs=NORMED,
+    fields=FIELDS,
+    pools=("class",),
+    lacks=_lacks,
+)
+VIT_PYTORCH_0_16 = ViTLayout(
+    name="vit-pytorch-0.16",
+    about="vit-pytorch 0.16 to 0.40",
+    keys={**TOKENS, **PATCHES, **WRAPPED},
+    fields=FIELDS,
+    pools=("class",),
+    lacks=_lacks,
+)
+VIT_PYTORCH_EARLY = ViTLayout(
+    name="vit-pytorch-early",
+    about="vit-pytorch 0.6 to 0.11",
+    twin="vit-pytorch-0.5",
+    keys={
+        **TOKENS,
+        "embedding.projection.weight": Flat("patch_to_embedding.weight"),
+        "embedding.projection.bias": Key("patch_to_embedding.bias"),
+        **RESIDUAL,
+    },
+    older=PATCHES,  # versions 0.7 to 0.11
+    fields=FIELDS,
+    lacks=_lacks,
+    pools=("class",),  # the mean of these times has the class token in it
+)
+VIT_PYTORCH_0_5 = replace(
+    VIT_PYTORCH_EARLY,
+    name="vit-pytorch-0.5",
+    about="vit-pytorch 0.5",
+    twin="",
+    keys={
+        **VIT_PYTORCH_EARLY.keys,
+        "blocks.{i}.attention.layer.qkv.weight": QueriesOfTheirTime(f"{BLOCK}.0.fn.fn.to_qkv.weight"),
+    },
+)
+"""It has the same keys as 0.6, and is read as 0.6 unless this layout is named."""

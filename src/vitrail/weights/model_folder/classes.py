@@ -1,0 +1,63 @@
+"""A model that answers for some of its classes alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitrail.errors import ConfigError
+from vitrail.files import read_lines
+from vitrail.models.empty import empty_model
+from vitrail.parts import last_layer
+from vitrail.weights.model_folder.folder import TrainedModel, distinct, fill
+from vitrail.weights.model_folder.imagenet import CLASSES_22K, IMAGENET_1K, class_names, numbers_in_22k
+
+
+def read_classes(given: str | Path, labels: Sequence[str]) -> list[int]:
+    """The numbers of the classes that are wanted, by a text file with the number or the label of one on every line.
+
+    ``imagenet-1k`` means ImageNet-1k's in a model of the 21,841 classes of ImageNet-22k.
+
+    Raises:
+        ConfigError: the file cannot be read, a line is neither a number nor a label, or a class is there twice.
+    """
+    if str(given) == IMAGENET_1K:
+        if len(labels) != CLASSES_22K:
+            what = f"{IMAGENET_1K} is for a model of {CLASSES_22K:,} classes, and this one has {len(labels):,}"
+            raise ConfigError(what, where="--classes", hint="give a text file with a class on every line")
+        return numbers_in_22k()
+    try:
+        lines = read_lines(Path(given))
+    except (OSError, ValueError) as error:
+        what, hint = f"cannot read the classes: {error}", f"give a text file with a class on every line, or {IMAGENET_1K}"
+        raise ConfigError(what, where=given, hint=hint) from None
+    places = {str(number): number for number in range(len(labels))} | {label: i for i, label in enumerate(labels)}
+    if strange := [line for line in lines if line not in places]:
+        hint = f"write labels, or numbers below {len(labels)}"
+        raise ConfigError(f"{strange[0]!r} is no class of the model", where=given, hint=hint)
+    classes = [places[line] for line in lines]
+    if not classes or len(set(classes)) < len(classes):
+        raise ConfigError("no class, or one twice", where=given, hint="write each class that is wanted once")
+    return classes
+
+
+def with_classes(trained: TrainedModel, classes: Sequence[int]) -> TrainedModel:
+    """The model with the logits of these classes alone, in this order: the rows of its heads' last layers.
+
+    Raises:
+        ConfigError: a head whose last layer does not give the logits.
+    """
+    source = trained.model
+    rows = {id(parameter) for head in source.heads().values() for parameter in last_layer(head).parameters()}
+    if any([*head.modules()][-1] is not last_layer(head) for head in source.heads().values()):
+        what = "something stands behind the last layer of the head, which all classes share"
+        raise ConfigError(what, where="--classes", hint="train it further with the classes that are wanted")
+    tensors = {
+        name: tensor[list(classes)] if id(tensor) in rows else tensor
+        for name, tensor in source.state_dict(keep_vars=True).items()
+    }
+    model = empty_model(trained.config.changed(num_classes=len(classes)))
+    fill(model, {name: tensor.detach() for name, tensor in tensors.items()}, where="--classes")
+    labels = [trained.labels[number] for number in classes]
+    if list(classes) == numbers_in_22k() and labels == [str(number) for number in classes]:
+        labels = class_names()
+    thresholds = [trained.thresholds[number] for number in classes] if trained.thresholds else ()
+    return TrainedModel(model.eval(), distinct(labels), trained.preparation, trained.multi_label, trained.card, tuple(thresholds))

@@ -1,0 +1,104 @@
+"""How the images of a checkpoint are prepared: as its files say, else as is usual for its layout."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vitrail.data.images.preparation import Preparation
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.configs.base import ImageConfig
+from vitrail.settings import brief
+from vitrail.tasks.pose.people.preparation import PROCESSOR, BoxPreparation
+from vitrail.weights.formats.checkpoint import Checkpoint, Source
+from vitrail.weights.formats.safe_files import CONFIG, PREPROCESSOR, section
+from vitrail.weights.normalization import IMAGENET
+
+CHANNELS = (1, 3)
+"""Of images that are prepared: grey and coloured ones."""
+TIMM_USUAL = {
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+    "interpolation": "bicubic",
+    "mean": IMAGENET.mean,
+    "std": IMAGENET.std,
+}
+"""What timm does where its description says nothing."""
+
+
+def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) -> Preparation:
+    """How images are prepared for a model of ``config``, which may differ from the checkpoint's own in size and channels."""
+    colours, own = source.colours, source.config
+    if own.answer == "heatmaps":
+        return _of_boxes(checkpoint, own).at(config.image_size)
+    channels = own.channels if own.channels in CHANNELS else config.channels  # of other images none are prepared
+    if channels not in CHANNELS:
+        what = f"the model takes images of {own.channels} channels; grey and coloured ones are prepared here"
+        raise ModelFileError(what, where=checkpoint.file, hint="from_pretrained(…, channels=3) makes a model for coloured ones")
+    usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
+    if channels == 3:
+        usual |= {"mean": colours.mean, "std": colours.std}
+    preparation = Preparation.standard(own.image_size, channels, colours.crop_ratio, **usual)
+    if checkpoint.preprocessor is not None:
+        values = checkpoint.preprocessor
+        if "max_num_patches" in values:
+            values = _squashed(values, own)
+        preparation = from_processor(checkpoint, values)
+    elif timm := section(checkpoint.config, "pretrained_cfg"):
+        preparation = from_timm(timm, own.image_size, channels, checkpoint.file.parent / CONFIG)
+    other_size = not source.about and preparation.image_size != own.image_size
+    if preparation.channels != channels or other_size:
+        what = "the preparation makes other images than the model takes"
+        raise ModelFileError(what, where=checkpoint.file.parent / PREPROCESSOR, hint="write the folder again")
+    if config.channels != channels:
+        mean, std = (sum(values) / channels for values in (preparation.mean, preparation.std))
+        colour = {"channels": config.channels, "mean": (mean,) * config.channels, "std": (std,) * config.channels}
+        preparation = preparation.changed(**colour)
+    return preparation.at(config.image_size)
+
+
+def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
+    """How people are cut out for a model that finds joints."""
+    if checkpoint.preprocessor is None:
+        return BoxPreparation.of_size(config.image_size, config.channels)
+    where = checkpoint.file.parent / PREPROCESSOR
+    preparation = BoxPreparation.from_hugging_face(checkpoint.preprocessor, where=where)
+    if preparation.channels != config.channels:
+        raise ModelFileError(
+            "the preparation makes other images than the model takes", where=where, hint="write the folder again"
+        )
+    return preparation
+
+
+def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Preparation:
+    """The preparation that a ``preprocessor_config.json`` of transformers describes, beside this checkpoint."""
+    kind, where = checkpoint.config.get("model_type"), checkpoint.file.parent / PREPROCESSOR
+    cuts_out = str(values.get("image_processor_type")).startswith(PROCESSOR)
+    reader = BoxPreparation if cuts_out else Preparation
+    return reader.from_hugging_face(values, model_type=kind, where=where)
+
+
+def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:
+    """SigLIP 2's preparation keeps the shape of an image, in so many patches as fit; ours squashes it to the model's grid."""
+    rest = {name: value for name, value in values.items() if name not in ("max_num_patches", "patch_size")}
+    size = dict(zip(("height", "width"), config.image_size, strict=True))
+    return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
+
+
+def from_timm(values: Mapping[str, Any], image_size: tuple[int, int], channels: int, where: Path) -> Preparation:
+    """The ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
+    told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
+    try:
+        if told["crop_mode"] not in ("center", "squash"):
+            raise ValueError(f"'crop_mode' {brief(told['crop_mode'])} is not done here")
+        return Preparation.standard(
+            image_size,
+            channels,
+            told["crop_pct"],
+            mean=told["mean"],
+            std=told["std"],
+            resampling=told["interpolation"],
+            fit="squash" if told["crop_mode"] == "squash" else "cover",
+        )
+    except (ConfigError, TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
+        what = f"the description of the preprocessing is incomplete or damaged: {error}"
+        raise ModelFileError(what, where=where, hint="mend pretrained_cfg") from None

@@ -1,0 +1,225 @@
+"""A checkpoint as it is understood: layout, configuration and labels, from what the files say and what the tensors show."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.models.configs.base import ImageConfig
+from vitrail.models.configs.texts import TextConfig
+from vitrail.models.registry import ARCHITECTURES, architecture_in
+from vitrail.parts.positions.interpolation import Interpolation
+from vitrail.settings import brief
+from vitrail.weights.formats.checkpoint import Checkpoint, Source, tower
+from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, LAYOUT, PREPROCESSOR, SKELETON, section
+from vitrail.weights.layout import Layout, Size
+from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.locate import CAPTIONER_TYPES, TEXT_MODEL_TYPES
+from vitrail.weights.model_folder import imagenet
+from vitrail.weights.model_folder.description import read_description
+from vitrail.weights.model_folder.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
+from vitrail.weights.model_folder.preparation import from_processor
+from vitrail.weights.normalization import HALF
+from vitrail.weights.state_dict import guesses, recognise
+
+OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
+"""Parameters by which weights under our own names are known."""
+NAMING = ("model_type", "architecture", "model_cfg")
+"""By which a description, of transformers, timm or OpenCLIP, tells all of a model."""
+
+
+def own_source(checkpoint: Checkpoint) -> Source:
+    """Read a folder of our own, which says everything."""
+    values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
+    kind = values.pop("architectures", None)
+    row = architecture_in(kind)
+    if row is None:
+        what = f"architectures is {brief(kind)}, and not one of those known here"
+        raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
+    if not issubclass(row.config, ImageConfig):
+        raise _writes_texts(where, sees=issubclass(row.config, TextConfig) and row.config.reads == "images")
+    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON)}
+    del values["model_type"]
+    if checkpoint.preprocessor is None:
+        raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")
+    config = read_config(row.config, values, where)
+    labels = _labels(names["id2label"] or {}, config, where)
+    several, bounds = _multi_label(names, where), _thresholds(names, labels, where)
+    return Source(checkpoint.tensors, config, labels, several, HALF, Interpolation(), bounds, "")
+
+
+def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | None, fields: Mapping[str, Any]) -> Source:
+    """Recognise the layout by the description or by the tensors, and translate."""
+    where = checkpoint.file.parent / CONFIG
+    if not checkpoint.config and checkpoint.tensors.keys() >= OURS:
+        what = f"{CONFIG} is missing, without which weights of Vitrail's own do not tell what they are"
+        raise ModelFileError(what, where=where, hint="give the whole model folder")
+    config = {**checkpoint.config, **tower(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
+    own = _written(checkpoint, name)
+    layouts = _of_fields(_candidates(config, checkpoint.told[LAYOUT] if own else name, where), fields)
+    try:
+        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        found = recognise(
+            shapes,
+            lambda layout: {
+                **_training(config, layout),
+                **read_description(checkpoint.config, layout, where, flat=config),
+                **_of_images(checkpoint, layout),
+                **own,
+                **{told: layout.config.read_field(told, value) for told, value in fields.items()},
+            },
+            layouts=layouts,
+            where=checkpoint.file,
+            image_size=image_size,
+        )
+    except ConfigError as error:
+        raise ModelFileError(
+            f"the configuration is damaged: {error}", where=where, hint="give the one that belongs to it"
+        ) from None
+    checkpoint.tensors.clear()
+    count = sum(math.prod(shapes[own]) for own in found.naming.names.values())
+    layout, model = found.match.layout, found.config
+    named = config | checkpoint.told
+    names = named.get("id2label", _numbered(config.get("label_names")))
+    labels = _labels(names, model, checkpoint.file if checkpoint.told else where)
+    about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
+    if own or any(config.get(word) is not None for word in NAMING):
+        guessed = ""
+    else:
+        told = {**fields, **read_description(checkpoint.config, layout, where, flat=config)}
+        guessed = guesses(model, told, layout, guessed=name is None)
+    if guessed:
+        about += f"\nguessed, as the file does not say: {guessed}"
+    if labels and names is None and model.num_classes == imagenet.CLASSES:
+        labels = distinct(imagenet.class_names())
+        about += f"\nlabels: the names of ImageNet-1k, guessed from {model.num_classes} classes without any"
+    return Source(
+        found.translate(tensors),
+        model,
+        labels,
+        _multi_label(named, where),
+        layout.colours,
+        layout.interpolation,
+        _thresholds(named, labels, where),
+        about,
+    )
+
+
+def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
+    """The fields of the configuration that a file of ours says itself; none where it is to be read in another layout.
+
+    Weights that contradict them are refused later, as with any other description. What the layout decides for all of its models
+    need not be what the model had that was written.
+    """
+    layout, values = (checkpoint.told.get(key) for key in (LAYOUT, CONFIGURED))
+    if values is None or name not in (None, layout):
+        return {}
+    if not isinstance(layout, str) or layout not in LAYOUTS or not isinstance(values, dict):
+        what = f"the file says of itself what is not understood: layout {brief(layout)}, config {brief(values)}"
+        raise ModelFileError(what, where=checkpoint.file, hint=f"write the file again; known layouts: {', '.join(LAYOUTS)}")
+    written = LAYOUTS[layout]
+    decided = written.reading.choices & written.fields.keys()
+    return {name: value for name, value in read_config(written.config, values, checkpoint.file) if name not in decided}
+
+
+def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
+    """The size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
+    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.told):
+        return {}
+    return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
+
+
+def _numbered(names: Any) -> dict[str, Any] | None:
+    return {str(i): name for i, name in enumerate(names)} if isinstance(names, list) else None
+
+
+def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> list[Layout]:
+    """The layouts that a checkpoint may be in."""
+    if name is not None:
+        if name not in LAYOUTS:
+            raise unknown("layout", name, list(LAYOUTS), where="layout")
+        return [LAYOUTS[name]]
+    kind = config.get("model_type")
+    if kind is None:
+        return [layout for layout in LAYOUTS.values() if layout.read or "architecture" not in config]
+    if kind in (*TEXT_MODEL_TYPES, *CAPTIONER_TYPES):
+        raise _writes_texts(where, sees=kind in CAPTIONER_TYPES)
+    named = [layout for layout in LAYOUTS.values() if kind in layout.model_types]
+    if not named:
+        known = sorted({kind for layout in LAYOUTS.values() for kind in layout.model_types})
+        raise ModelFileError(
+            f"model_type {brief(kind)} is none that is known here", where=where, hint=f"known: {FORMAT}, {', '.join(known)}"
+        )
+    return named
+
+
+def _writes_texts(where: Path, *, sees: bool) -> ModelFileError:
+    """What is said of a model that writes texts, about images that it ``sees`` or of other texts."""
+    what = "a captioner gives no labels and no vectors" if sees else "a translator is no model of images"
+    hint = f"give it to vitrail {'caption' if sees else 'translate'}, evaluate, serve, convert or summary"
+    return ModelFileError(what, where=where, hint=hint)
+
+
+def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """The settings of training that we keep in a ``config.json`` of transformers under a name of our own."""
+    own, known = section(config, FORMAT), layout.config.training_only
+    strange = own.keys() - known
+    if strange:
+        raise unknown("setting", sorted(strange)[0], sorted(known), where=FORMAT)
+    return {name: layout.config.read_field(name, value, where=FORMAT) for name, value in own.items()}
+
+
+def _of_fields(layouts: list[Layout], fields: Mapping[str, Any]) -> list[Layout]:
+    """The layouts whose architecture has all the fields that the user gives, with such values if any has."""
+    for name, value in fields.items():
+        fitting = [layout for layout in layouts if name in layout.config.model_fields]
+        if not fitting:
+            raise unknown("field", name, list(layouts[0].config.model_fields), where=layouts[0].about)
+        layouts = [layout for layout in fitting if _takes(layout, name, value)] or fitting
+    return layouts
+
+
+def _takes(layout: Layout, name: str, value: Any) -> bool:
+    """Whether a field may have a value: heads are a number in one architecture, a number for each stage in another."""
+    try:
+        layout.config.read_field(name, value)
+    except ConfigError:
+        return False
+    return True
+
+
+def _labels(names: Any, config: ImageConfig, where: Path) -> list[str]:
+    """A name for each class: as given, else its number; none for a model that gives vectors."""
+    if not config.num_classes or getattr(config, "head", "") == "projection":
+        return []
+    if names is None:
+        return [str(i) for i in range(config.num_classes)]
+    try:
+        labels = [names[str(i)] for i in range(config.num_classes)]
+        if not all(isinstance(label, str) and label for label in labels) or len(labels) != len(names):
+            raise KeyError
+    except (KeyError, TypeError):
+        what = f"the labels are no names, one for each of {config.num_classes} classes"
+        raise ModelFileError(what, where=where, hint="mend id2label") from None
+    return distinct(labels)
+
+
+def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
+    problem = config.get("problem_type") or PROBLEMS[0]
+    if problem not in PROBLEMS:
+        raise ModelFileError(f"problem_type cannot be {brief(problem)}", where=where, hint=f"known: {', '.join(PROBLEMS)}")
+    return problem == PROBLEMS[1]
+
+
+def _thresholds(config: Mapping[str, Any], labels: list[str], where: Path) -> tuple[float, ...]:
+    found = config.get(THRESHOLDS) or ()
+    if not found or (isinstance(found, list) and len(found) == len(labels) and all(_is_share(each) for each in found)):
+        return tuple(found)
+    what = f"{THRESHOLDS} are no probabilities, one for each of {len(labels)} labels"
+    raise ModelFileError(what, where=where, hint="write the folder again")
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

@@ -1,0 +1,267 @@
+"""Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.base import Model
+from vitrail.models.configs.base import ImageConfig
+from vitrail.models.empty import empty_model
+from vitrail.models.registry import architecture_of
+from vitrail.runtime.terminal import note
+from vitrail.weights.formats.safe_files import some
+from vitrail.weights.keys import Part, Shape
+from vitrail.weights.layout import Layout, Match, Size
+from vitrail.weights.model_folder.description import describe, described
+from vitrail.weights.naming import Naming, distance, nearest_naming
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A checkpoint that a layout explains without remainder, and the model that it belongs to."""
+
+    match: Match
+    config: Any
+    where: object
+    naming: Naming
+
+    def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
+
+        Raises:
+            ModelFileError: tensors that cannot be put together, with their keys.
+        """
+        expected = meta_shapes(self.config)
+        ours: dict[str, Tensor] = {}
+        file_names = self.naming.names
+        for name, (key, theirs) in self.match.found.items():
+            take = tensors.__getitem__ if isinstance(key, Part) else tensors.pop
+            parts = [take(file_names[their]) for their in theirs if their is not None]
+            try:
+                ours[name] = key.read(parts, self.config)
+            except (RuntimeError, IndexError, ValueError) as error:  # of torch, for shapes that only together cannot be
+                given = ", ".join(f"{their} {_text(tuple(part.shape))}" for their, part in zip(theirs, parts, strict=False))
+                what = f"tensors of one parameter do not fit together: {given}: {error}"
+                raise ModelFileError(what, where=self.where, hint="give all weights of one model") from None
+        tensors.clear()
+        self.match.layout.reading.settle(ours, self.config)
+        for name, shape in expected.items():
+            if name not in ours:  # a bias that the layout has no place for is zero
+                ours[name] = torch.zeros(shape)
+        return {name: tensor.reshape(expected[name]) for name, tensor in ours.items()}
+
+
+def recognise(
+    shapes: Mapping[str, Shape],
+    known: Callable[[Layout], Mapping[str, Any]],
+    *,
+    layouts: Sequence[Layout],
+    where: object,
+    image_size: Size | None = None,
+) -> Recognised:
+    """Find the layout that fits every key and shape of a checkpoint.
+
+    Args:
+        shapes: of the checkpoint's tensors.
+        known: fields of the configuration that the user or a description in a layout's words gives.
+        layouts: the candidates; of several that fit the first counts.
+        where: the file, for errors.
+        image_size: tried for the positions before a square.
+
+    Raises:
+        ModelFileError: none fits; names the nearest, with everything missing, unexpected and wrongly shaped.
+    """
+    naming, matches = nearest_naming(shapes, layouts)
+    shapes = {name: shapes[own] for name, own in naming.names.items()}
+    errors: list[tuple[Match, str, str]] = []
+    refusals: list[tuple[Match, ModelFileError]] = []
+    for match in matches:
+        try:
+            told = known(match.layout)
+        except ModelFileError as error:  # its description says something that is not understood
+            refusals.append((match, error))
+            continue
+        try:
+            config = _configure(match, shapes, told, image_size)
+            problems = _problems(match, config, shapes)
+        except (ModelFileError, ConfigError) as error:
+            impossible = error.hint and error.what.startswith("config cannot be")  # all fields together, in our words
+            what = f"they make no model that is known here: {error.hint}" if impossible else error.what
+            unexpected = f". unexpected: {some(match.unexpected, 12)}" if match.unexpected else ""
+            errors.append((match, f"{what}{unexpected}", "" if impossible else error.hint or ""))
+            continue
+        if not problems:
+            if naming.about:
+                note(naming.about)
+            return Recognised(match, config, where, naming)
+        errors.append((match, problems, ""))
+    if refusals and (not errors or distance(refusals[0][0]) < distance(errors[0][0])):
+        raise refusals[0][1]
+    raise _misfit(*errors[0], where, naming)
+
+
+def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> Any:
+    """The configuration that the shapes belong to; what is known must not contradict them."""
+    layout = match.layout
+    untold = [name for name in layout.undecided if name not in known]
+    if untold:
+        raise ModelFileError(
+            f"the weights of {layout.about} do not tell {', '.join(untold)}",
+            where="weights",
+            hint=f"give the config.json that belongs to them, or say it: {untold[0]}=… in Python",
+        )
+    ours = match.shapes(shapes)  # before anything is read off them
+    facts = {**layout.fields, **known, **match.facts(shapes)}
+    try:
+        fields = layout.reading.fields(ours, facts, image_size, layout)
+    except ModelFileError as error:
+        raise ModelFileError(layout.in_their_names(error.what), where=error.where, hint=error.hint) from None
+    config = layout.config.read(fields, where="config")
+    refused = f"{layout.about} has no {lacking}" if (lacking := layout.lacks(config)) else layout.reading.refuses(config, layout)
+    if refused:
+        raise ModelFileError(refused, where="weights", hint="give what belongs together")
+    canonical = layout.reading.canonical
+    wrong = [
+        name
+        for name in known
+        if name not in layout.reading.choices
+        and getattr(config, name) != known[name]  # else it is right; what else is right is only seen slowly
+        and getattr(canonical(config), name) != getattr(canonical(config.changed(**{name: known[name]})), name)
+    ]
+    if wrong:
+        told = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
+        raise ModelFileError(
+            f"the weights are not those that are described: {told}", where="config", hint="give what belongs together"
+        )
+    return config
+
+
+def meta_shapes(config: ImageConfig) -> dict[str, Shape]:
+    """The names and shapes of a model's parameters; nothing is allocated."""
+    return {name: tuple(tensor.shape) for name, tensor in empty_model(config).state_dict().items()}
+
+
+def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
+    """Everything that does not fit, in the checkpoint's own names; nothing if all does."""
+    expected, ours, reading = meta_shapes(config), match.shapes(shapes), match.layout.reading
+    missing, wrong = list(match.missing), []
+    unexpected = list(match.unexpected)
+    for name in sorted({*expected, *ours, *match.layout.needs}):
+        theirs = [their for their in match.found[name][1] if their] if name in ours else []
+        if name not in ours:
+            place = match.layout.place(name, config)
+            if not re.fullmatch(reading.optional, name) or name in match.layout.needs:
+                missing += place[1] if place else [] if name.endswith(".bias") else [name]
+        elif (held := reading.holds(name, ours[name], config)) is not None:
+            if not held:
+                wrong.append(f"{theirs[0]} {_text(shapes[theirs[0]])}, expected (…, {expected[name][-1]})")
+        elif name not in expected:
+            unexpected += theirs
+        elif ours[name] != expected[name] and not _alike(ours[name], expected[name]):
+            wrong.append(f"{' + '.join(theirs)} {_text(ours[name])}, expected {_text(expected[name])}")
+    found = {"missing": missing, "unexpected": unexpected, "wrong shape": wrong}
+    return ". ".join(f"{what}: {some(names, 12)}" for what, names in found.items() if names)
+
+
+def _alike(a: Shape, b: Shape) -> bool:
+    """Whether two shapes differ by dimensions of 1 in front alone."""
+    short, long = sorted((a, b), key=len)
+    return long[len(long) - len(short) :] == short and set(long[: len(long) - len(short)]) <= {1}
+
+
+def _text(shape: Shape) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+def _misfit(match: Match, problems: str, hint: str, where: object, naming: Naming) -> ModelFileError:
+    if not match.found:
+        what = f"no layout that is known: {some(match.unexpected)}"
+        return ModelFileError(
+            what,
+            where=where,
+            hint="give the weights of a model of images (docs/weights.md lists the layouts), or of a translator the whole folder",
+        )
+    as_read = f"Without {''.join(naming.dropped)} before their names they" if naming.dropped else "They"
+    nearest = f"{as_read} are nearest to {match.layout.about}, of which they have {match.keys} keys"
+    return ModelFileError(
+        f"the weights do not fit. {nearest}; {problems}",
+        where=where,
+        hint=hint or "name their layout (--read-as, in Python layout=), or give the config.json that belongs to them",
+    )
+
+
+def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
+    """A model's state dict in a layout; nothing is copied that can stay as it is.
+
+    Raises:
+        ConfigError: the layout has no place for something of the model, or gives it another meaning.
+    """
+    if lacking := [name for name in layout.needs if name not in state]:
+        raise _inexpressible(layout, f"it is not without {lacking[0]}")
+    layout.extra(config)  # refuses what it cannot say
+    try:
+        written = layout.write(layout.reading.share_out(state, config, layout), config)
+    except KeyError as error:
+        raise _inexpressible(layout, f"it has no place for {error.args[0]}") from None
+    shapes = {name: tuple(tensor.shape) for name, tensor in written.items() if tensor.numel()}
+    if layout.activations and (activation := getattr(config, layout.activation_field)) not in layout.activations:
+        raise _inexpressible(layout, f"it knows no activation {activation}")
+    untold = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
+    try:
+        read = _configure(layout.match(shapes), shapes, {**untold, **_told(config, layout)}, None)
+    except ModelFileError as error:
+        raise _inexpressible(layout, error.what) from None
+    ours, theirs = layout.reading.canonical(config), layout.reading.canonical(read)
+    changed = [
+        f"{name} is {getattr(config, name)}, there {getattr(read, name)}"
+        for name in type(config).model_fields
+        if name not in config.training_only and getattr(ours, name) != getattr(theirs, name)
+    ]
+    if changed:
+        raise _inexpressible(layout, ", ".join(changed))
+    return written
+
+
+def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:
+    """The first of some layouts that can hold a model, and the model in it.
+
+    Raises:
+        ConfigError: none can; it says why the first one cannot.
+    """
+    row, state = architecture_of(model.config), model.state_dict()
+    readings = [(layout, layout.reading) for layout in layouts]
+    layouts = [layout for layout, reading in readings if reading.architecture == row.name and reading.covers(model.config)]
+    if not layouts:
+        what = f"no such layout can hold a {row.about} of {model.config.summary}"
+        raise ConfigError(what, where="--layout", hint="give another layout")
+    shapes = {name: tensor.to("meta") for name, tensor in state.items()}
+    errors = []
+    for layout in layouts:
+        try:
+            write(shapes, model.config, layout)  # which is quick, and decides almost always
+            return layout, write(state, model.config, layout)
+        except ConfigError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _told(config: Any, layout: Layout) -> Mapping[str, Any]:
+    """What is understood of the description that a layout has of a model."""
+    if layout.read and layout.describe:
+        return layout.read(layout.describe(config))
+    return described(describe(config, layout), layout) if layout.model_types else {}
+
+
+def _inexpressible(layout: Layout, why: str) -> ConfigError:
+    return ConfigError(f"the model cannot be written as {layout.about}: {why}", where="--layout", hint="give another layout")
+
+
+def guesses(config: Any, told: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
+    """What nobody has told, and of the layout if that was ``guessed``; nothing where all of it was."""
+    twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
+    return ", ".join(twin + layout.reading.guesses(config, told))

@@ -1,0 +1,389 @@
+"""Residual networks against timm and transformers, at several sizes, and their counts and multiply-adds."""
+
+import math
+from functools import partial
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from timm.models.resnetv2 import ResNetV2
+from torch import Tensor, nn
+from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
+from transformers import ResNetConfig as TheirConfig
+
+import random_weights
+from vitrail.config.settings import LoraSettings
+from vitrail.data.images.preparation import Preparation
+from vitrail.deploy.export.artefact import Description
+from vitrail.deploy.export.export import export_graph
+from vitrail.errors import ConfigError
+from vitrail.models.configs.resnet import PRESETS, ResNetConfig
+from vitrail.models.cost import cost
+from vitrail.models.registry import build, create_model, model_config
+from vitrail.models.vision.resnet import ResNet
+from vitrail.parts import Interpolation
+from vitrail.training.finetune.adapters import add_adapters
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.transfer import adapt, transfer
+
+COST = {
+    "ResNet-18": (11_689_512, 1_814_073_344),
+    "ResNet-34": (21_797_672, 3_663_761_408),
+    "ResNet-50": (25_557_032, 4_089_184_256),
+    "ResNet-101": (44_549_160, 7_801_405_440),
+    "ResNet-152": (60_192_808, 11_513_626_624),
+    "BiT-R50x1": (25_549_352, 4_089_184_256),
+    "BiT-R50x3": (217_319_080, 36_082_286_592),
+    "BiT-R101x1": (44_541_480, 7_801_405_440),
+    "BiT-R101x3": (387_934_888, 69_492_277_248),
+    "BiT-R152x2": (236_335_208, 45_814_382_592),
+    "BiT-R152x4": (936_533_224, 182_777_282_560),
+}
+"""Parameters and multiply-adds at 224 pixels and 1000 classes, of timm's models."""
+TIMM = {
+    name: f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", "")
+    for name in COST
+}
+SMALL = {"image_size": 32, "num_classes": 5}
+SHALLOW = (1, 2, 1, 1)
+"""Blocks that are first in their stage, and one that is not; every preset's are compared by shape and name."""
+SIZES = [(64, 64), (47, 65), (33, 34), (7, 1)]
+
+randomize = partial(random_weights.randomize, std=0.1)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_parameters_and_multiply_adds_are_exact(name):
+    found = cost(model_config(name))
+    assert (found.parameters, found.macs) == COST[name]
+
+
+def from_v1(key: str) -> str:
+    """timm's name of a ResNet's tensor, as we have it."""
+    place, _, kind = key.rpartition(".")
+    if place in ("conv1", "bn1"):
+        return f"features.root.{int(place == 'bn1')}.{kind}"
+    if place == "fc":
+        return f"head.linear.{kind}"
+    stage, block, *rest = place.removeprefix("layer").split(".")
+    at = f"features.stages.{int(stage) - 1}.{block}"
+    if rest[0] == "downsample":
+        return f"{at}.shortcut.{rest[1]}.{kind}"
+    return f"{at}.{{}}.{int(rest[0].startswith('bn'))}.{kind}|{int(rest[0][-1]) - 1}"
+
+
+def from_v2(key: str) -> str:
+    """timm's and transformers' name of a BiT's tensor, as we have it; ours count the layers of a block otherwise."""
+    place, _, kind = key.removeprefix("bit.").replace("embedder.convolution", "stem.conv").rpartition(".")
+    if place in ("stem.conv", "norm", "head.fc", "classifier.1"):
+        ours = {"stem.conv": "features.root.0", "norm": "features.norm.0"}
+        return f"{ours.get(place, 'head.linear')}.{kind}"
+    _, stage, _, block, *rest = place.removeprefix("encoder.").split(".")
+    ours = {"norm1": "activate.0", "conv1": "reduce", "norm2": "spread.0", "conv2": "spread.2", "norm3": "expand.0",
+            "conv3": "expand.2", "downsample": "shortcut"}  # fmt: skip
+    return f"features.stages.{stage}.{block}.{ours[rest[0]]}.{kind}"
+
+
+def from_transformers(key: str) -> str:
+    """transformers' name of a ResNet's tensor, as we have it."""
+    place, _, kind = key.removeprefix("resnet.").rpartition(".")
+    number = int(place.endswith("normalization"))
+    if place.startswith("embedder"):
+        return f"features.root.{number}.{kind}"
+    if place == "classifier.1":
+        return f"head.linear.{kind}"
+    _, _, stage, _, block, *rest = place.split(".")
+    at = f"features.stages.{stage}.{block}"
+    return f"{at}.shortcut.{number}.{kind}" if rest[0] == "shortcut" else f"{at}.{{}}.{number}.{kind}|{rest[1]}"
+
+
+def renamed(name: str, config: ResNetConfig) -> str:
+    """A name in which the number of a convolution in its block is still to be told by ours."""
+    name, _, number = name.partition("|")
+    inside = ("first", "second") if config.block == "basic" else ("reduce", "spread", "expand")
+    return name.format(inside[int(number)]) if number else name
+
+
+def translated(theirs: nn.Module, config: ResNetConfig, rename) -> dict[str, Tensor]:
+    """All of their tensors under our names; the head of BiT is a convolution there."""
+    found = {renamed(rename(key), config): tensor for key, tensor in theirs.state_dict().items()}
+    return {name: tensor.flatten(1) if name == "head.linear.weight" else tensor for name, tensor in found.items()}
+
+
+def twin(theirs: nn.Module, config: ResNetConfig, rename) -> ResNet:
+    """Ours with their weights."""
+    ours = build(config).double().eval()
+    ours.load_state_dict(translated(theirs, config, rename))
+    return ours
+
+
+def require_equal(ours: nn.Module, theirs, size: tuple[int, int], batch: int = 2) -> None:
+    images = torch.randn(batch, 3, *size, dtype=torch.double)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", COST)
+def test_every_size_has_timms_tensors(name):
+    config = model_config(name)
+    with torch.device("meta"):
+        ours, theirs = build(config), timm.create_model(TIMM[name])
+    expected = translated(theirs, config, from_v2 if name.startswith("BiT") else from_v1)
+    assert {key: t.shape for key, t in ours.state_dict().items()} == {key: t.shape for key, t in expected.items()}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
+def test_a_resnet_gives_the_logits_of_timm(name, size):
+    theirs = randomize(timm.create_model(TIMM[name], num_classes=5, layers=SHALLOW))
+    require_equal(twin(theirs, model_config(name, **SMALL, depths=SHALLOW), from_v1), theirs, size)
+
+
+@pytest.mark.parametrize("name", ["ResNet-34", "ResNet-101"])
+def test_deep_resnets_give_the_logits_of_timm(name):
+    theirs = randomize(timm.create_model(TIMM[name], num_classes=5))
+    require_equal(twin(theirs, model_config(name, **SMALL), from_v1), theirs, (33, 47))
+
+
+@pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
+def test_in_training_a_resnet_remembers_what_timm_does(name):
+    theirs = randomize(timm.create_model(TIMM[name], num_classes=5, layers=SHALLOW)).train()
+    config = model_config(name, **SMALL, depths=SHALLOW)
+    ours = twin(theirs, config, from_v1).train()
+    require_equal(ours, theirs, (65, 65), batch=4)
+    for key, tensor in translated(theirs, config, from_v1).items():
+        torch.testing.assert_close(ours.state_dict()[key], tensor, atol=1e-9, rtol=1e-9, msg=key)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_bit_gives_the_logits_of_timm(size):
+    theirs = randomize(bit(SHALLOW))
+    require_equal(twin(theirs, model_config("BiT-R50x1", **SMALL, depths=SHALLOW), from_v2), theirs, size)
+
+
+@pytest.mark.parametrize(("width", "depths"), [(3, (1, 2)), (2, (1, 1, 2)), (1, (3, 8, 12, 3))])
+def test_wide_and_deep_bit_gives_the_logits_of_timm(width, depths):
+    theirs = randomize(bit(depths, width))
+    config = model_config("BiT-R50x1", **SMALL, depths=depths, width=64 * width)
+    require_equal(twin(theirs, config, from_v2), theirs, (47, 34))
+
+
+def bit(depths: tuple[int, ...], width: int = 1) -> ResNetV2:
+    """timm's, of other depths and widths than its names have, with the epsilon that its own have."""
+    with torch.device("meta"):
+        usual = timm.create_model("resnetv2_50x1_bit")
+    first = next(module for module in usual.modules() if isinstance(module, nn.Conv2d))
+    assert first.eps == 1e-8
+    channels = (256, 512, 1024, 2048)[: len(depths)]
+    return ResNetV2(depths, channels, 5, width_factor=width, stem_type="fixed", conv_layer=partial(type(first), eps=first.eps))
+
+
+def test_bit_answers_in_training_as_in_evaluation():
+    model, images = randomize(create_model("BiT-R50x1", **SMALL, depths=SHALLOW)), torch.randn(2, 3, 40, 40, dtype=torch.double)
+    torch.testing.assert_close(model.train()(images)[:1], model.eval()(images[:1]))
+
+
+@pytest.mark.parametrize("size", [(64, 64), (47, 65)], ids=str)
+@pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
+def test_a_resnet_gives_the_logits_of_transformers(name, size):
+    config = model_config(name, **SMALL, depths=SHALLOW)
+    widths = [64 * 2**i * (1 if config.block == "basic" else 4) for i in range(4)]
+    their_config = TheirConfig(
+        embedding_size=64, hidden_sizes=widths, depths=list(config.depths), layer_type=config.block, num_labels=5
+    )
+    theirs = randomize(ResNetForImageClassification(their_config))
+    require_equal(twin(theirs, config, from_transformers), lambda images: theirs(images).logits, size)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (47, 65)], ids=str)
+def test_bit_gives_the_logits_of_transformers(size):
+    theirs = randomize(BitForImageClassification(BitConfig(global_padding=None, num_labels=5, depths=list(SHALLOW))))
+    for module in theirs.modules():
+        if type(module).__name__ == "WeightStandardizedConv2d":
+            module.eps = 1e-8
+    config = model_config("BiT-R50x1", **SMALL, depths=SHALLOW)
+    require_equal(twin(theirs, config, from_v2), lambda images: theirs(images).logits, size)
+
+
+def test_the_layers_are_the_blocks_and_the_head_stands_alone():
+    model = create_model("ResNet-34", **SMALL)
+    assert len(model.layers()) == 16
+    assert model.layers()[0] is model.features.stages[0][0] and model.layers()[-1] is model.features.stages[3][2]
+    assert model.heads() == {"head": model.head}
+
+
+@pytest.mark.parametrize(("name", "width"), [("ResNet-18", 512), ("BiT-R50x1", 2048)])
+def test_the_head_reads_the_mean_of_the_feature_map(name, width):
+    model, images = randomize(create_model(name, **SMALL, depths=SHALLOW)), torch.randn(2, 3, 64, 96, dtype=torch.double)
+    vectors = model.vectors(images)
+    assert vectors.shape == (2, width)
+    torch.testing.assert_close(vectors, model.features(images)[-1].flatten(2).mean(dim=2))
+    torch.testing.assert_close(model(images), model.head(vectors))
+    headless = create_model(name, image_size=32, num_classes=0, depths=SHALLOW).double().eval()
+    headless.features.load_state_dict(model.features.state_dict())
+    torch.testing.assert_close(headless(images), vectors)
+
+
+@pytest.mark.parametrize("name", ["ResNet-50", "BiT-R50x1"])
+def test_parameters_stand_in_the_order_of_the_forward_pass(name):
+    model, used = create_model(name, **SMALL).eval(), []
+    leaves = {id(p): i for i, p in enumerate(model.parameters())}
+    for module in model.modules():
+        if list(module.parameters(recurse=False)):
+            module.register_forward_pre_hook(lambda module, given: used.append(leaves[id(module.weight)]))
+    model(torch.zeros(1, 3, 32, 32))
+    assert used == sorted(used) and len(used) == len(set(used))
+
+
+@pytest.mark.parametrize(("name", "channels"), [("ResNet-18", 64), ("ResNet-50", 256)])
+def test_a_block_starts_as_its_shortcut(name, channels):
+    block, x = create_model(name, **SMALL).eval().layers()[1], torch.randn(2, channels, 6, 6)
+    torch.testing.assert_close(block(x), x.relu())
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 32, 32), (3, 32, 32)])
+def test_images_of_other_channels_are_refused(shape):
+    with pytest.raises(ConfigError, match=r"the model takes \(batch, 3, height, width\)"):
+        create_model("ResNet-18", **SMALL)(torch.zeros(shape))
+
+
+def test_the_root_for_small_images_keeps_their_size():
+    model = create_model("ResNet-18", **SMALL, root="cifar").eval()
+    with torch.no_grad():
+        assert model.features(torch.zeros(1, 3, 32, 32))[-1].shape == (1, 512, 4, 4)
+
+
+POOLED = {"block": "pooled", "root": "whitened", "width": 8, "depths": (1, 2)}
+
+
+def norm_and_relu(x: Tensor, norm: dict[str, Tensor]) -> Tensor:
+    scale = norm["weight"] / (norm["running_var"] + 1e-5).sqrt()
+    return F.relu((x - norm["running_mean"][:, None, None]) * scale[:, None, None] + norm["bias"][:, None, None])
+
+
+@pytest.mark.parametrize("size", [(32, 32), (21, 34), (1, 1)])
+def test_pooled_blocks_widen_before_a_maximum_and_add_one_convolution(size):
+    """By hand: the maximum of what lies beyond an odd side is of what there is."""
+    model = randomize(create_model("ResNet-18", **SMALL, **POOLED))
+    tensors, images = model.state_dict(), torch.randn(2, 3, *size, dtype=torch.double)
+
+    def convolution(name: str, number: int, x: Tensor, *, halve: bool = False) -> Tensor:
+        x = F.conv2d(x, tensors[f"features.{name}.{number}.weight"], padding=1)
+        if halve:
+            rows, columns = (side % 2 for side in x.shape[-2:])
+            x = F.pad(x, (0, columns, 0, rows), value=-math.inf).unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
+        leaves = ("weight", "bias", "running_mean", "running_var")
+        return norm_and_relu(x, {leaf: tensors[f"features.{name}.{number + 1 + halve}.{leaf}"] for leaf in leaves})
+
+    whitened = F.gelu(F.conv2d(F.pad(images, (0, 1, 0, 1)), tensors["features.root.0.weight"]))
+    x = convolution("root", 2, whitened, halve=True)
+    x = first = x + convolution("stages.0.0.refine", 0, x)
+    x = convolution("stages.1.0.widen", 0, x, halve=True)
+    x = x + convolution("stages.1.0.refine", 0, x)
+    x = x + convolution("stages.1.1.refine", 0, x)
+    assert model.strides == (2, 4)
+    assert x.shape == (2, 16, *(math.ceil(side / 4) for side in size))
+    for ours, expected in zip(model.features(images), (first, x), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_it_takes_images_of_any_size_as_it_is():
+    model = create_model("ResNet-18", **SMALL)
+    assert model.at_any_size() is model
+    assert model.config.size_multiple == (1, 1)
+
+
+@pytest.mark.parametrize(("name", "fields"), [("ResNet-18", {}), ("BiT-R50x1", {}), ("ResNet-18", POOLED)])
+def test_a_graph_for_any_size_answers_as_the_model_does(name, fields, tmp_path):
+    model = create_model(name, **{"image_size": (64, 100), "num_classes": 3, "depths": (1, 1)} | fields).eval()
+    nn.init.normal_(model.head.linear.weight, std=0.02)
+    trained = TrainedModel(model, ["a", "b", "c"], Preparation.standard((64, 100), 3))
+    written = export_graph(trained, Description.of_model(trained, name, "fp32", any_size=True), "onnx", tmp_path)
+    assert written.verified.largest < 1e-4 < written.verified.spread
+
+
+def test_filters_so_small_that_their_epsilon_tells_are_exported_as_they_are(tmp_path):
+    model = create_model("BiT-R50x1", **SMALL, depths=(1, 1)).eval()
+    nn.init.normal_(model.head.linear.weight, std=0.02)
+    for layer in model.layers():
+        nn.init.normal_(layer.spread[2].weight, std=1e-4)
+    trained = TrainedModel(model, list("abcde"), Preparation.standard((32, 32), 3))
+    written = export_graph(trained, Description.of_model(trained, "small", "fp32"), "onnx", tmp_path)
+    assert written.verified.largest < 1e-4 < written.verified.spread
+
+
+def test_a_graph_for_any_size_of_a_model_for_small_images_is_refused():
+    with pytest.raises(ConfigError, match="takes none below 64 pixels"):
+        create_model("ResNet-18", **SMALL).at_any_size(graph=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "tolerance"), [("ResNet-18", 3, 1, 1e-9), ("ResNet-18", 1, 3, 1e-9), ("BiT-R50x1", 1, 3, 1e-3)]
+)
+def test_weights_fit_other_sizes_channels_and_classes(name, before, after, tolerance):
+    source = randomize(create_model(name, **SMALL, channels=before, depths=(1, 2)))
+    target = create_model(name, image_size=48, channels=after, num_classes=7, depths=(1, 2)).double().eval()
+    transfer(source, target, keep_head=False)
+    grey = torch.randn(2, 1, 48, 48, dtype=torch.double)
+    expected = source.vectors(grey.expand(-1, before, -1, -1))
+    torch.testing.assert_close(target.vectors(grey.expand(-1, after, -1, -1)), expected, atol=tolerance, rtol=tolerance)
+    assert not target.head.linear.weight.any()
+
+
+def test_weights_of_another_depth_width_or_block_are_refused():
+    source, target = model_config("ResNet-34", **SMALL), model_config("ResNet-50", **SMALL)
+    assert ResNet.differences(source, target, keep_head=True) == ["block basic → bottleneck"]
+    tensors = build(source).state_dict()
+    with pytest.raises(ConfigError, match="depths"):
+        adapt(tensors, source, source.changed(depths=(2, 2, 2, 2)), keep_head=True, interpolation=Interpolation())
+    with pytest.raises(ConfigError, match="width 64 → 32"):
+        adapt(tensors, source, source.changed(width=32), keep_head=True, interpolation=Interpolation())
+
+
+def test_adapters_are_refused_where_no_layer_is_linear():
+    with pytest.raises(ConfigError, match="a ResNet has no linear layers inside"):
+        add_adapters(create_model("ResNet-18", **SMALL), LoraSettings())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"depths": ()},
+        {"depths": (1,) * 9},
+        {"depths": (0, 1)},
+        {"width": 0},
+        {"block": "wide"},
+        {"root": "small"},
+    ],
+)
+def test_what_cannot_be_is_refused(fields):
+    with pytest.raises(ConfigError):
+        model_config("ResNet-18", **fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "told"),
+    [
+        ("ResNet-50", {}, "bottleneck blocks 3-4-6-3, width 64, images 224×224×3, 1000 classes"),
+        (
+            "ResNet-18",
+            {"image_size": (32, 48), "channels": 1, "num_classes": 0, "root": "cifar"},
+            "basic blocks 2-2-2-2, width 64, images 32×48×1, root for small images, no head",
+        ),
+        (
+            "ResNet-18",
+            {"image_size": 32, "num_classes": 2, **POOLED},
+            "pooled blocks 1-2, width 8, images 32×32×3, root of whitened patches, 2 classes",
+        ),
+    ],
+)
+def test_it_is_told_in_one_line(name, fields, told):
+    assert model_config(name, **fields).summary == told
+
+
+def test_an_image_of_one_pixel_has_an_answer():
+    """torch's own GroupNorm refuses one value to a group."""
+    small = ResNetConfig(block="pre-activation", depths=(1, 1), width=32, image_size=1, num_classes=3)
+    with torch.no_grad():
+        assert ResNet(small).eval()(torch.zeros(1, 3, 1, 1)).shape == (1, 3)
