@@ -19,8 +19,8 @@ from PIL import Image
 
 import vitrail
 from vitrail.api import export
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.deploy.predict import open_pose_predictor
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import COCO
 from vitrail.tasks.pose.predictor import PosePredictor
 from vitrail.tasks.pose.weights import TrainedPose

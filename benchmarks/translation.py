@@ -28,9 +28,9 @@ from torch import Tensor, nn
 
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.tokenizer import END, PAD, START
+from vitrail.deploy.speculative_decoding import drafted_copy, fast_copy
 from vitrail.models.registry import create_model
 from vitrail.models.text.search import beam_search, greedy
-from vitrail.models.text.speculative_decoding import drafted_copy, fast_copy
 from vitrail.parts import token_loss
 
 VOCABULARY, STEPS, TURNS, SENTENCES = 6000, 12, 3, 512

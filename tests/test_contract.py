@@ -15,6 +15,7 @@ import vitrail
 from recomputed import require_the_same
 from vitrail import api
 from vitrail.config.settings import ModelSettings, RunSettings
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.deploy.export.artefact import Description
 from vitrail.deploy.export.export import export_graph
 from vitrail.errors import ConfigError, ModelFileError
@@ -23,7 +24,6 @@ from vitrail.models.configs.base import ImageConfig
 from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of, build, model_config, named
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.training.loop.optimizer import layers_above

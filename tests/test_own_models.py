@@ -148,7 +148,7 @@ def test_what_needs_a_model_of_the_library_says_so_of_a_module(function, photos)
 
 
 def test_a_changed_model_of_joints_has_no_study(photos, tmp_path):
-    from vitrail.tasks.pose.people.preparation import BoxPreparation
+    from vitrail.data.images.box_preparation import BoxPreparation
     from vitrail.tasks.pose.people.skeleton import Skeleton
 
     model = tiny("ViTPose")

@@ -14,7 +14,7 @@ from vitrail.config.settings import OptimizerSettings, RunSettings
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import ROWS
-from vitrail.tasks.registry import TASKS
+from vitrail.task_registry import TASKS
 
 COMPLETE = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "digits"}}
 

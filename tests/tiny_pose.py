@@ -6,7 +6,7 @@ import torch
 
 import vitrail
 from stick_figures import JOINTS, LIMBS
-from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 

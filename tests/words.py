@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from vitrail.tasks.settings import TranslationSettings
+from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.task import Translation
 from vitrail.tasks.translation.weights import TrainedTranslator
 

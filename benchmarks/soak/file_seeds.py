@@ -185,7 +185,7 @@ def _write_runs(root: Path) -> Path:
 
 def finished_steps(run: Path) -> int:
     """How many steps a run made."""
-    from vitrail.training.runs.run_files import standing
+    from vitrail.config.run_files import standing
 
     return int(standing(run)["step"])
 

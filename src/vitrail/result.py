@@ -70,7 +70,7 @@ class Run:
 def write_report(finished: Finished) -> None:
     """Pictures, tables and ``report.html`` of a run, in its folder."""
     from vitrail.study.page import report  # scikit-learn and matplotlib take a second to import
-    from vitrail.study.reports.part import Reported
+    from vitrail.study.page.report_part import Reported
 
     trainer, folder = finished.trainer, finished.trainer.folder.path
     (folder / "plots").mkdir(exist_ok=True)

@@ -13,11 +13,11 @@ from server_running import Later, client, noise, png, serving_by
 
 from stick_figures import JOINTS, LIMBS
 from tiny_pose import SIZE, tiny_pose
+from vitrail.data.images.box_preparation import Box
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.study.maps.attention import look_of
 from vitrail.tasks.pose.metrics import person_score
-from vitrail.tasks.pose.people.people import Box
 from vitrail.tasks.pose.predictor import PosePredictor, any_in_python
 from vitrail.tasks.pose.server.service import PoseService
 from vitrail.tasks.pose.study.joints import layer_maps

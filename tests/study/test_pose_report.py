@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.study.reports.part import Part, Reported
+from vitrail.data.images.box_preparation import Box
+from vitrail.study.page.report_part import Part, Reported
 from vitrail.tasks.pose.metrics import Found
-from vitrail.tasks.pose.people.people import Box, PeopleData, Person, Pose
+from vitrail.tasks.pose.people.people import PeopleData, Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
-from vitrail.tasks.pose.report import pose
+from vitrail.tasks.pose.report import report_part
 
 BODY = Skeleton.of(["left_shoulder", "right_hip", "<b>nose</b>", "left_ear"], [(0, 1), (2, 0)])
 HAND = Skeleton.of(["thumb", "wrist", "palm", "nail"])
@@ -49,7 +50,9 @@ def reported(folder, skeleton=BODY, scores=None) -> Part:
     found = Found(PLACES + np.array([0.0, 8.0, 30.0])[:, None, None] * [1, 0], np.full((3, 4), 0.5))
     data = PeopleData("made up", skeleton, {"train": 4 * people, "val": [], "test": people})
     metrics = Made(people, skeleton, found, SCORES if scores is None else scores)
-    return pose(Reported({}, [{"val_pck": 0.5}], SimpleNamespace(name="pose"), data, "test", people, metrics, None, folder))
+    return report_part(
+        Reported({}, [{"val_pck": 0.5}], SimpleNamespace(name="pose"), data, "test", people, metrics, None, folder)
+    )
 
 
 def text(part: Part) -> str:
@@ -111,5 +114,5 @@ def test_people_whose_length_is_not_known_are_counted(tmp_path, skeleton):
     people = [Person(f"a.png#{n}", picture, Pose(box, joints, 2000.0, 0, n)) for n, joints in enumerate((unmarked, marked))]
     metrics = Made(people, skeleton, Found(np.stack([PLACES] * 2), np.ones((2, 4))), {"pck": 0.0, "loss": 1.0})
     data = PeopleData("made up", skeleton, {"train": people})
-    part = pose(Reported({}, [{"val_pck": 0.5}], None, data, "val", people, metrics, None, tmp_path))
+    part = report_part(Reported({}, [{"val_pck": 0.5}], None, data, "val", people, metrics, None, tmp_path))
     assert ("Left out: 1 of 2 people" in text(part)) == (skeleton is BODY)

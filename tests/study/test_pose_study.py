@@ -18,10 +18,10 @@ from vitrail.runtime.observer import Observer
 from vitrail.study.sections.study_images import Subjects
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.predictor import any_in_python
+from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.study.joints import joint_maps
 from vitrail.tasks.pose.study.sections import write_pose_study
 from vitrail.tasks.pose.study.study_people import PoseStudy, people_of
-from vitrail.tasks.settings import PoseSettings
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 from test_state_dict import MODELS, STATES
 from timm.data import ImageNetInfo
 
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import SMALL
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vision.vit import ViT
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.convert import convert

@@ -17,8 +17,8 @@ from vitrail.models.configs.base import OF_IMAGES, ModelConfig
 from vitrail.models.registry import ARCHITECTURES, architecture_of, named
 from vitrail.plain_yaml import value_of
 from vitrail.settings import Settings, brief
-from vitrail.tasks.registry import TASKS
-from vitrail.tasks.settings import CaptionSettings, TaskSettings
+from vitrail.task_registry import TASKS
+from vitrail.tasks.settings import TaskSettings
 
 Values = dict[str, Any]
 """Nested settings that are not checked yet."""
@@ -142,10 +142,7 @@ def _require_possible(settings: RunSettings) -> None:
         hint = "give one of them, and the other as 0"
         raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)
     require_keep_fits_patience(settings)
-    task = settings.task
-    if isinstance(task, CaptionSettings) and task.beams == 1 and task.samples:
-        hint = "add --task.samples 0, or take several beams"  # the samples may be the recipe's
-        raise ConfigError("samples choose among several beams, and task.beams is 1", where="task.samples", hint=hint)
+    settings.task.require_consistent()
 
 
 def _require_teacher(settings: RunSettings, told: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Self
 
 from vitrail.checks import nearest_multiple
-from vitrail.config import text_settings as texts
 from vitrail.config.configuration import (
     Values,
     check_names,
@@ -20,19 +19,15 @@ from vitrail.config.configuration import (
     resolve,
 )
 from vitrail.config.recipes import default_recipe, read_recipe
+from vitrail.config.run_files import CONFIG
 from vitrail.config.settings import RunSettings
-from vitrail.data.readers import sources
-from vitrail.data.text.tokenizer import require_vocabulary
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.configs.base import ImageConfig, ModelConfig, height_and_width
 from vitrail.models.registry import USUAL, model_config
 from vitrail.runtime.output import require_free
-from vitrail.tasks.captioning.images import sources as captions
-from vitrail.tasks.registry import task_row
-from vitrail.tasks.settings import CaptionSettings, TaskSettings, TranslationSettings
-from vitrail.tasks.translation import pairs
-from vitrail.training.runs.run_files import CONFIG
+from vitrail.task_registry import task_row
+from vitrail.tasks.settings import TaskSettings
 from vitrail.weights.locate import locate, require_possible
 
 
@@ -80,12 +75,11 @@ class Request:
         size have the nearest one in whole patches. Where the file or the flags name a model, which then stands in its place,
         only its images are.
         """
-        fit = task_row(self.task).config_from
         own = self.recipe if _task_of(self.recipe) == self.task else {}
         layers = [_in_whole_patches(model_of(own), start), model_of(self.file), model_of(self.flags)]
         told = {name: value for layer in layers for name, value in layer.items()}
         named = any(name_in(layer) for layer in layers[1:])
-        return start if fit is None else fit(start, of_images(told) if named else told)
+        return task_row(self.task).settings.model_from(start, of_images(told) if named else told)
 
     def require_possible(self, out: str | Path | None) -> None:
         """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.
@@ -99,16 +93,8 @@ class Request:
         for reference in (self.start, settings.distillation.teacher):
             if reference is not None:
                 _require_model(reference)
-        if isinstance(settings.task, TranslationSettings):
-            self._require_possible_texts(settings, settings.task)
-        _require_data(settings)
-
-    def _require_possible_texts(self, settings: RunSettings, task: TranslationSettings) -> None:
-        texts.require_of_texts(settings)
-        if self.start is None:
-            texts.require_text_model(settings)
-            texts.require_languages(task)
-            require_vocabulary(task.vocabulary)
+        settings.task.require_possible(settings, starts=self.start is not None)
+        settings.task.require_data(settings.data.source)
 
     @property
     def certain(self) -> RunSettings:
@@ -129,19 +115,11 @@ def require_data_of(run: Path, flags: Values) -> None:
     """
     check_names(flags)
     try:
-        _require_data(RunSettings.read(deep_merge(read_yaml(run / CONFIG), flags)))
+        settings = RunSettings.read(deep_merge(read_yaml(run / CONFIG), flags))
+        settings.task.require_data(settings.data.source)
     except DataError as error:
         hint = f"bring it back, or say where it is now: vitrail resume {shlex.quote(str(run))} --data PLACE"
         raise DataError(error.what, where="--data" if "source" in flags.get("data", {}) else run / CONFIG, hint=hint) from None
-
-
-def _require_data(settings: RunSettings) -> None:
-    if isinstance(settings.task, CaptionSettings):
-        captions.require_there(settings.data.source)
-    elif not isinstance(settings.task, TranslationSettings):
-        sources.require_there(settings.data.source)
-    elif settings.task.source and settings.task.target:
-        pairs.require_there(settings.data.source, (settings.task.source, settings.task.target))
 
 
 def _require_model(reference: str) -> None:

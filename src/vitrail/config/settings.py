@@ -8,17 +8,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
 
 from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig, Positive, height_and_width
 from vitrail.models.registry import DEFAULT, NAMES, architecture, named
 from vitrail.settings import Settings
-from vitrail.tasks.pose.people.preparation import BoxPreparation
-from vitrail.tasks.registry import TASKS, task_row
+from vitrail.task_registry import TASKS, task_row
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
-from vitrail.training.runs.tracking import Kind
 
 NotNegative = Annotated[float, Field(ge=0)]
+
+
+TrackerKind = Literal["none", "tensorboard", "wandb", "mlflow"]
+"""Experiment trackers that a run may report to."""
 
 
 class ModelSettings(ModelConfig):
@@ -242,7 +245,7 @@ class TrainingSettings(Settings):
     """Longest time without a checkpoint; 0 for any."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """What processes that torchrun starts have: each the whole model, or each a share of its parameters."""
-    track: Kind = "none"
+    track: TrackerKind = "none"
     """Where metrics go beside the run's own files."""
     fast_dev_run: bool = False
     """Two batches, one epoch: does everything work?"""

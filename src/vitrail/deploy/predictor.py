@@ -19,7 +19,7 @@ from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.classification.multi_label import label_metrics
-from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.tasks.evaluation import evaluate
 from vitrail.tasks.task import Answers
 from vitrail.weights.model_folder.classifier_output import Answer, Labelled

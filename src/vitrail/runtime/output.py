@@ -82,3 +82,14 @@ def free_folder(out: str | Path | None, results: str, source: str) -> Path:
     folder = path_of(out) if out is not None else default_folder(results, source)
     require_free(folder)
     return folder
+
+
+def free_name(name: str, used: set[str]) -> str:
+    """Return a name of a file that is not among those ``used``, and add it: the name itself, or with a number behind it."""
+    stem, suffix = Path(name).stem, Path(name).suffix
+    number, free = 1, name
+    while free.casefold() in used:
+        number += 1
+        free = f"{stem} ({number}){suffix}"
+    used.add(free.casefold())
+    return free

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from vitrail.tasks.pose.study.joints import joint_map
 
 _NAMES = {
-    "maps.attention": ("attention_map", "head_maps", "reading_map", "relevance_map", "roll_out", "rollout_map"),
-    "maps.captures": ("capture", "capture_names"),
-    "maps.distance": ("attention_distances", "mean_attention_distances", "patch_distances"),
-    "maps.embedding": ("filters", "offset_biases", "position_similarity", "stage_position_similarity"),
-    "joints": ("joint_map",),
-    "maps.occlusion": ("deletion", "without_patches"),
-    "page.images": ("overlay",),
-    "maps.patch_coordinates": ("Places", "patch_places"),
-    "quality.probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
-    "speed": ("kept_for_gradients", "measured"),
-    "maps.stages": ("looked_at", "stage_distances", "stage_maps", "stage_places"),
+    "study.maps.attention": ("attention_map", "head_maps", "reading_map", "relevance_map", "roll_out", "rollout_map"),
+    "study.maps.captures": ("capture", "capture_names"),
+    "study.maps.distance": ("attention_distances", "mean_attention_distances", "patch_distances"),
+    "study.maps.embedding": ("filters", "offset_biases", "position_similarity", "stage_position_similarity"),
+    "tasks.pose.study.joints": ("joint_map",),
+    "study.maps.occlusion": ("deletion", "without_patches"),
+    "study.page.images": ("overlay",),
+    "study.maps.patch_coordinates": ("Places", "patch_places"),
+    "study.quality.probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
+    "study.speed": ("kept_for_gradients", "measured"),
+    "study.maps.stages": ("looked_at", "stage_distances", "stage_maps", "stage_places"),
 }
 
 __all__ = [
@@ -65,4 +65,4 @@ __all__ = [
     "without_patches",
 ]
 
-__getattr__ = lazily("vitrail.study", {name: home for home, names in _NAMES.items() for name in names})
+__getattr__ = lazily("vitrail", {name: home for home, names in _NAMES.items() for name in names})

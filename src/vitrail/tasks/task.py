@@ -92,7 +92,7 @@ class Task(nn.Module):
     """
 
     name: ClassVar[str]
-    """As in `vitrail.tasks.registry`."""
+    """As in `vitrail.task_registry`."""
     counts: ClassVar[tuple[str, ...]] = ()
     """Metrics that `forward` counts beside the loss, for the progress line and the curve of training."""
     unit: ClassVar[str] = "images"

@@ -6,10 +6,7 @@ from typing import Any, Protocol
 from vitrail.config.settings import RunSettings
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
-from vitrail.tasks.captioning import data as captions
-from vitrail.tasks.pose import data as people
-from vitrail.tasks.registry import task_row
-from vitrail.tasks.translation import data as pairs
+from vitrail.task_registry import task_row
 from vitrail.training import images
 from vitrail.training.runs.run_folder import RunFolder
 
@@ -56,8 +53,9 @@ class Inputs(Protocol):
 
 def inputs_for(task: str) -> Inputs:
     """The functions for the data of a task."""
-    modules: dict[str, Inputs] = {"images": images, "sentences": pairs, "people": people, "captions": captions}
-    return modules[task_row(task).items]
+    row = task_row(task)
+    module: Inputs = images if row.items == "images" else row.module("data")
+    return module
 
 
 def inputs_of(settings: RunSettings) -> Inputs:

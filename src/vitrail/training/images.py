@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vitrail.config.run_files import BAD_IMAGES
 from vitrail.config.settings import RunSettings
 from vitrail.data.checks.duplicates import leak_warning
 from vitrail.data.checks.mirror_check import flip_warning
@@ -23,10 +24,9 @@ from vitrail.models.registry import build
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
-from vitrail.tasks.registry import task_row
+from vitrail.task_registry import task_row
 from vitrail.training.finetune.advice import advice_to_start
 from vitrail.training.runs.data_of_model import learned_images
-from vitrail.training.runs.run_files import BAD_IMAGES
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
 from vitrail.weights.model_folder.folder import TrainedModel

@@ -9,6 +9,7 @@ from typing import Any
 
 from vitrail.config.configuration import check_names, deep_merge, fields_of, nested, plain
 from vitrail.config.request import Request
+from vitrail.config.run_files import is_run
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.files import path_of, read_text, write_json
 from vitrail.runtime.observer import Observer
@@ -16,7 +17,6 @@ from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.runtime.terminal import is_one_of_several
 from vitrail.settings import brief
-from vitrail.training.runs.run_files import is_run
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.training.runs.setup import resolve_run
 from vitrail.weights.formats.safe_files import read_json

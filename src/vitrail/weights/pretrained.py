@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.parts import last_layer
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.weights import TrainedPose, skeleton_of
 from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.formats.safe_files import CONFIG

@@ -6,11 +6,10 @@ from PIL import Image
 from scipy.ndimage import affine_transform
 from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale, get_warp_matrix, scipy_warp_affine
 
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.decode import Reduced, Whole
 from vitrail.data.images.plan import Plan
 from vitrail.data.images.warp import Warp
-from vitrail.tasks.pose.people.people import Box
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 
 HIGH, WIDE = 64, 48
 PREPARATION = BoxPreparation.of_size((HIGH, WIDE))

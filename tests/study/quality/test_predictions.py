@@ -8,7 +8,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.study.quality.predictions import Predictions
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.tasks.classification.single_label import LabelMetrics
 
 
 class Answered(LabelMetrics):

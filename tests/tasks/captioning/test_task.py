@@ -8,9 +8,9 @@ from small_captioner import small_captioner
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.tasks.captioning.images.sources import open_captions
+from vitrail.tasks.captioning.settings import CaptionSettings
 from vitrail.tasks.captioning.task import Captioning, CaptionMetrics
 from vitrail.tasks.evaluation import answering
-from vitrail.tasks.settings import CaptionSettings
 
 
 @pytest.fixture(scope="module")

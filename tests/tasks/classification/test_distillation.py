@@ -21,7 +21,7 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification.distillation import Distillation, Teacher
-from vitrail.tasks.classification.task import Classification
+from vitrail.tasks.classification.single_label import Classification
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.teachers import CallableTeacher
 from vitrail.weights.model_folder.folder import TrainedModel

@@ -17,7 +17,7 @@ from vitrail.tasks.classification.multi_label import (
     choose_thresholds,
     scanty_thresholds,
 )
-from vitrail.tasks.classification.task import class_weights
+from vitrail.tasks.classification.single_label import class_weights
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 ANSWERS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])

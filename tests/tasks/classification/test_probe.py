@@ -22,7 +22,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.tasks.classification.probe import Probe, linear_layer
-from vitrail.tasks.classification.task import Classification
+from vitrail.tasks.classification.single_label import Classification
 from vitrail.tasks.probe import Head
 from vitrail.training.finetune import features as computing
 from vitrail.training.finetune.features import FeatureFile, read_features

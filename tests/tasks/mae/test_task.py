@@ -17,8 +17,8 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.registry import build, create_model, model_config
+from vitrail.tasks.mae.settings import ReconstructionSettings
 from vitrail.tasks.mae.task import Decoder, Reconstruction
-from vitrail.tasks.settings import ReconstructionSettings
 
 pytestmark = pytest.mark.usefixtures("unreported")
 

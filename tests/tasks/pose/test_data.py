@@ -12,6 +12,7 @@ from tiny_pose import SIZE, tiny_pose
 from vitrail import api
 from vitrail.config.configuration import nested
 from vitrail.config.settings import RunSettings
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, VitrailError
 from vitrail.models.registry import create_model
@@ -19,8 +20,6 @@ from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.tasks.pose import data as people
-from vitrail.tasks.pose.people.people import Box
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.training.runs import setup as preparing

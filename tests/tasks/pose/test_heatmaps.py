@@ -12,7 +12,8 @@ from transformers.models.vitpose.image_processing_pil_vitpose import (
 )
 from transformers.models.vitpose.modeling_vitpose import flip_back
 
-from vitrail.tasks.pose.heatmaps import decode, encode, mirrored, pixels_per_place, smoothed
+from vitrail.parts.vision.heatmap_decoder import pixels_per_place
+from vitrail.tasks.pose.heatmaps import decode, encode, mirrored, smoothed
 
 IMAGE, HEATMAP = (256, 192), (64, 48)
 

@@ -10,6 +10,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.errors import ConfigError
 from vitrail.tasks.metrics import METRICS, main_metric
 from vitrail.tasks.pose.metrics import (
@@ -28,7 +29,7 @@ from vitrail.tasks.pose.metrics import (
     person_score,
     usual_length,
 )
-from vitrail.tasks.pose.people.people import Box, Person, Pose
+from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 BODY = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")

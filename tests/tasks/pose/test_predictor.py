@@ -13,6 +13,7 @@ import vitrail
 from stick_figures import JOINTS, write_people
 from tiny_pose import HEATMAP, SIZE, SKELETON, tiny_pose
 from vitrail import api
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.deploy.export.artefact import Description, graph_of
 from vitrail.deploy.export.graph_files import description_in
 from vitrail.deploy.predict import open_pose_predictor
@@ -21,7 +22,6 @@ from vitrail.runtime.observer import Observer
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.heatmaps import encode, mirrored
 from vitrail.tasks.pose.metrics import SCORES, average_precision
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.predict import poses_each
 from vitrail.tasks.pose.predictor import PosePredictor, any_in_python
 from vitrail.tasks.pose.task import joints_in

@@ -10,12 +10,13 @@ from scipy.special import softmax
 
 from stick_figures import JOINTS, write_people
 from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.heatmaps import decode, encode
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.task import (
     PoseEstimation,
     heatmaps_of,
@@ -27,7 +28,6 @@ from vitrail.tasks.pose.task import (
     turned,
     turned_by,
 )
-from vitrail.tasks.settings import PoseSettings
 
 SIZE, HEATMAP = (64, 48), (32, 24)
 

@@ -7,9 +7,9 @@ import torch
 from transformers import VitPoseConfig, VitPoseForPoseEstimation, VitPoseImageProcessor
 from transformers.models.vitpose_backbone import VitPoseBackboneConfig
 
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ModelFileError
 from vitrail.models.registry import build, model_config
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
 from vitrail.tasks.pose.weights import TrainedPose, require_poses
 from vitrail.weights.reference import open_model

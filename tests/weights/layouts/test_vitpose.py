@@ -9,12 +9,12 @@ from residual_networks import random_weights
 from safetensors.torch import load_file, save_file
 
 import vitrail
+from vitrail.data.images.box_preparation import SMOOTHING, BoxPreparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vitpose import PRESETS, ViTPoseConfig, pose_config
 from vitrail.models.vision.vit import ViT
 from vitrail.models.vision.vitpose import ViTPose
-from vitrail.tasks.pose.people.preparation import SMOOTHING, BoxPreparation
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.layouts import LAYOUTS

@@ -26,8 +26,8 @@ def compare(
     json
         One JSON document: runs and differences.
     """
+    from vitrail.config.run_files import require_run
     from vitrail.files import path_of
-    from vitrail.training.runs.run_files import require_run
 
     for run in runs:
         require_run(path_of(run))  # before torch is imported

@@ -140,16 +140,16 @@ def _of_the_task(settings: tuple[str, ...]) -> dict[str, Any]:
 
 def _has_labels(task: str | None) -> bool:
     """Whether images are learned from by their labels in a task, and where none is named."""
-    from vitrail.tasks.registry import task_row
+    from vitrail.task_registry import task_row
 
     return task is None or task_row(task).labelled
 
 
 def kind_of(data: str, task: str | None, *, languages: bool) -> str:
     """What a data set holds, as `TaskRow.items` has it; raises `ConfigError` for a task that there is not, or not for it."""
+    from vitrail.task_registry import task_row
     from vitrail.tasks.captioning.images.sources import tells_captions
     from vitrail.tasks.pose.files.sources import tells_people
-    from vitrail.tasks.registry import task_row
 
     if task:
         kind: str = task_row(task).items
@@ -189,8 +189,8 @@ def _counted(check: Callable[..., Any], data: str) -> Any:
 
 
 def _check_sentences(data: str, languages: tuple[str, str], bad_lines: str | None, *, json: bool) -> None:
-    from vitrail.tasks.settings import TranslationSettings
     from vitrail.tasks.translation.check import check_pairs
+    from vitrail.tasks.translation.settings import TranslationSettings
 
     chosen = TranslationSettings.read_field("bad_lines", bad_lines or "stop", where="task")
     found = check_pairs(data, languages, chosen)
@@ -220,7 +220,7 @@ def _skeleton(data: str, config: Path | None, settings: dict[str, Any]) -> "Skel
     """The skeleton in the settings of a run; refuses others that are given beside it."""
     from vitrail.config.configuration import nested
     from vitrail.config.request import Request
-    from vitrail.tasks.settings import PoseSettings
+    from vitrail.tasks.pose.settings import PoseSettings
 
     task = Request.read(None, config, nested({**settings, "data": data, "task": "pose"})).certain.task
     others = {f"--{name}": True for name in settings if not name.startswith("task.skeleton")}

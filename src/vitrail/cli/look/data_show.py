@@ -85,7 +85,7 @@ def show(
         return
     from vitrail.config.configuration import nested
     from vitrail.study.page.figures import save
-    from vitrail.tasks.registry import task_row
+    from vitrail.task_registry import task_row
     from vitrail.training.runs import setup as preparing
 
     out = path_of(out)

@@ -34,8 +34,8 @@ def resume(
     begun = time.monotonic()
     from vitrail.config.configuration import nested
     from vitrail.config.request import require_data_of
+    from vitrail.config.run_files import is_finished, require_run
     from vitrail.files import path_of
-    from vitrail.training.runs.run_files import is_finished, require_run
 
     require_run(path_of(run))  # before torch is imported
     if not settings and data is None and epochs is None and is_finished(path_of(run)):

@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, printed, report_unreadable
 from vitrail.cli.use.answers import Answers
+from vitrail.cli.use.people import MANY, People
 from vitrail.errors import ConfigError
 from vitrail.runtime.terminal import one_line
-from vitrail.tasks.pose.command import MANY, People
 
 if TYPE_CHECKING:
     from vitrail.weights.model_folder.classifier_output import Answer

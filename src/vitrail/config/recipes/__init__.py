@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from vitrail.errors import unknown
-from vitrail.tasks.registry import task_row
+from vitrail.task_registry import task_row
 
 
 def recipe_names() -> list[str]:

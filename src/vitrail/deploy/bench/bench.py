@@ -26,7 +26,7 @@ from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory, peak_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of
-from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.tasks.pose.predictor import AnyPredictor, any_in_python, of_classes
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.model_folder.folder import TrainedModel, save_model

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.deploy.bench.libraries import onnxruntime, openvino
 from vitrail.deploy.bench.measure import timed
 from vitrail.deploy.export.artefact import RUNS, Description, ExportPrecision
@@ -19,7 +20,6 @@ from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.inference import quickest_precision
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor
 
 PIECES = 4

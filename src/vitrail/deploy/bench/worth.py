@@ -9,7 +9,7 @@ from vitrail.deploy.export.samples import BATCH, Samples
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.tasks.metrics import main_metric, metrics_in
 
 

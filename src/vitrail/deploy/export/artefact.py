@@ -8,12 +8,12 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 from torch import Tensor
 
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.settings import Settings
 from vitrail.tasks.metrics import metric_of
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.formats.safe_files import GRAPHS, parse_json

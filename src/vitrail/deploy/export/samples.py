@@ -15,7 +15,7 @@ from vitrail.data.readers.unlabelled import unlabelled, unlabelled_items
 from vitrail.deploy.predictor import Predictor
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.weights.model_folder.folder import TrainedModel
 
 CALIBRATED, JUDGED, REPORTED = 300, 500, 1000

@@ -10,6 +10,9 @@ from vitrail import parts
 from vitrail.models.base import Model
 from vitrail.models.configs.texts import COUNTED, TextConfig
 
+Aligned = tuple[list[str], list[str], Any]
+"""Tokens of a source, tokens of its target, and the attention of the second to the first, (target, source)."""
+
 
 class TextModel(Model):
     """A model of sources and of targets (B, T), numbers of tokens: it tells the token that follows each of the target's.

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+import torch
 from torch import Tensor, nn
 
 from vitrail.parts.normalization import BatchNorm
@@ -49,3 +50,8 @@ class SimpleHeatmapDecoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         heatmaps: Tensor = self.heatmaps(self.enlarge(x))
         return heatmaps
+
+
+def pixels_per_place(image: tuple[int, int], heatmap: tuple[int, int]) -> Tensor:
+    """Return the pixels of the image between two places of its heatmap, across and down: (2,). Sizes are height and width."""
+    return torch.tensor([(image[1] - 1) / (heatmap[1] - 1), (image[0] - 1) / (heatmap[0] - 1)], dtype=torch.float64)

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from vitrail.data.images.decode import Box
 from vitrail.parts import PatchEmbedding
+from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.study.maps.attention import attending
-from vitrail.tasks.pose.heatmaps import pixels_per_place
 
 Size = tuple[int, int]
 """Height and width in pixels, or rows and columns of a map."""

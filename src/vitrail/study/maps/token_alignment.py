@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 import matplotlib
 from matplotlib.figure import Figure
 
-from vitrail.models.text.text_model import TextModel
+from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.models.text.transformer_decoder import TransformerDecoder
 from vitrail.study.page import figures
-from vitrail.tasks.translation.weights import Aligned
 
 BETWEEN_TOKENS = "How much each token that is written (rows) looked at each token that is read (columns), {}; darker is more."
 SMALL = {"fontsize": 7, "parse_math": False}

@@ -13,9 +13,9 @@ from vitrail.models.registry import listed_name
 from vitrail.runtime.output import name_of
 from vitrail.runtime.terminal import escaped
 from vitrail.study.page import figures, page
+from vitrail.study.page.report_part import Part, Reported
 from vitrail.study.page.tables import cost_table, duration
-from vitrail.study.reports import part_of
-from vitrail.study.reports.part import Reported
+from vitrail.task_registry import task_row
 from vitrail.tasks.answer_table import write_table
 
 CAUTIONS = {
@@ -44,7 +44,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
         cost: parameters and multiply-adds.
     """
     settings, rows, plots = run.settings, run.rows, run.plots
-    part = part_of(run)
+    part: Part = task_row(run.task.name).module("report").report_part(run)
     for name, text in part.texts.items():
         write_text(folder / name, escaped(text))
     for name, table in part.tables.items():

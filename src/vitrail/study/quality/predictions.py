@@ -18,9 +18,9 @@ from vitrail.study.maps.captures import hides
 from vitrail.study.maps.patch_coordinates import Places, patch_places
 from vitrail.study.page import figures
 from vitrail.study.page.images import overlay
-from vitrail.study.reports.part import SPLIT_WORDS
+from vitrail.study.page.report_part import SPLIT_WORDS
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.classification.task import LabelMetrics
+from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.weights.model_folder.folder import TrainedModel
 
 SHEET = 24

@@ -21,9 +21,9 @@ from vitrail.tasks.captioning.images.captioned_images import CaptionData, Captio
 from vitrail.tasks.captioning.images.sources import open_captions
 from vitrail.tasks.captioning.scores import words
 from vitrail.tasks.captioning.sentences import read_sentences
+from vitrail.tasks.captioning.settings import CaptionSettings
 from vitrail.tasks.captioning.task import ToEvaluate
 from vitrail.tasks.captioning.weights import TrainedCaptioner, load_captioner, open_captioner
-from vitrail.tasks.settings import CaptionSettings
 from vitrail.training import images
 from vitrail.training.runs.data_of_model import own_run, used_items
 from vitrail.training.runs.run_folder import RunFolder

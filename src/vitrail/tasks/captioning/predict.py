@@ -13,10 +13,10 @@ from vitrail.checks import refuse_given, require_at_most, require_not_negative, 
 from vitrail.data.images.decode import Source
 from vitrail.data.images.pictures import Picture, pictures_of
 from vitrail.data.loading.prefetch import answer_ahead, each_answer
+from vitrail.deploy.speculative_decoding import fast_copy
 from vitrail.errors import DataError, ModelFileError
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.inference import for_inference, in_evaluation_mode, sharing_copy
-from vitrail.models.text.speculative_decoding import fast_copy
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.tasks.captioning.task import write
 from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner

@@ -8,7 +8,7 @@ from vitrail.study.maps.patch_coordinates import patch_places
 from vitrail.study.maps.token_alignment import which_attention
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup, Number
-from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.captioning.caption_attention import LOOKS, looks_sheet
 from vitrail.tasks.captioning.floors import nearest_image
 from vitrail.tasks.captioning.images.captioned_images import Captioned
@@ -25,7 +25,7 @@ FLOORS = (
 )
 
 
-def caption(run: Reported) -> Part:
+def report_part(run: Reported) -> Part:
     """CIDEr-D, BLEU and ROUGE-L, how many captions differ, and some images with what was written and what people wrote."""
     metrics = run.metrics
     assert isinstance(run.task, Captioning) and isinstance(metrics, CaptionMetrics)

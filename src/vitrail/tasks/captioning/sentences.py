@@ -19,8 +19,8 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import Signals
 from vitrail.tasks.captioning.images.captioned_images import tidy
+from vitrail.tasks.captioning.settings import CaptionSettings
 from vitrail.tasks.sentences import Sentences
-from vitrail.tasks.settings import CaptionSettings
 from vitrail.training.loop.clock import Clock
 from vitrail.training.loop.learner import Learner, require_possible
 from vitrail.training.loop.schedule import warmup_steps

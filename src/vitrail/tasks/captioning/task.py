@@ -24,10 +24,10 @@ from vitrail.tasks.captioning.floors import one_caption
 from vitrail.tasks.captioning.images.captioned_images import CaptionData, Captioned
 from vitrail.tasks.captioning.images.dataset import CaptionDataset
 from vitrail.tasks.captioning.scores import caption_scores, most_like_all, words
+from vitrail.tasks.captioning.settings import CaptionSettings
 from vitrail.tasks.captioning.weights import TrainedCaptioner
 from vitrail.tasks.captioning.words import Caption, captions_of
 from vitrail.tasks.floor import Floor
-from vitrail.tasks.settings import CaptionSettings
 from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.tasks.token_task import TokenTask
 
@@ -219,3 +219,6 @@ def caption_rows(items: Sequence[Captioned], metrics: CaptionMetrics) -> list[tu
     """A head, then name, caption, and what people wrote, of the images in their order."""
     rows = [(items[number].name, caption, " | ".join(items[number].target)) for number, caption, _ in metrics.captions]
     return [("image", "caption", "references"), *rows]
+
+
+create = Captioning.create

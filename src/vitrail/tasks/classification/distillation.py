@@ -15,7 +15,7 @@ from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
-from vitrail.tasks.classification.task import Classification
+from vitrail.tasks.classification.single_label import Classification
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.task import Options
 from vitrail.tasks.teachers import AnyTeacher

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitrail.config.run_files import FEATURES
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.images.transform import Transform
@@ -24,14 +25,13 @@ from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import Signals
-from vitrail.tasks.classification.task import Classification
+from vitrail.tasks.classification.single_label import Classification
 from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
 from vitrail.training.finetune.features import FeatureFile, mark_of, read_features
 from vitrail.training.loop.clock import Clock
 from vitrail.training.loop.time_budget import SCORING
-from vitrail.training.runs.run_files import FEATURES
 from vitrail.training.runs.run_folder import RunFolder
 
 MOST = 200_000

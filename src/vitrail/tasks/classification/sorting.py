@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vitrail.files import room_for, whole_folder
-from vitrail.runtime.output import report_partial
+from vitrail.runtime.output import free_name, report_partial
 from vitrail.runtime.terminal import note
 from vitrail.weights.model_folder.classifier_output import Answer, Labelled
 
@@ -91,14 +91,3 @@ def _safe(label: str) -> str:
     name = re.sub(r'[/\\:*?"<>|\x00-\x1f\x7f]', "_", label).encode("utf-8", "replace")[:LONGEST].decode("utf-8", "ignore")
     name = re.sub(r"^\.", "_", name).rstrip(". ")
     return f"{name}_" if not name or DEVICES.fullmatch(name) else name
-
-
-def free_name(name: str, used: set[str]) -> str:
-    """The name, or with the first number behind it that makes it another than those ``used``, which it joins."""
-    stem, suffix = Path(name).stem, Path(name).suffix
-    number, free = 1, name
-    while free.casefold() in used:
-        number += 1
-        free = f"{stem} ({number}){suffix}"
-    used.add(free.casefold())
-    return free

@@ -13,7 +13,7 @@ from vitrail.data.loading.batches import on_device
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.sampler import spread
 from vitrail.study.page import figures, page
-from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.mae.task import Reconstruction
 
 SHOWN = 8
@@ -21,7 +21,7 @@ SHOWN = 8
 COLUMNS = ("seen", "reconstructed", "original")
 
 
-def mae(run: Reported) -> Part:
+def report_part(run: Reported) -> Part:
     """The loss, some reconstructions, and how many images there are."""
     task, scores = run.task, run.metrics.scores()
     assert isinstance(task, Reconstruction)

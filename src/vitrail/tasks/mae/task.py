@@ -22,7 +22,7 @@ from vitrail.models.base import ImageModel
 from vitrail.models.registry import USUAL
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.settings import ReconstructionSettings
+from vitrail.tasks.mae.settings import ReconstructionSettings
 from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -228,3 +228,6 @@ def _initialize(module: nn.Module) -> None:
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+create = Reconstruction.create

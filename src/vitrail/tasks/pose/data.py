@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
+from vitrail.config.run_files import BAD_IMAGES
 from vitrail.config.settings import RunSettings
 from vitrail.data.checks.duplicates import leak_warning
+from vitrail.data.images.box_preparation import BoxPreparation, in_view
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.base import ImageModel
@@ -19,13 +21,11 @@ from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.metrics import coco_eval
 from vitrail.tasks.pose.people.dataset import tilt, torso_of
 from vitrail.tasks.pose.people.people import PeopleData
-from vitrail.tasks.pose.people.preparation import BoxPreparation, in_view
 from vitrail.tasks.pose.people.skeleton import OF_DATA, Skeleton
+from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.weights import TrainedPose, require_poses
-from vitrail.tasks.settings import PoseSettings
 from vitrail.training.images import fit_whitening, require_few_bad, unreadable
 from vitrail.training.runs.data_of_model import own_run, used_items
-from vitrail.training.runs.run_files import BAD_IMAGES
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
 from vitrail.weights.model_folder.folder import TrainedModel

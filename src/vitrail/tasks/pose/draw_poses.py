@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import decode
 from vitrail.files import whole_folder
-from vitrail.runtime.output import report_partial
+from vitrail.runtime.output import free_name, report_partial
 from vitrail.runtime.terminal import note
-from vitrail.tasks.classification.sorting import free_name
-from vitrail.tasks.pose.people.people import Box
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.predictor import FoundPerson
 

@@ -17,8 +17,8 @@ from vitrail.tasks.pose.people.people import PeopleData, Person, Picture
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.predict import BoxReport, poses_each
 from vitrail.tasks.pose.predictor import FoundPerson, PosePredictor, people_rows
+from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.table import judged_rows
-from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Metrics
 
 OpenPeople = Callable[[Skeleton], tuple[PeopleData, str, PoseSettings]]

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.parts.vision.heatmap_decoder import pixels_per_place
+
 Size = tuple[int, int]
 """Height and width."""
 
@@ -22,11 +24,6 @@ LEAST, MOST = 1e-3, 50.0
 """What values are cut to before their logarithm is taken."""
 FARTHEST = 3.0
 """Places by which a joint may lie off the highest value; in a heatmap that is no bell the step may lead anywhere."""
-
-
-def pixels_per_place(image: Size, heatmap: Size) -> Tensor:
-    """How many pixels of the image lie between two places of its heatmap, across and down: (2,)."""
-    return torch.tensor([(image[1] - 1) / (heatmap[1] - 1), (image[0] - 1) / (heatmap[0] - 1)], dtype=torch.float64)
 
 
 def encode(joints: Tensor, image: Size, heatmap: Size, *, sigma: float = 2.0) -> tuple[Tensor, Tensor]:

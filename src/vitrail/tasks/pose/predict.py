@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from vitrail.checks import require_positive
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.decode import Source
 from vitrail.data.images.pictures import Picture, pictures_of
 from vitrail.data.images.plan import Extent
@@ -24,8 +25,6 @@ from vitrail.runtime.processes import Processes
 from vitrail.tasks.pose.files.detections import Detection, counted_errors, errors_outside
 from vitrail.tasks.pose.files.suspicions import corners_note
 from vitrail.tasks.pose.metrics import person_score
-from vitrail.tasks.pose.people.people import Box
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.predictor import AnyPredictor, FoundPerson, PosePredictor
 from vitrail.weights.model_folder.folder import TrainedModel
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.deploy.predictor import OnBatch, Predictor, answering, in_python, no_classes, require_finite
@@ -18,13 +19,12 @@ from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import evaluate
 from vitrail.tasks.pose.metrics import CATEGORY, Found
 from vitrail.tasks.pose.people.dataset import PersonDataset
-from vitrail.tasks.pose.people.people import Box, Person
-from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.table import found_rows
 from vitrail.tasks.pose.task import PoseMetrics, answers_of, heatmaps_of, joints_in, surest_turns
 from vitrail.tasks.pose.weights import TrainedPose, no_joints
-from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers
 from vitrail.weights.model_folder.folder import TrainedModel
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from vitrail.files import whole_folder
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup, Number
+from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
 from vitrail.study.page.tables import percent
-from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.metrics import metrics_in
 from vitrail.tasks.pose.metrics import (
     PCK,
@@ -62,7 +62,7 @@ class FoundPeople:
         return pck(self.found, self.people, self.skeleton, by=usual_length(self.people, self.skeleton))
 
 
-def pose(run: Reported) -> Part:
+def report_part(run: Reported) -> Part:
     """PCK, OKS and COCO's scores, each joint by itself, and the worst answers as pictures."""
     metrics, scores = cast(FoundJoints, run.metrics), run.metrics.scores()
     kept = FoundPeople(run.items, metrics.skeleton, metrics.found)

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.tasks.answer_table import Row
 from vitrail.tasks.pose.metrics import Found, distances, oks, person_score
-from vitrail.tasks.pose.people.people import Box, Person
+from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 COLUMNS = ("x", "y", "score")

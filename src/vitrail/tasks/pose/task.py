@@ -11,15 +11,17 @@ from torch import Tensor
 
 from vitrail.checks import nearest_multiple
 from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.transform import Transform
 from vitrail.data.loading.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ENLARGED
+from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.pose.heatmaps import decode, encode, mirrored, pixels_per_place
+from vitrail.tasks.pose.heatmaps import decode, encode, mirrored
 from vitrail.tasks.pose.metrics import (
     Found,
     average_precision,
@@ -32,11 +34,10 @@ from vitrail.tasks.pose.metrics import (
     usual_length,
 )
 from vitrail.tasks.pose.people.dataset import PersonDataset
-from vitrail.tasks.pose.people.people import Box, PeopleData, Person, Pose
-from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.people import PeopleData, Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.weights import TrainedPose
-from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers, Metrics, Options
 
 Network = Callable[[Tensor], Tensor]
@@ -304,3 +305,6 @@ class Row(NamedTuple):
     scores: np.ndarray
     """(K,)."""
     loss: float
+
+
+create = PoseEstimation.create

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
 from vitrail.models.registry import architecture_of
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
 from vitrail.weights.formats.safe_files import SKELETON
 from vitrail.weights.model_folder.card import model_card

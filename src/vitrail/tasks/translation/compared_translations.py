@@ -9,14 +9,14 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from vitrail.errors import VitrailError
-from vitrail.models.text.text_model import TextModel
+from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.study.compare.comparison import Compared
 from vitrail.study.maps.token_alignment import alignment_caption, alignment_maps
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
 from vitrail.tasks.answer_table import read_table
 from vitrail.tasks.translation.report import LONGEST_DRAWN, TRANSLATIONS, by_length
-from vitrail.tasks.translation.weights import Aligned, load_translator
+from vitrail.tasks.translation.weights import load_translator
 
 Texts = list[tuple[str, str, str]]
 """Source, translation and reference of every sentence."""

@@ -14,8 +14,9 @@ from vitrail.deploy.problems import explained, first_line
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, read_text, write_bytes, write_json
 from vitrail.models.text.search import Written, normalized
+from vitrail.models.text.text_model import Aligned
 from vitrail.settings import Settings
-from vitrail.tasks.translation.weights import Aligned, TrainedTranslator, longest
+from vitrail.tasks.translation.weights import TrainedTranslator, longest
 from vitrail.weights.formats.checksums import verified
 from vitrail.weights.formats.safe_files import DESCRIBING, read_json, require_regular_files
 from vitrail.weights.layouts.ctranslate2 import CTRANSLATE2, variables

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from vitrail.checks import refuse_given
 from vitrail.config.settings import RunSettings
-from vitrail.config.text_settings import require_languages, require_of_texts, require_text_model
 from vitrail.data.loading.sampler import some_share
 from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
@@ -17,8 +16,9 @@ from vitrail.models.registry import build
 from vitrail.models.text.text_model import TextModel
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
-from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.translation.pairs import PairData, open_pairs
+from vitrail.tasks.translation.requirements import require_languages, require_of_texts, require_text_model
+from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.weights import TrainedTranslator, load_translator, open_translator
 from vitrail.training.runs.data_of_model import own_run
 from vitrail.training.runs.run_folder import RunFolder
@@ -38,7 +38,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     task = _task(settings)
     if start and not (task.source or task.target):
         task = task.changed(source=start.languages[0], target=start.languages[1])
-    require_languages(task)
+    require_languages(task.source, task.target)
     assignment = run.assignment if run else None
     languages = (task.source, task.target)
     refuse_given("sentences have no groups", {"--data.group": settings.data.group is not None})

@@ -17,10 +17,10 @@ from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import answering
 from vitrail.tasks.evaluation import evaluate as evaluate_task
-from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.task import Answers
 from vitrail.tasks.translation.ctranslate2 import BATCH, ExportedTranslator
 from vitrail.tasks.translation.pairs import Pair, PairData
+from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.task import Translation, TranslationMetrics, pair_dataset
 from vitrail.tasks.translation.translate import AnyTranslator
 from vitrail.tasks.translation.weights import open_translator

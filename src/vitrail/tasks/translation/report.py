@@ -7,12 +7,12 @@ from matplotlib.figure import Figure
 
 from vitrail.data.loading.sampler import spread
 from vitrail.data.text.dataset import filled
+from vitrail.models.text.text_model import Aligned
 from vitrail.study.maps.token_alignment import alignment_caption, alignment_maps
 from vitrail.study.page import figures, page
-from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.translation.pairs import Pair
 from vitrail.tasks.translation.task import Translation, TranslationMetrics, translation_scores
-from vitrail.tasks.translation.weights import Aligned
 
 TRANSLATIONS = "translations.csv"
 """In the run folder: every sentence that the run was evaluated on."""
@@ -24,7 +24,7 @@ GROUPS = 6
 """Groups of sentences of similar length."""
 
 
-def translate(run: Reported) -> Part:
+def report_part(run: Reported) -> Part:
     """BLEU and chrF, BLEU by length, alignments, and some sentences with their translations."""
     task, metrics = run.task, run.metrics
     assert isinstance(task, Translation) and isinstance(metrics, TranslationMetrics)

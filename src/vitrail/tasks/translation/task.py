@@ -16,10 +16,10 @@ from vitrail.models.text.search import beam_search
 from vitrail.models.text.text_model import TextModel
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.floor import Floor
-from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.tasks.token_task import TokenTask
 from vitrail.tasks.translation.pairs import Pair, PairData
+from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.weights import TrainedTranslator, longest
 
 TRIED, TRIED_ON = 10, 100
@@ -169,3 +169,6 @@ def translation_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[st
     score = bleu.corpus_score(list(written), [list(wanted)])
     chrf = CHRF().corpus_score(list(written), [list(wanted)])
     return {"bleu": score.score, "chrf": chrf.score, "signature": str(bleu.get_signature())}
+
+
+create = Translation.create

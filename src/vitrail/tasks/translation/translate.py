@@ -13,15 +13,15 @@ import torch
 from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens
+from vitrail.deploy.speculative_decoding import drafted_copy, fast_copy
 from vitrail.errors import ModelFileError
 from vitrail.models.inference import in_evaluation_mode
 from vitrail.models.text.search import Written, beam_search, greedy
-from vitrail.models.text.speculative_decoding import drafted_copy, fast_copy
-from vitrail.models.text.text_model import TextModel
+from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.plain_text import clean
 from vitrail.runtime.device import pick_device
 from vitrail.tasks.translation.ctranslate2 import BATCH, ExportedTranslator
-from vitrail.tasks.translation.weights import Aligned, TrainedTranslator, longest, open_translator
+from vitrail.tasks.translation.weights import TrainedTranslator, longest, open_translator
 from vitrail.weights.locate import is_exported_translator, translates
 
 BEAMS = 5

@@ -14,7 +14,7 @@ from vitrail.files import write_json
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import architecture_in
-from vitrail.models.text.text_model import TextModel
+from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.settings import brief
 from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.formats.checksums import read_again
@@ -31,10 +31,6 @@ from vitrail.weights.state_dict import recognise
 
 LANGUAGES = "languages"
 """In ``config.json``: which language is read, and which is written."""
-
-
-Aligned = tuple[list[str], list[str], Any]
-"""Tokens that are read, tokens that are written, and how much each of these looked at each of those, (written, read)."""
 
 
 class TrainedTranslator(TrainedTexts):

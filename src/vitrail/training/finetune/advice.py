@@ -2,7 +2,7 @@
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.items import ImageData
-from vitrail.tasks.registry import task_row
+from vitrail.task_registry import task_row
 from vitrail.weights.published import SMALLEST
 
 FEW = 10_000

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.config.run_files import FEATURES
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData
 from vitrail.data.loading.loader import EpochLoader
@@ -20,7 +21,6 @@ from vitrail.files import room_for, write_json
 from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
 from vitrail.training.runs.resuming import fingerprint
-from vitrail.training.runs.run_files import FEATURES
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.formats.safe_files import read_json
 

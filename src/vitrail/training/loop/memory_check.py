@@ -7,7 +7,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import available_memory
-from vitrail.tasks.registry import task_row
+from vitrail.task_registry import task_row
 from vitrail.training.loop.schedule import first_and_last_image_size
 
 NUMBER = 4

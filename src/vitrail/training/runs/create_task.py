@@ -4,7 +4,7 @@ from typing import Any
 
 from vitrail.data.items import Data
 from vitrail.models.base import Model
-from vitrail.tasks.registry import task_class
+from vitrail.task_registry import task_row
 from vitrail.tasks.task import Options, Task
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.config.settings import RunSettings
@@ -20,5 +20,5 @@ def create_task(settings: RunSettings, model: Model, preparation: Any, data: Dat
         tune=settings.training.tune,
         teacher=teacher,
     )
-    kind = task_class(settings.task.name, multi_label=data.multi_label, teacher=teacher is not None)
-    return kind.create(model, preparation, data, options)
+    task: Task = task_row(settings.task.name).module("task").create(model, preparation, data, options)
+    return task

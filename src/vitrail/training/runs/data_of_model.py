@@ -14,8 +14,8 @@ from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.runtime.observer import Note
-from vitrail.tasks.registry import task_row
-from vitrail.training.runs.run_files import BAD_IMAGES, is_run
+from vitrail.task_registry import task_row
+from vitrail.config.run_files import BAD_IMAGES, is_run
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.config.settings import RunSettings
 

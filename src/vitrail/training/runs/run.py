@@ -18,7 +18,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, Signals, remembered_signals
-from vitrail.tasks.classification.task import Classification
+from vitrail.tasks.classification.single_label import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.floor import Floor, deciding_metric, is_no_better
 from vitrail.tasks.task import Metrics, Task

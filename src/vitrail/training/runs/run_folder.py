@@ -25,7 +25,7 @@ from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signal
 from vitrail.runtime.terminal import escaped
 from vitrail.training.runs.checkpoint import checkpoints, keep_newest, read_state, recover_checkpoints
 from vitrail.config.configuration import read_yaml, to_yaml
-from vitrail.training.runs.run_files import (
+from vitrail.config.run_files import (
     BAD_IMAGES,
     CONFIG,
     FEATURES,

@@ -27,7 +27,7 @@ from vitrail.training.runs.checkpoint import Tensors, checkpoints, load_checkpoi
 from vitrail.training.loop.clock import Clock
 from vitrail.training.loop.learner import Learner
 from vitrail.training.runs.resuming import extended, fingerprint, require_same_data, require_same_settings
-from vitrail.training.runs.run_files import are_numbers, is_row
+from vitrail.config.run_files import are_numbers, is_row
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.config.settings import RunSettings
 from vitrail.weights.locate import require_best

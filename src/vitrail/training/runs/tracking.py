@@ -5,12 +5,12 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from vitrail.config.settings import TrackerKind
 from vitrail.errors import ConfigError
 from vitrail.files import read_text, write_text
 
-Kind = Literal["none", "tensorboard", "wandb", "mlflow"]
 PROJECT = "vitrail"
 """What W&B calls a project, and MLflow an experiment."""
 
@@ -25,7 +25,7 @@ class Tracker:
         """No epoch follows in this process."""
 
 
-def open_tracker(kind: Kind, folder: Path, *, epochs_done: int, settings: Mapping[str, Any] | None = None) -> Tracker:
+def open_tracker(kind: TrackerKind, folder: Path, *, epochs_done: int, settings: Mapping[str, Any] | None = None) -> Tracker:
     """What hears the metrics: nobody, or a library that keeps them below the run folder, and sends them nowhere by itself.
 
     Args:
@@ -50,7 +50,7 @@ def open_tracker(kind: Kind, folder: Path, *, epochs_done: int, settings: Mappin
         return kinds[kind]()
 
 
-def require_tracker(kind: Kind) -> None:
+def require_tracker(kind: TrackerKind) -> None:
     """Refuse a library that is not there, before there is anything for it to hear; raises `ConfigError`."""
     libraries: dict[str, Callable[[], Any]] = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
     if kind != "none":
@@ -59,7 +59,7 @@ def require_tracker(kind: Kind) -> None:
 
 
 @contextmanager
-def _explained(kind: Kind) -> Iterator[None]:
+def _explained(kind: TrackerKind) -> Iterator[None]:
     """What goes wrong with a library inside, each of which has errors of its own, is a `ConfigError`."""
     try:
         yield

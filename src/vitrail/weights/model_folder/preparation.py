@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vitrail.data.images.box_preparation import PROCESSOR, BoxPreparation
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.settings import brief
-from vitrail.tasks.pose.people.preparation import PROCESSOR, BoxPreparation
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
 from vitrail.weights.formats.safe_files import CONFIG, PREPROCESSOR, section
 from vitrail.weights.normalization import IMAGENET

@@ -9,11 +9,10 @@ import pytest
 from PIL import Image
 
 from data.people import CATEGORY, KEYPOINTS, annotation, picture, write_coco
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.errors import DataError
 from vitrail.tasks.pose.files.coco import CROWD, NO_JOINTS, UNSEEN, read_coco
 from vitrail.tasks.pose.people.bodies import FROM_0, NO_LIMBS
-from vitrail.tasks.pose.people.people import Box
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 

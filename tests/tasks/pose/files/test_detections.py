@@ -6,9 +6,9 @@ from unicodedata import normalize
 
 import pytest
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.errors import DataError
 from vitrail.tasks.pose.files.detections import Detection, Detections
-from vitrail.tasks.pose.people.people import Box
 
 BOX = [1, 2, 30, 40]
 

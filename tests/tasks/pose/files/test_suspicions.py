@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from data.people import annotation, picture, write_coco
+from vitrail.data.images.box_preparation import Box
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.files.suspicions import corners_note
-from vitrail.tasks.pose.people.people import Box
 
 SIZE = (200, 100)
 

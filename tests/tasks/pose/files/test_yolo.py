@@ -5,9 +5,9 @@ from unicodedata import normalize
 import pytest
 
 from data.people import picture
+from vitrail.data.images.box_preparation import Box
 from vitrail.errors import DataError
 from vitrail.tasks.pose.files.sources import open_people, read_people, tells_people
-from vitrail.tasks.pose.people.people import Box
 from vitrail.tasks.pose.people.skeleton import COCO
 
 ABOUT = "path: .\ntrain: images/train\nval: images/val\nkpt_shape: [3, 3]\nflip_idx: [0, 2, 1]\nnames:\n  0: person\n"

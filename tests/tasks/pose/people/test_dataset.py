@@ -6,12 +6,13 @@ import torch
 from PIL import Image, ImageDraw
 
 from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.errors import ConfigError
-from vitrail.tasks.pose.heatmaps import encode, pixels_per_place
+from vitrail.parts.vision.heatmap_decoder import pixels_per_place
+from vitrail.tasks.pose.heatmaps import encode
 from vitrail.tasks.pose.people.dataset import PersonDataset, tilt, torso_of
-from vitrail.tasks.pose.people.people import Box, Person, Pose
-from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 NAMES = (

@@ -7,9 +7,9 @@ import pytest
 
 from stick_figures import write_people
 from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.people.dataset import PersonDataset
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 from vitrail.tasks.pose.study import samples as pose_samples
 
 

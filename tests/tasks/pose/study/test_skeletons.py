@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.study.page import figures
 from vitrail.tasks.pose.metrics import Found
-from vitrail.tasks.pose.people.people import Box, Person, Pose
+from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.study import skeletons
 from vitrail.tasks.pose.study.skeletons import LEFT, MIDDLE, RIGHT, draw_people, ringed, worst_sheet

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.tables.csv_rows import IMAGE, Columns, Table, column_of, listed, number_in, plain_name
 from vitrail.errors import DataError
 from vitrail.settings import brief
-from vitrail.tasks.pose.people.people import Box
 
 SIDES = {
     "left": ("x", "xmin", "x_min", "x1"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.image_names import find_image, folder_of
 from vitrail.data.items import Issue
 from vitrail.data.tables.coco import MOST, is_crowd, number_of, pictures_in, read_json, whole
@@ -14,7 +15,7 @@ from vitrail.errors import DataError
 from vitrail.settings import brief
 from vitrail.tasks.pose.files.foreign import refuse_other_json
 from vitrail.tasks.pose.people.bodies import FORMAT, Body, body_in
-from vitrail.tasks.pose.people.people import EMPTY_BOX, Box, Joint, Person, Picture, Pose
+from vitrail.tasks.pose.people.people import EMPTY_BOX, Joint, Person, Picture, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joints", "annotations of other categories"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.plan import Extent
 from vitrail.data.readers.tree import files_of, is_image
 from vitrail.data.tables.coco import is_crowd, one_spelling, read_json, whole
@@ -14,7 +15,6 @@ from vitrail.data.tables.csv_rows import NAMED_ENDINGS, text_lines
 from vitrail.errors import DataError
 from vitrail.settings import brief
 from vitrail.tasks.pose.files.box_table import detected_boxes
-from vitrail.tasks.pose.people.people import Box
 
 LEAST = 1.0
 """Pixels that a box is wide and high at least."""

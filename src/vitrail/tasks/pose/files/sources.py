@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import upright_size
 from vitrail.data.items import Issue
 from vitrail.data.readers.missing_images import MissingImages
@@ -23,7 +24,7 @@ from vitrail.tasks.pose.files.suspicions import suspicions
 from vitrail.tasks.pose.files.table import has_joints, read_table
 from vitrail.tasks.pose.files.yolo import read_yolo, yolo_file
 from vitrail.tasks.pose.people.boxes import with_boxes
-from vitrail.tasks.pose.people.people import Box, PeopleContents, PeopleData, Person, Picture, with_splits
+from vitrail.tasks.pose.people.people import PeopleContents, PeopleData, Person, Picture, with_splits
 from vitrail.tasks.pose.people.skeleton import OF_DATA, Boxes, Skeleton
 
 HINT = "give keypoints.json in COCO's format, a folder with train.json and perhaps val.json, or a table; see docs/pose.md"

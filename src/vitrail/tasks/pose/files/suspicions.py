@@ -6,10 +6,11 @@ from contextlib import suppress
 
 import numpy as np
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import Source, upright_size
 from vitrail.data.images.plan import Extent
 from vitrail.errors import DataError
-from vitrail.tasks.pose.people.people import Box, Person
+from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton, first_of
 
 LOOKED_AT = 100

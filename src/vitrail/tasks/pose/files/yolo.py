@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import upright_size
 from vitrail.data.images.image_names import find_image
 from vitrail.data.items import Issue
@@ -19,7 +20,7 @@ from vitrail.files import read_text
 from vitrail.plain_yaml import value_of
 from vitrail.settings import brief
 from vitrail.tasks.pose.files.coco import NO_JOINTS, Annotations, around, joint_of
-from vitrail.tasks.pose.people.people import Box, Joint, Person, Picture, Pose
+from vitrail.tasks.pose.people.people import Joint, Person, Picture, Pose
 from vitrail.tasks.pose.people.skeleton import COCO, MOST_JOINTS, Skeleton
 
 FORMAT = "see https://docs.ultralytics.com/datasets/pose: kpt_shape: [17, 3], flip_idx, train: images/train, val: images/val"

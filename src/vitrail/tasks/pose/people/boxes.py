@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.tasks.pose.files.detections import Detection, Detections
 from vitrail.tasks.pose.files.suspicions import corners_in
-from vitrail.tasks.pose.people.people import Box, PeopleContents, Person
+from vitrail.tasks.pose.people.people import PeopleContents, Person
 
 LEAST_OVERLAP = 0.5
 """Intersection over union from which on a box is taken for a person's."""

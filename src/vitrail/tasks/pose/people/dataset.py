@@ -9,12 +9,12 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.images.augment import Augmentation, SampleGenerator
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.plan import Plan
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.targets import Arrays
 from vitrail.errors import ConfigError
-from vitrail.tasks.pose.people.people import Box, Person
-from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 HALF_BODY_RIM = 1.2

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitrail.data.checks.duplicates import same_files
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import Source
 from vitrail.data.items import Data, Issue
 from vitrail.data.loading.sampler import shuffled
@@ -21,20 +22,6 @@ Joint = tuple[float, float, int]
 
 EMPTY_BOX = "empty-box"
 """The kind of an issue: a person is there, and the box has no area."""
-
-
-class Box(NamedTuple):
-    """In pixels, as COCO has it."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-
-    @classmethod
-    def of_picture(cls, size: tuple[int, int]) -> "Box":
-        """A picture of some width and height from rim to rim."""
-        return cls(0, 0, *size)
 
 
 class Pose(NamedTuple):

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from vitrail.settings import Settings, numbers
+from vitrail.settings import Settings
 
 Limb = tuple[str, str]
 OF_DATA = ("annotations", "joints", "image")
@@ -22,12 +22,6 @@ def _boxes(value: str) -> str:
 Boxes = Annotated[str, AfterValidator(_boxes)]
 """Where the box of a person comes from: ``annotations``, the data's own; ``joints``, the smallest around those that are marked;
 ``image``, the whole picture; or a file of boxes, of which each person takes the one that overlaps the own the most."""
-BoxScale = Annotated[float, Field(ge=1, le=10)]
-"""How much larger than the box is what a model sees."""
-Smoothing = Annotated[float, Field(ge=0, le=100)]
-"""Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
-SmallerSizes = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], BeforeValidator(numbers), Field(max_length=8)]
-"""Sizes in which a box is looked at beside the model's own, as shares of it."""
 
 SIGMAS = {
     "nose": 0.026,

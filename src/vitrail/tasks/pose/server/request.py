@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.deploy.server.http.problems import ProblemError, mistaken
-from vitrail.tasks.pose.people.people import Box
 
 EXAMPLE = "[[12, 30, 110, 240]]"
 HINT = f"a box is left, top, width and height in pixels: boxes={EXAMPLE}"

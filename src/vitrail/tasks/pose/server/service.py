@@ -11,6 +11,7 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import SERVED, check_head, decode
 from vitrail.data.images.plan import Extent
 from vitrail.deploy.server.http.limits import Limits
@@ -24,7 +25,6 @@ from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.tasks.pose.files.detections import require_inside
 from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.people.limbs import drawn_limbs
-from vitrail.tasks.pose.people.people import Box
 from vitrail.tasks.pose.predictor import FoundPerson, PosePredictor
 from vitrail.tasks.pose.server import schema as pose_schema
 from vitrail.tasks.pose.server.request import EXAMPLE, boxes_of

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitrail.data.images.box_preparation import SMOOTHING
 from vitrail.errors import unknown
+from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.study.maps.attention import answering, heads_among, look_of, place_among, seeing
 from vitrail.study.maps.captures import WEIGHTS, capture
 from vitrail.study.maps.patch_coordinates import Places, patch_places
-from vitrail.tasks.pose.heatmaps import decode, pixels_per_place
-from vitrail.tasks.pose.people.preparation import SMOOTHING
+from vitrail.tasks.pose.heatmaps import decode
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.model_folder.folder import TrainedModel
 

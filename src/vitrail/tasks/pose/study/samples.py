@@ -5,11 +5,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
+from vitrail.data.images.box_preparation import in_view
 from vitrail.data.images.plan import to_picture
 from vitrail.data.loading.batches import Key
 from vitrail.study.page.figures import STYLE, short_path
 from vitrail.tasks.pose.people.dataset import PersonDataset
-from vitrail.tasks.pose.people.preparation import in_view
 from vitrail.tasks.pose.study.skeletons import BOLD, draw_people
 
 HEIGHT = 1.9

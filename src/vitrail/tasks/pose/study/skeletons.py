@@ -11,11 +11,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
+from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import decode
 from vitrail.study.page.figures import BLUE, ORANGE, STYLE, short_path
 from vitrail.tasks.pose.metrics import Found, marked_joints
 from vitrail.tasks.pose.people.limbs import drawn_limbs
-from vitrail.tasks.pose.people.people import Box, Person
+from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 LEFT, RIGHT, MIDDLE = BLUE, ORANGE, "#222222"

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.decode import Source, upright_size
 from vitrail.data.images.plan import Plan
 from vitrail.data.images.warp import Warp
@@ -18,12 +19,11 @@ from vitrail.runtime.observer import Note, Observer
 from vitrail.study.maps.patch_coordinates import patch_places
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.pose.people.people import Box, PeopleData, Person, Pose
-from vitrail.tasks.pose.people.preparation import BoxPreparation
+from vitrail.tasks.pose.people.people import PeopleData, Person, Pose
+from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.study.joints import between_joints, maps_from, patches_of, weights_and_heatmaps
 from vitrail.tasks.pose.task import Row, heatmaps_of, joints_in, surest_turns, turned
 from vitrail.tasks.pose.weights import TrainedPose
-from vitrail.tasks.settings import PoseSettings
 
 Opened = Callable[[], tuple[PeopleData, str, PoseSettings]]
 

@@ -5,7 +5,6 @@ from vitrail.config.settings import RunSettings
 from vitrail.data.images.augment import Augmentation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.texts import TextConfig
-from vitrail.tasks.settings import TranslationSettings
 
 
 def require_of_texts(settings: RunSettings) -> None:
@@ -37,8 +36,8 @@ def require_text_model(settings: RunSettings) -> TextConfig:
     return config
 
 
-def require_languages(task: TranslationSettings) -> None:
-    """Refuse a run that is not told what is read and what is written; raises `ConfigError`."""
-    if not (task.source and task.target):
+def require_languages(source: str, target: str) -> None:
+    """Raise `ConfigError` for a run without a language to read and one to write."""
+    if not (source and target):
         hint = "name two columns of the data, or suffixes of files: --source en --target de"
         raise ConfigError("the languages are not given", where="--source, --target", hint=hint)

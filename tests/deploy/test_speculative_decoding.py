@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from vitrail.deploy import speculative_decoding as drafts
 from vitrail.deploy.export import packed_linear as matrices
 from vitrail.deploy.export.packed_linear import in_blocks, in_int8, plain
+from vitrail.deploy.speculative_decoding import Drafted, drafted_copy, fast_copy
 from vitrail.models.configs.texts import TransformerConfig
 from vitrail.models.registry import create_model
-from vitrail.models.text import speculative_decoding as drafts
 from vitrail.models.text.search import beam_search, greedy
-from vitrail.models.text.speculative_decoding import Drafted, drafted_copy, fast_copy
 from vitrail.models.text.text_model import TextModel
 from vitrail.models.text.transformer import Transformer
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.tasks.pose.people.people import Box
-from vitrail.tasks.pose.people.preparation import BoxPreparation
 
 PREPARATION = BoxPreparation.of_size((256, 192))
 BOXES = [Box(30.3, 20.7, 133.1, 240.2), Box(-5, 5, 400, 40), Box(3.5, 2.25, 0.5, 0.5), Box(1000, 2000, 900, 3000)]

@@ -2,18 +2,24 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.data.images.plan import Extent, Frame, Plan
 from vitrail.data.images.preparation import Preparation, Size
 from vitrail.data.images.warp import Warp
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.tasks.pose.people.people import Box
-from vitrail.tasks.pose.people.skeleton import BoxScale, SmallerSizes, Smoothing
+from vitrail.settings import numbers
+
+BoxScale = Annotated[float, Field(ge=1, le=10)]
+"""Factor by which what a model sees is larger than the box."""
+Smoothing = Annotated[float, Field(ge=0, le=100)]
+"""Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
+SmallerSizes = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], BeforeValidator(numbers), Field(max_length=8)]
+"""Sizes in which a box is looked at beside the model's own, as shares of it."""
 
 PROCESSOR = "VitPoseImageProcessor"
 OWN = ("box_scale", "upright", "smaller_sizes", "smoothing")
@@ -28,6 +34,20 @@ UNDERSTOOD = {
 SMOOTHING = 2.0
 """As the authors of DARK have it, and what is meant where a model's folder says nothing."""
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+class Box(NamedTuple):
+    """A part of an image in pixels, as COCO has it."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    @classmethod
+    def of_picture(cls, size: tuple[int, int]) -> "Box":
+        """Return the box of a whole image of some width and height."""
+        return cls(0, 0, *size)
 
 
 class BoxPreparation(Preparation):

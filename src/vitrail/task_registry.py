@@ -1,0 +1,58 @@
+"""The tasks, a row each. Everything else about a task stands in its room and is imported when it is used."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from vitrail.errors import unknown
+
+RoomModule = Literal["settings", "data", "task", "report"]
+"""Modules of a room that the rest of the library asks for by name."""
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """A task, before anything of it is imported."""
+
+    name: str
+    """The value of ``--task``, and of ``task.name`` in a run's settings."""
+    room: str
+    """The folder in `vitrail.tasks` that holds all that is particular about the task."""
+    labels: Literal["required", "optional", "none"]
+    """Labels of images that it needs: then the model has a head for their classes."""
+    items: Literal["images", "sentences", "people", "captions"] = "images"
+    """Kind of the data: whole images, sentences with their translations, people in images, or images with sentences."""
+    recipe: str | None = None
+    """The recipe of a run that names none; None where model and data decide."""
+
+    def module(self, name: RoomModule) -> Any:
+        """Return a module of the task's room, imported now."""
+        return import_module(f"vitrail.tasks.{self.room}.{name}")
+
+    @property
+    def labelled(self) -> bool:
+        """True where images need labels."""
+        return self.labels == "required"
+
+    @property
+    def settings(self) -> Any:
+        """The class of the task's settings, a `vitrail.tasks.settings.TaskSettings`."""
+        return self.module("settings").SETTINGS
+
+
+ROWS = (
+    TaskRow("classification", "classification", "required"),
+    TaskRow("mae", "mae", "none", recipe="mae"),
+    TaskRow("translate", "translation", "none", "sentences", recipe="translate"),
+    TaskRow("pose", "pose", "none", "people", recipe="pose"),
+    TaskRow("caption", "captioning", "none", "captions", recipe="caption"),
+)
+
+TASKS = {row.name: row for row in ROWS}
+
+
+def task_row(name: str) -> TaskRow:
+    """Return the row of a task; raises `ConfigError` where there is none."""
+    if name not in TASKS:
+        raise unknown("task", name, list(TASKS), where="--task")
+    return TASKS[name]
