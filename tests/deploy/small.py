@@ -11,7 +11,9 @@ from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.weights.model_folder.folder import TrainedModel
 
-GOOD = Judged(points=0.2, error=0.1, least=0.0, images=33, views=330, answers=30, labels=1000, elsewhere=None)
+GOOD = Judged(
+    points=0.2, error=0.1, least=0.0, answers=30, images=33, views=330, labels=1000, shown=28, agreement=0.98, elsewhere=None
+)
 """What is judged of a graph that holds the accuracy."""
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
 

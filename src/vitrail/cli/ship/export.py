@@ -52,7 +52,7 @@ def export(
     fold_normalization
         The graph takes pixels of 0 to 255, uint8, and normalises them itself.
     force
-        Keep int8 also where it surely loses more than half a point, where the images say too little of it, or where auto
+        Keep int8 also where it surely loses more than a quarter of a point, where the images say too little of it, or where auto
         finds it slower than floats.
     out
         The folder to write. Default: exports/NAME-DATE-TIME.
@@ -116,8 +116,9 @@ def _tell(figures: dict[str, Any]) -> None:
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
     if "judged" in figures:
-        j = figures["judged"]
-        result(f"judged     int8 loses {j['points']:.1f} ± {j['error']:.1f} points on {j['views']} views of {j['images']} images")
+        from vitrail.deploy.export.int8_check import Judged
+
+        result(f"judged     int8 loses {Judged(**figures['judged'])}")
     if "metric" in figures:
         metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
         of = metric.short if figures["labelled"] else "agrees"
@@ -140,3 +141,8 @@ def _tell_of_translator(figures: dict[str, Any]) -> None:
         result(f"{metric.short:<11}{after}, the model {before}; {same}")
         rates = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["sentences_per_second"].items())
         result(f"a second   sentences: {rates}")
+    if "judged" in figures:
+        from vitrail.tasks.translation.task import BY_SENTENCE
+
+        loss, on = figures["judged"], f"{BY_SENTENCE.title} on {figures['sentences']} sentences"
+        result(f"judged     {figures['precision']} loses {loss['points']:.1f} ± {loss['error']:.1f} points of {on}")

@@ -181,9 +181,8 @@ class _Making:
             judged = judge(graph)
             require_accuracy(judged, max(MOST_LOST, self.limit.max_drop if self.limit else 0))
             if judged.elsewhere is not None:
-                observer.note(
-                    f"int8 is judged on images of {judged.answers} of {judged.labels} labels, and on recoloured and random ones"
-                )
+                shown = f"the judging images clearly show {judged.shown} of {judged.labels} labels"
+                observer.note(f"{shown}: int8 is judged on recoloured and random ones, too")
             if self.auto:
                 require_faster(figures)
             elif what := slower(figures):

@@ -12,6 +12,7 @@ import torch
 from vitrail.data.text.dataset import filled
 from vitrail.deploy.export.artefact import FIGURES, ExportPrecision
 from vitrail.deploy.export.export_model import export_model
+from vitrail.deploy.export.int8_check import KEEP, MOST_LOST, Loss, no_judgement
 from vitrail.deploy.export.samples import OpenFor
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError, unknown
@@ -22,7 +23,7 @@ from vitrail.runtime.output import free_folder, name_of
 from vitrail.tasks.metrics import main_metric, metrics_in
 from vitrail.tasks.translation.ctranslate2 import MODEL, TYPES, Description, ExportedTranslator, ctranslate2, write_model
 from vitrail.tasks.translation.evaluate import OpenPairs, evaluate_translator
-from vitrail.tasks.translation.task import TranslationMetrics
+from vitrail.tasks.translation.task import BY_SENTENCE, TranslationMetrics, score_by_sentence
 from vitrail.tasks.translation.translate import InPython
 from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
 from vitrail.weights.formats.checksums import write_sums
@@ -35,8 +36,6 @@ TRIED = 64
 """Sentences with which every export is compared with the model."""
 MOST = 1000
 """Sentences that both are measured on."""
-MOST_LOST = 1.0
-"""Points of the score that int8 may lose."""
 PairsFor = Callable[[Any, object, str | Path | None, str | None, Note], Any]
 """Of a translator, the MODEL that it is behind, data, a split and a listener: what `OpenPairs` gives."""
 
@@ -75,7 +74,7 @@ def export_translator(
         to: ctranslate2.
         precision: fp32, bf16, fp16 or int8.
         calibrate: sentences with translations to measure on; by default the validation sentences of the run.
-        force: keep int8 also where it loses more than a point.
+        force: keep int8 also where it surely loses more than `MOST_LOST` points of chrF, or cannot be judged.
         observer: gets the progress.
 
     Raises:
@@ -105,7 +104,8 @@ def export_translator(
         figures |= {"verified": verify(written, trained, _sources(trained, pairs))}
         if pairs is not None:
             figures |= _measured(trained, written, pairs, observer)
-            _require_worth(figures, force=force or precision != "int8")
+            if precision == "int8" and not force:
+                require_score(Loss(**figures["judged"]), figures["sentences"])
         write_json(draft / FIGURES, figures)
         write_text(draft / "README.md", _card(about, figures))
         write_sums(draft)
@@ -167,7 +167,7 @@ def verify(written: ExportedTranslator, trained: TrainedTranslator, sources: Seq
 
 
 def _measured(trained: TrainedTranslator, written: ExportedTranslator, pairs: OpenPairs, observer: Observer) -> dict[str, Any]:
-    """Scores of the model and of what was written, how many translations are the same, and how many are written a second."""
+    """Return scores before and after, their loss by sentence, the fraction of equal texts, and sentences a second."""
     found, rates = [], {}
     for name, model in (("the model", trained), ("ctranslate2", written)):
         begun = time.perf_counter()
@@ -180,6 +180,7 @@ def _measured(trained: TrainedTranslator, written: ExportedTranslator, pairs: Op
         "metric": main_metric(before).name,
         **{metric.name: {"before": before[metric.name], "after": after[metric.name]} for metric in metrics_in(after)},
         "same": _same(*found),
+        "judged": judge_texts(*found).to_dict(),
         "sentences_per_second": rates,
     }
 
@@ -190,12 +191,22 @@ def _same(before: TranslationMetrics, after: TranslationMetrics) -> float:
     return sum(other[number] == text for number, text in one.items()) / max(1, len(one))
 
 
-def _require_worth(figures: dict[str, Any], *, force: bool) -> None:
-    metric = main_metric(figures)
-    lost = (figures[metric.name]["before"] - figures[metric.name]["after"]) * metric.factor
-    if not force and metric.higher_is_better and lost > MOST_LOST:
-        what = f"int8 loses {lost:.1f} points of {metric.title} on {figures['sentences']} sentences"
-        raise ExportError(what, where="--precision", hint="take --precision fp32, or keep it with --force")
+def judge_texts(before: TranslationMetrics, after: TranslationMetrics) -> Loss:
+    """Return what translations lose of chrF, on average over sentences, with the error that so many sentences leave."""
+    old, new = (sorted(metrics.texts) for metrics in (before, after))
+    scores = [torch.tensor(score_by_sentence(*list(zip(*texts, strict=True))[1:])) for texts in (old, new)]
+    return Loss.of(scores[0] - scores[1], answers=len({text for _, text, _ in old}))
+
+
+def require_score(loss: Loss, sentences: int) -> None:
+    """Refuse int8 that surely loses too much of chrF, and int8 of which the sentences say nothing.
+
+    Raises:
+        ExportError: with what it loses, or what the sentences lack.
+    """
+    loss.require(MOST_LOST, BY_SENTENCE.title, f"{sentences} sentences", f"take --precision fp32, or {KEEP}")
+    if loss.answers == 1:
+        raise no_judgement("sentences", f"give other sentences, or {KEEP}")
 
 
 def _card(about: Description, figures: dict[str, Any]) -> str:

@@ -16,12 +16,15 @@ from vitrail.models.text.search import beam_search
 from vitrail.models.text.text_model import TextModel
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.floor import Floor
+from vitrail.tasks.metrics import METRICS
 from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.tasks.token_task import TokenTask
 from vitrail.tasks.translation.pairs import Pair, PairData
 from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.weights import TrainedTranslator, longest
 
+BY_SENTENCE = METRICS["chrf"]
+"""The metric of a single sentence; BLEU is 0 of one with fewer than four words."""
 TRIED, TRIED_ON = 10, 100
 """Sentences that are tried as the one for all, and translations that they are compared with."""
 USUAL = 32
@@ -159,16 +162,27 @@ def translation_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[st
     Raises:
         ConfigError: the extra ``text`` is not installed.
     """
+    bleu, chrf = _sacrebleu()
+    score = bleu.corpus_score(list(written), [list(wanted)])
+    signature = str(bleu.get_signature())
+    return {"bleu": score.score, "chrf": chrf.corpus_score(list(written), [list(wanted)]).score, "signature": signature}
+
+
+def score_by_sentence(written: Sequence[str], wanted: Sequence[str]) -> list[float]:
+    """Return `BY_SENTENCE` of each sentence."""
+    _, chrf = _sacrebleu()
+    return [chrf.sentence_score(text, [reference]).score for text, reference in zip(written, wanted, strict=True)]
+
+
+def _sacrebleu() -> tuple[Any, Any]:
+    """Create sacrebleu's BLEU and chrF."""
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
     except ImportError:
         what, hint = "translations are scored by the library sacrebleu", 'pip install "vitrail[text]"'
         raise ConfigError(what, where="evaluate", hint=hint) from None
-    bleu = BLEU()
-    score = bleu.corpus_score(list(written), [list(wanted)])
-    chrf = CHRF().corpus_score(list(written), [list(wanted)])
-    return {"bleu": score.score, "chrf": chrf.score, "signature": str(bleu.get_signature())}
+    return BLEU(), CHRF()
 
 
 create = Translation.create

@@ -19,6 +19,7 @@ from vitrail.tasks.pose.people.people import EMPTY_BOX, Joint, Person, Picture, 
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joints", "annotations of other categories"
+OTHER_COUNT = "people with more or fewer keypoints than the skeleton has"
 UNSEEN = "people whose joints all have the visibility 0, though they have places"
 """Why annotations are left out."""
 NO_AREA = "areas of people that are no number above 0, for which their boxes' are taken"
@@ -123,7 +124,7 @@ def _read_annotations(annotations: list[Any], file: _File, found: Annotations) -
             continue
         found.left_out[reason] += 1
         if (image := file.picture_of(annotation)) is not None:
-            if not crowd and annotation.get("bbox") is not None:
+            if not crowd and reason != OTHER_COUNT and annotation.get("bbox") is not None:
                 found.note_unmarked(file.paths[image], number)
             ignored.setdefault(image, []).extend(_ignored(annotation, found.skeleton, crowd=crowd))
     return ignored
@@ -162,11 +163,16 @@ def _person(number: int, annotation: Mapping[str, Any], file: _File, found: Anno
     image = file.picture_of(annotation)
     if image is None:
         raise ValueError(f"there is no image {brief(annotation.get('image_id'))}")
-    joints = _joints(annotation.get("keypoints"), found.skeleton.joints, found.notes)
+    flat, name = annotation.get("keypoints"), file.pictures[image]["file_name"]
+    if isinstance(flat, list) and len(flat) != 3 * len(found.skeleton.joints):
+        what = f"annotation {number} has {len(flat)} numbers for {len(found.skeleton.joints)} joints, and not 3 for each"
+        found.warnings.append(Issue("bad-annotation", name, what))
+        return None, OTHER_COUNT
+    joints = _joints(flat, found.skeleton.joints, found.notes)
     if not any(joint[2] for joint in joints):
         places = (value for place, value in enumerate(annotation["keypoints"]) if place % 3 < 2)
         return None, UNSEEN if any(map(number_of, places)) else NO_JOINTS
-    box, name = _box(annotation.get("bbox")), file.pictures[image]["file_name"]
+    box = _box(annotation.get("bbox"))
     if box is not None and min(box.width, box.height) <= 0:
         found.warnings.append(Issue(EMPTY_BOX, name, f"the box of annotation {number} is empty"))
         box = None
