@@ -23,15 +23,20 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Answering(nn.Module):
-    """Images (B, C, H, W) to what the model says of them, both in single precision whatever it computes in."""
+    """A model that answers in single precision, whatever it computes in: images (B, C, H, W), or other named inputs."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype):
         super().__init__()
         self.model, self.dtype = model, dtype
 
-    def forward(self, images: Tensor) -> Tensor:
-        answers: Tensor = self.model(images.to(self.dtype))
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        given = [self._as_computed(tensor) for tensor in inputs]
+        answers: Tensor = self.model(*given, **{name: self._as_computed(tensor) for name, tensor in named.items()})
         return answers.float()
+
+    def _as_computed(self, tensor: Tensor) -> Tensor:
+        """Return numbers in the model's precision; tokens stay integers."""
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     def encode(self, images: Tensor) -> Tensor:
         """All tokens of the images: (B, N, D)."""

@@ -9,9 +9,13 @@ from torch import Tensor
 from vitrail import parts
 from vitrail.models.base import Model
 from vitrail.models.configs.texts import COUNTED, TextConfig
+from vitrail.models.signature import BATCH, Free, Shape
 
 Aligned = tuple[list[str], list[str], Any]
 """Tokens of a source, tokens of its target, and the attention of the second to the first, (target, source)."""
+
+LENGTH = Free("target_length", COUNTED)
+"""Tokens of a target."""
 
 
 class TextModel(Model):
@@ -85,6 +89,11 @@ class TextModel(Model):
         """What `decode` gives of targets (B, T), and the `alignment`."""
         raise NotImplementedError
 
-    def dummy_inputs(self, batch: int = 1, length: int = COUNTED) -> dict[str, Tensor]:
-        """Texts of ``length`` tokens."""
-        return {name: torch.zeros(batch, length, dtype=torch.int64, device="meta") for name in ("source", "target")}
+    def inputs(self) -> dict[str, Shape]:
+        return {
+            "source": Shape((BATCH, Free("source_length", COUNTED)), torch.int64),
+            "target": Shape((BATCH, LENGTH), torch.int64),
+        }
+
+    def outputs(self) -> dict[str, Shape]:
+        return {"logits": Shape((BATCH, LENGTH, self.config.vocabulary))}

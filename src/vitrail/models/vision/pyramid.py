@@ -18,8 +18,8 @@ class PyramidModel(AnySizeModel):
     reads_class_token: ClassVar[bool] = False
     """Whether the answer is read from a class token, which joins in the last stage."""
 
-    def maps(self, images: Tensor) -> Iterator[Tensor]:
-        """The tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
+    def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
+        """Return the tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
         x = self.grid_of(images)
         for stage in self.stages:
             x = stage(x)
@@ -30,14 +30,11 @@ class PyramidModel(AnySizeModel):
         self.require_images(images)
         return images.permute(0, 2, 3, 1)
 
-    def features(self, images: Tensor) -> list[Tensor]:
-        """The feature map of every stage, of images (B, C, H, W): (B, D, H / stride, W / stride), see `strides`."""
-        return [x.permute(0, 3, 1, 2) for x in self.maps(images)]
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        return [x.permute(0, 3, 1, 2) for x in self.stage_tokens(images)]
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Pixels of the image from one place of a feature map to the next, for every stage."""
-        raise NotImplementedError
+    features = feature_maps
+    """Its earlier name."""
 
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.stages for block in cast(parts.Stage, stage).blocks]

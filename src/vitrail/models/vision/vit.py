@@ -20,8 +20,8 @@ from vitrail.parts.vision.token_reduction import keep_attention, keep_tokens, ra
 
 
 @dataclass(frozen=True)
-class Features:
-    """What the encoder says of each part of an image."""
+class Tokens:
+    """The encoder's tokens by what they stand for."""
 
     class_token: Tensor | None
     """(B, D), or None in a model without one."""
@@ -79,6 +79,7 @@ class ViT(ImageModel):
 
     def add_heads(self) -> None:
         """Add what gives the answer."""
+        self.vector_dim = self.config.pooled_dim
         self.head = _head(self.config)
         self.head_distillation = _head(self.config) if self.config.distillation_token else None
 
@@ -190,19 +191,28 @@ class ViT(ImageModel):
             return z + position
         return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
 
-    def features(self, images: Tensor) -> Features:
-        """The encoder's tokens by name and place; of a model in evaluation mode, if it drops patches in training."""
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        return [self.tokens(images).patches.permute(0, 3, 1, 2)]
+
+    def tokens(self, images: Tensor) -> Tokens:
+        """Return the encoder's tokens by what they stand for.
+
+        Raises:
+            ConfigError: the model is in training and drops patches there.
+        """
         if self.training and self.config.patch_dropout:
-            raise ConfigError(
-                "features need every patch, and patch dropout leaves some out", where="features", hint="call model.eval() first"
-            )
+            what = "patch dropout leaves out tokens in training, and every patch is wanted"
+            raise ConfigError(what, where="model", hint="call model.eval() first")
         z, prefix = self.encode(images), self.config.prefix
-        return Features(
+        return Tokens(
             class_token=z[:, 0] if self.class_token is not None else None,
             distillation_token=z[:, 1] if self.distillation_token is not None else None,
             registers=z[:, prefix - self.config.registers : prefix],
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
+
+    features = tokens
+    """Its earlier name."""
 
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:

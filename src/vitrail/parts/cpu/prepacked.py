@@ -30,6 +30,11 @@ class PrepackedLinear(nn.Module):
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         self.matrix = cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().to(dtype)))
 
+    @property
+    def weight(self) -> Tensor:
+        """W in its usual layout, unpacked anew each time: for the few that read it other than by a product."""
+        return self.matrix.to_dense()
+
     def forward(self, x: Tensor) -> Tensor:
         applied = ("none", [], "") if self.activation is None else FUSED[self.activation]
         return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, *applied))
