@@ -254,9 +254,10 @@ class Plan:
         return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1)
 
     def mask(self, mask: np.ndarray, fill: int = 255) -> np.ndarray:
-        """A mask of the picture (H, W), moved as its pixels are: (H', W') of the same type.
+        """Return a mask of the image (H, W), of any integers, moved as its pixels are: int64 (H', W').
 
-        Every pixel takes the value of the nearest one; ``fill`` is where there is no picture. What is erased stays.
+        Each pixel takes the value of the nearest one, and ``fill`` where there is no image. Operations on colors and random
+        erasing leave a mask as it is.
         """
         self._require(mask.shape[::-1])
         width, height = self.frame.result
@@ -265,7 +266,7 @@ class Plan:
         for (a, b, c, d, e, f), (width, height) in reversed(self._moves()):
             x, y = a * x + b * y + c, d * x + e * y + f
             seen &= (x >= 0) & (x < width) & (y >= 0) & (y < height)
-        result = np.full(seen.shape, fill, mask.dtype)
+        result = np.full(seen.shape, fill, np.int64)
         result[seen] = mask[y[seen].astype(np.intp), x[seen].astype(np.intp)]
         return result
 
