@@ -1,4 +1,4 @@
-"""What is learned of an image, as named arrays beside its pixels."""
+"""Targets of images: named arrays beside their pixels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class Targets(Protocol):
 
     @property
     def mixable(self) -> bool:
-        """Whether the arrays of two mixed images are the mixture of their arrays."""
+        """True if the arrays of two mixed images are the mixture of their arrays."""
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
-        """The arrays of one item, always of the same names and shapes.
+        """Return the arrays of one item, always of the same names and shapes.
 
         Points, boxes and masks follow the ``plan`` by which its image was changed; there is none after a transform of one's own.
         Whatever is random comes from ``random``, the generator of the sample.
@@ -92,5 +92,5 @@ class Masks:
 
 
 def class_targets(classes: int, *, shares: bool) -> Targets:
-    """Of classification: shares of classes where an image may show several, or is mixed with another; else an index."""
+    """Return the targets of classification: fractions of classes where images show several or are mixed, else an index."""
     return ClassShares(classes) if shares else ClassIndex()

@@ -1,4 +1,4 @@
-"""What every model promises to whatever trains, studies and exports it."""
+"""The contract of every model, by which it is trained, studied and exported."""
 
 import math
 from collections.abc import Iterator, Mapping, Set
@@ -28,18 +28,18 @@ class Model(nn.Module):
     config: ModelConfig
 
     def layers(self) -> list[nn.Module]:
-        """The blocks, from input to output.
+        """Return the blocks, from input to output.
 
         Learning rates that fall towards the input, Muon, FSDP, adapters and int8 go by them.
         """
         raise NotImplementedError
 
     def heads(self) -> dict[str, nn.Module]:
-        """What gives the answer, by its name in the model, and is replaced for other classes."""
+        """Return the parts that give the answer, by name in the model; they are replaced for other classes."""
         raise NotImplementedError
 
     def readout(self) -> dict[str, nn.Module]:
-        """What makes an answer of the encoder's tokens, by its name in the model: all that ``training.tune: head`` trains.
+        """Return the parts behind the encoder, by name in the model: ``training.tune: head`` trains no others.
 
         These are the heads, or the whole decoder of a model that writes about an image.
         """
@@ -59,7 +59,7 @@ class Model(nn.Module):
 
     @contextmanager
     def every_token(self) -> Iterator[None]:
-        """Within, nothing is left out that the answer does not need, so that all of it can be looked at or counted."""
+        """Compute every token inside the ``with``, those that the answer does not need among them, to study or count them."""
         yield
 
     fresh: ClassVar[frozenset[str]] = frozenset()
@@ -67,22 +67,22 @@ class Model(nn.Module):
 
     @classmethod
     def starts_from(cls, kind: type["Model"]) -> bool:
-        """Whether `adapted` takes the parameters of a model of this kind: of its own, unless a kind says more."""
+        """Return whether `adapted` takes the parameters of a model of this kind; by default of its own kind alone."""
         return kind is cls
 
     @classmethod
     def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
-        """The parameters of a model of ``source``, as a model of ``target`` has them: for other sizes and channels."""
+        """Return the parameters of a model of ``source`` for a model of ``target``, fitted to its sizes and channels."""
         return dict(tensors)
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        """Fields of two configurations that change nothing of what is computed, or for which `adapted` makes the weights fit."""
+        """Return the fields of two configurations that change no result, or for which `adapted` fits the weights."""
         return target.training_only
 
     @classmethod
     def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
-        """The fields in which two configurations compute something else, and `adapted` cannot help: ``dim 192 → 384``."""
+        """Return the fields that change a result and that `adapted` cannot fit: ``dim 192 → 384``."""
         allowed = cls.may_differ(source, target, keep_head=keep_head)
         return [
             f"{name} {getattr(source, name)} → {getattr(target, name)}"
@@ -100,9 +100,9 @@ class ImageModel(Model):
     vector_dim: int
     """Width D of `vectors`."""
     sight: ClassVar[Sight | None] = None
-    """What a token can look at, in every layer; None where no layer attends."""
+    """The tokens that a token can look at, in every layer; None where no layer attends."""
     tokens_read: int | None = None
-    """How many of the first tokens the answer is read from, so that the last layer may leave out the others; None for all."""
+    """Number of the first tokens that the answer is read from; the last layer may leave out the others. None for all."""
 
     @contextmanager
     def every_token(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class ImageModel(Model):
             )
 
     def filters(self) -> Tensor:
-        """What the first layer multiplies pixels by, by default the kernels of the first convolution: (D, C, h, w)."""
+        """Return the weights that pixels are multiplied by first, by default those of the first convolution: (D, C, h, w)."""
         first = next(module for module in self.modules() if isinstance(module, nn.Conv2d))
         return first.standardized() if isinstance(first, StandardizedConv2d) else first.weight
 
@@ -151,7 +151,7 @@ class ImageModel(Model):
         return self.head(self.vectors(images))
 
     def vectors(self, images: Tensor) -> Tensor:
-        """What the heads read of images (B, C, H, W): (B, D)."""
+        """Return the vectors that the heads read of images (B, C, H, W): (B, D)."""
         raise NotImplementedError
 
     def add_head(self, dim: int) -> None:
@@ -183,7 +183,7 @@ class ImageModel(Model):
         return {"logits": Shape((BATCH, classes))} if classes else {"vectors": Shape((BATCH, self.vector_dim))}
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model for images of other sizes, with the same parameters; as a ``graph`` is made of, with unknown sides.
+        """Return the model for images of other sizes, with the same parameters; with unknown sides for a ``graph``.
 
         Raises:
             ConfigError: it is made for one size.
@@ -213,7 +213,7 @@ class AnySizeModel(ImageModel):
         self.require_channels(images)
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself.
+        """Return the model itself.
 
         Raises:
             ConfigError: a ``graph`` for images of any size, which this kind of model has none for.

@@ -1,4 +1,4 @@
-"""A model that only answers, as fast as it can."""
+"""A copy of a model for inference alone, as fast as it can be."""
 
 import copy
 from collections.abc import Iterator
@@ -39,13 +39,13 @@ class Answering(nn.Module):
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     def encode(self, images: Tensor) -> Tensor:
-        """All tokens of the images: (B, N, D)."""
+        """Return all tokens of the images: (B, N, D)."""
         network: Any = self.model
         tokens: Tensor = network.encode(images.to(self.dtype))
         return tokens.float()
 
     def vectors(self, images: Tensor) -> Tensor:
-        """What the model's heads read of the images: (B, D)."""
+        """Return the vectors that the model's heads read of the images: (B, D)."""
         network: Any = self.model
         vectors: Tensor = network.vectors(images.to(self.dtype))
         return vectors.float()
@@ -53,7 +53,7 @@ class Answering(nn.Module):
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Within, all of a module is in evaluation mode; afterwards each part is in its own again."""
+    """Put a module into evaluation mode inside the ``with``; afterwards each part is in its own mode again."""
     training = {part: part.training for part in module.modules()}
     module.eval()
     try:

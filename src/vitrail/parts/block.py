@@ -13,7 +13,7 @@ from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.vision.token_reduction import merge_tokens
 
 NormPlace = Literal["pre", "post", "residual-post"]
-"""Where the norm of a branch stands; see `Branch`."""
+"""The position of a branch's norm; see `Branch`."""
 Map = Callable[[Tensor], Tensor]
 """(B, …, D) to (B, …, D)."""
 
@@ -161,7 +161,7 @@ class Block(nn.Module):
         return self.mlp(x, condition=condition)  # (B, N, D)  equation (3)
 
     def merging(self, x: Tensor, sizes: Tensor, count: int, *, prefix: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys, all heads side by side.
+        """Compute the block, without a condition, with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys.
 
         A token counts as often in every softmax as there are patches in it.
 

@@ -1,4 +1,4 @@
-"""Models whose stages see an image on coarser and coarser grids."""
+"""Models of stages, each of which sees the image on a coarser grid than the one before."""
 
 from collections.abc import Iterator, Set
 from typing import Any, ClassVar, cast
@@ -13,10 +13,10 @@ class PyramidModel(AnySizeModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
     stages: nn.ModuleList
-    """Each makes of tokens (B, H, W, C) fewer and wider ones; the first of an image's channels."""
+    """Each maps tokens (B, H, W, C) to fewer and wider ones; the first maps an image's channels."""
     head: nn.Module
     reads_class_token: ClassVar[bool] = False
-    """Whether the answer is read from a class token, which joins in the last stage."""
+    """True where the answer is read from a class token, which joins in the last stage."""
 
     def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
         """Return the tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
@@ -26,7 +26,7 @@ class PyramidModel(AnySizeModel):
             yield x
 
     def grid_of(self, images: Tensor) -> Tensor:
-        """Images (B, C, H, W) as the first stage takes them: (B, H, W, C)."""
+        """Return images (B, C, H, W) as the first stage takes them: (B, H, W, C)."""
         self.require_images(images)
         return images.permute(0, 2, 3, 1)
 

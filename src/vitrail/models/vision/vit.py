@@ -66,19 +66,19 @@ class ViT(ImageModel):
                 nn.init.normal_(token, std=0.02)
 
     def new_embedding(self) -> nn.Module:
-        """What makes tokens of the patches."""
+        """Build the stem: it maps images to tokens of patches."""
         return embedding_of(self.config)
 
     def new_position(self) -> nn.Module:
-        """What is added to class token and patches, or the identity."""
+        """Build the position that is added to class token and patches, or the identity."""
         return position_of(self.config)
 
     def new_mlp(self) -> nn.Module:
-        """The MLP of a block."""
+        """Build the MLP of a block."""
         return mlp_of(self.config, parts.FeedForward)
 
     def add_heads(self) -> None:
-        """Add what gives the answer."""
+        """Add the heads."""
         self.vector_dim = self.config.pooled_dim
         self.head = _head(self.config)
         self.head_distillation = _head(self.config) if self.config.distillation_token else None
@@ -93,7 +93,7 @@ class ViT(ImageModel):
         return self.pooled(self.encode(images, first=self.tokens_read))
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """For images (B, C, H, W) whose sides are any multiples of the patch."""
+        """Return the model for images (B, C, H, W) whose sides are any multiples of the patch."""
         return AnySizeGraph(self) if graph else AnySize(self)
 
     @classmethod
@@ -117,7 +117,7 @@ class ViT(ImageModel):
         return self.forward_head(self.encode(images, first=self.tokens_read), separate=separate)
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Any:
-        """What `forward` makes of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``.
+        """Return the answer of `forward` to the encoder's tokens (B, prefix + N, D), or to the first ``tokens_read``.
 
         Patches of images of another size form another ``grid``, which an answer that is a map goes by.
         """
@@ -129,7 +129,7 @@ class ViT(ImageModel):
         return pair if separate else (pair[0] + pair[1]) / 2
 
     def pooled(self, z: Tensor) -> Tensor:
-        """What the head reads of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``: (B, D)."""
+        """Return the vector that the head reads of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``."""
         vector: Tensor = self.pool(z)
         return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
@@ -216,7 +216,7 @@ class ViT(ImageModel):
 
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:
-    """What each of ``depth`` blocks is given of what `ViT.embed` knows of positions; the last one alone gets ``first``."""
+    """Return the options of each of ``depth`` blocks, from those of `ViT.embed`; ``first`` is for the last block alone."""
     bias = attention.get("bias")
     for number in range(depth):
         own = {"bias": bias[number]} if isinstance(bias, tuple) else {}
@@ -224,7 +224,7 @@ def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = 
 
 
 def embedding_of(c: ViTConfig, *, padding: int = 0) -> nn.Module:
-    """What makes tokens of the patches; ``padding`` is of zeros around the image, in pixels."""
+    """Build the stem of a ViT; ``padding`` is of zeros around the image, in pixels."""
     if c.embedding == "stem":
         return parts.ConvStem(c.channels, c.dim, c.patch_size)
     if c.embedding == "pooled-stem":
@@ -258,7 +258,7 @@ def _rotary(c: ViTConfig) -> nn.Module:
 
 
 def position_of(c: ViTConfig, **options: Any) -> nn.Module:
-    """What is added to class token and patches; ``options`` are of the kind of position."""
+    """Build the position that is added to class token and patches; ``options`` are of its kind."""
     added: dict[str, Callable[..., nn.Module]] = {
         "learned-1d": parts.LearnedPosition1d,
         "learned-1d+rotary": parts.LearnedPosition1d,
@@ -273,7 +273,7 @@ def position_of(c: ViTConfig, **options: Any) -> nn.Module:
 
 
 def mlp_of(c: ViTConfig, kind: Callable[..., nn.Module], **options: Any) -> nn.Module:
-    """The MLP of a block, of some kind with ``options`` of its own."""
+    """Build the MLP of a block, of some kind with ``options`` of its own."""
     options |= {"activation": c.mlp, "dropout": c.dropout, "bias": c.linear_bias, "norm_eps": c.norm_eps}
     return kind(c.dim, c.mlp_dim, norm=c.norm_kind if c.mlp_norm else None, **options)
 
