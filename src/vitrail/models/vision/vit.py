@@ -192,6 +192,7 @@ class ViT(ImageModel):
         return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
 
     def feature_maps(self, images: Tensor) -> list[Tensor]:
+        """Return one map of images (B, C, H, W), the patches' tokens: (B, D, rows, columns); raises as `tokens`."""
         return [self.tokens(images).patches.permute(0, 3, 1, 2)]
 
     def tokens(self, images: Tensor) -> Tokens:
