@@ -19,7 +19,7 @@ from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.deploy.export.artefact import Description
 from vitrail.deploy.export.export import export_graph
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.base import ImageModel
+from vitrail.models.base import AnySizeModel, ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
@@ -151,17 +151,26 @@ def test_heads_read_the_vectors(kind):
     model, images = tiny(kind), torch.randn(2, 3, 8, 8)
     (head,) = model.heads().values()
     if model.config.answer == "heatmaps":
-        torch.testing.assert_close(head(model.feature_map(images)), model(images))
-        torch.testing.assert_close(model.vectors(images), model.feature_map(images).mean(dim=(2, 3)))
+        (level,) = model.feature_maps(images)
+        torch.testing.assert_close(head(level), model(images))
+        torch.testing.assert_close(model.vectors(images), level.mean(dim=(2, 3)))
         return
     torch.testing.assert_close(head(model.vectors(images)).flatten(1), model(images))
-    torch.testing.assert_close(tiny(kind, num_classes=0)(images).shape, model.vectors(images).shape)
+    headless = tiny(kind, num_classes=0)
+    assert headless(images).shape == model.vectors(images).shape == headless.outputs()["vectors"].zeros(batch=2).shape
 
 
-def test_dummy_inputs_are_what_it_takes(kind):
-    config = tiny(kind).config
-    found = empty_model(config).to("meta")(**tiny(kind).dummy_inputs(5))
-    assert found.shape == (5, *answer_shape(tiny(kind)))
+def test_inputs_and_outputs_have_the_shapes_that_are_told(kind):
+    model = tiny(kind)
+    ((name, given),), ((answer, shape),) = model.inputs().items(), model.outputs().items()
+    assert name == "images" and answer == ("logits" if kind in OF_CLASSES else "heatmaps")
+    found = empty_model(model.config).to("meta")(**model.dummy_inputs(batch=5))
+    assert found.shape == shape.zeros(batch=5).shape == (5, *answer_shape(model))
+    if isinstance(model, AnySizeModel):
+        sizes = {"batch": 2, "height": 16, "width": 12}
+        assert str(given) == "(batch, 3, height, width)" and model(given.zeros(**sizes)).shape == shape.zeros(**sizes).shape
+    else:
+        assert str(given) == "(batch, 3, 8, 8)"
 
 
 def test_an_image_is_answered_among_others_as_alone(kind):
@@ -216,14 +225,30 @@ def test_sizes_in_turns_change_no_bit(kind):
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_features_are_a_map_for_every_stage(kind):
+def test_feature_maps_are_the_image_by_their_strides_and_gradients_reach_the_stem(kind):
     model = tiny(kind)
-    if not hasattr(model, "strides"):
-        return
-    maps = model.features(torch.randn(2, 3, 16, 12))
-    assert len(maps) == len(model.strides) and list(model.strides) == sorted(model.strides)
+    height, width = (16, 12) if isinstance(model, AnySizeModel) else (8, 8)
+    maps = model.feature_maps(torch.randn(2, 3, height, width))
+    assert list(model.strides) == sorted(model.strides)
+    stem = next(module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     for level, stride in zip(maps, model.strides, strict=True):
-        assert level.shape[0] == 2 and level.shape[2:] == (-(-16 // stride), -(-12 // stride))
+        assert level.shape[0] == 2 and level.shape[2:] == (height // stride, width // stride) and level.isfinite().all()
+        (gradient,) = torch.autograd.grad((level * torch.randn_like(level)).sum(), stem.weight, retain_graph=True)
+        assert gradient.isfinite().all() and gradient.any()
+
+
+def test_feature_maps_are_what_the_last_norm_or_every_stage_gives(kind):
+    model, results = tiny(kind), []
+    of_stages = model.features if isinstance(getattr(model, "features", None), nn.Module) else model
+    for module in of_stages.stages if hasattr(of_stages, "stages") else [model.norm]:
+        module.register_forward_hook(lambda module, given, result: results.append(result))
+    maps = model.feature_maps(torch.randn(2, 3, 8, 8))
+    for level, result in zip(maps, results, strict=True):
+        rows, columns = level.shape[2:]
+        if result.ndim == 3:  # tokens in a row, those before the patches first
+            result = result[:, -rows * columns :].unflatten(1, (rows, columns))
+        expected = result if of_stages is not model else result.permute(0, 3, 1, 2)
+        torch.testing.assert_close(level, expected, rtol=0, atol=0)
 
 
 def test_cost_is_that_of_the_model(kind):

@@ -12,6 +12,7 @@ from recomputed import require_the_same
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
+from vitrail.models.inference import for_inference
 from vitrail.models.registry import ARCHITECTURES, ROWS, architecture_of, build
 from vitrail.models.text.search import beam_search, greedy
 from vitrail.models.text.text_model import TextModel
@@ -95,9 +96,19 @@ def test_layers_that_are_computed_again_keep_less_and_learn_the_same_to_the_bit(
     require_the_same(model, source_of(model), TARGET, dtype=dtype)
 
 
-def test_dummy_inputs_are_what_it_takes(model):
-    found = empty_model(model.config).to("meta")(**model.dummy_inputs(5, length=7))
-    assert found.shape == (5, 7, 12)
+def test_inputs_and_outputs_have_the_shapes_that_are_told(model):
+    source = "(batch, source_length)" if model.config.reads == "texts" else "(batch, 3, 8, 8)"
+    assert {name: str(shape) for name, shape in model.inputs().items()} == {"source": source, "target": "(batch, target_length)"}
+    ((name, shape),) = model.outputs().items()
+    lengths = {"batch": 5, "source_length": 4, "target_length": 7}
+    found = empty_model(model.config).to("meta")(**model.dummy_inputs(**lengths))
+    assert name == "logits" and found.shape == shape.zeros(**lengths).shape == (5, 7, 12)
+
+
+def test_a_model_for_inference_takes_its_inputs_and_answers_alike(model):
+    given = {"source": source_of(model), "target": TARGET}
+    with torch.inference_mode():
+        torch.testing.assert_close(for_inference(model)(**given), model(**given), atol=1e-5, rtol=1e-5)
 
 
 def test_cost_is_that_of_the_model(model):

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.errors import ConfigError
 from vitrail.parts import Attention, Block, Branch, DropPath, FeedForward, LayerScale, ParallelBlock
 
 DIM, HEADS, HIDDEN, EPS = 12, 3, 20, 1e-5
@@ -173,3 +174,89 @@ def test_a_dropped_branch_leaves_its_sample_as_it_was():
 def test_branches_use_gelu_without_approximation():
     mlp, x = randomized(FeedForward(DIM, HIDDEN)), numbers(3, DIM)
     torch.testing.assert_close(mlp(x), mlp.contract(F.gelu(mlp.expand(x), approximate="none")), rtol=1e-9, atol=1e-9)
+
+
+# a condition
+
+WIDTH = 7
+"""Numbers of the vector that shifts, scales and gates a branch."""
+
+
+def plain_norm(x: Tensor, kind: str) -> Tensor:
+    """A norm without parameters, written out."""
+    centred = x - x.mean(-1, keepdim=True) if kind == "layer" else x
+    return centred / (centred.square().mean(-1, keepdim=True) + EPS).sqrt()
+
+
+def conditioned_by_hand(x: Tensor, layer, branch: Branch, condition: Tensor) -> Tensor:
+    """Equation of Peebles and Xie's adaLN-Zero, and the same for norms that stand elsewhere."""
+    numbers_of = F.silu(condition) @ branch.modulation.weight.T + branch.modulation.bias
+    shift, scale, gate = numbers_of[:, None].split(DIM, dim=-1)
+
+    def norm(values: Tensor) -> Tensor:
+        return plain_norm(values, "rms" if isinstance(branch.norm, nn.RMSNorm) else "layer") * (1 + scale) + shift
+
+    if branch.norm_place == "pre":
+        return x + gate * layer(norm(x))
+    return norm(x + gate * layer(x)) if branch.norm_place == "post" else x + gate * norm(layer(x))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", "residual-post"])
+@pytest.mark.parametrize("norm_kind", ["layer", "rms"])
+def test_a_condition_shifts_scales_and_gates_every_branch(norm, norm_kind):
+    cross = Attention(DIM, HEADS, context_dim=5)
+    block = make(Block, cross=cross, norm=norm, norm_kind=norm_kind, condition=WIDTH)
+    x, condition, context = (numbers(*shape).requires_grad_() for shape in ((2, 4, DIM), (2, WIDTH), (2, 3, 5)))
+    given = (x, condition, context, *block.parameters())
+
+    expected = conditioned_by_hand(x, block.attention.layer, block.attention, condition)
+    expected = conditioned_by_hand(expected, lambda z: cross(z, context), block.cross, condition)
+    expected = conditioned_by_hand(expected, block.mlp.layer, block.mlp, condition)
+    result, weights = block(x, across={"context": context}, condition=condition), numbers(2, 4, DIM)
+    torch.testing.assert_close(result, expected)
+    found, wanted = (torch.autograd.grad((y * weights).sum(), given) for y in (result, expected))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_parallel_block_is_conditioned_once_and_the_first_tokens_alone_come_out_as_with_the_others():
+    block, x, condition = make(ParallelBlock, condition=WIDTH), numbers(2, 5, DIM), numbers(2, WIDTH)
+    expected = conditioned_by_hand(x, block.layer, block, condition)
+    torch.testing.assert_close(block(x, condition=condition), expected)
+    torch.testing.assert_close(block(x, condition=condition, first=2), expected[:, :2])
+
+
+def test_tokens_on_a_grid_are_conditioned_as_in_a_row():
+    branch, x, condition = randomized(Branch(DIM, nn.Linear(DIM, DIM), condition=WIDTH)), numbers(2, 3, 4, DIM), numbers(2, WIDTH)
+    in_a_row = branch(x.flatten(1, 2), condition=condition)
+    torch.testing.assert_close(branch(x, condition=condition), in_a_row.unflatten(1, (3, 4)))
+
+
+@pytest.mark.parametrize("kind", [Block, ParallelBlock])
+def test_a_fresh_conditioned_block_is_the_identity_and_learns(kind):
+    block = kind(DIM, Attention(DIM, HEADS), FeedForward(DIM, HIDDEN), condition=WIDTH)
+    x, condition = torch.randn(2, 5, DIM), torch.randn(2, WIDTH)
+    assert torch.equal(block(x, condition=condition), x)
+    (block(x, condition=condition) * torch.randn(2, 5, DIM)).sum().backward()
+    gates = [m.modulation.weight.grad[2 * DIM :] for m in block.modules() if isinstance(m, Branch)]
+    assert all(gate.any(dim=1).all() for gate in gates)
+
+
+def test_a_block_without_a_condition_has_the_parameters_it_had():
+    keys = [
+        *(f"attention.{name}" for name in ("norm.weight", "norm.bias", "layer.qkv.weight", "layer.qkv.bias")),
+        *("attention.layer.output.weight", "attention.layer.output.bias", "mlp.norm.weight", "mlp.norm.bias"),
+        *(f"mlp.layer.{name}" for name in ("expand.weight", "expand.bias", "contract.weight", "contract.bias")),
+    ]
+    assert list(make(Block).state_dict()) == keys
+    conditioned = make(Block, condition=WIDTH).state_dict()
+    assert {key for key in keys if "norm" in key} == set(keys) - set(conditioned)
+    assert set(conditioned) - set(keys) == {f"{b}.modulation.{n}" for b in ("attention", "mlp") for n in ("weight", "bias")}
+
+
+def test_a_condition_that_a_block_does_not_have_or_lacks_is_refused():
+    x, condition = numbers(2, 5, DIM), numbers(2, WIDTH)
+    with pytest.raises(ConfigError, match="without a condition"):
+        make(Block)(x, condition=condition)
+    for norm in ("pre", "post"):
+        with pytest.raises(ConfigError, match="needs a condition"):
+            make(Block, condition=WIDTH, norm=norm)(x)

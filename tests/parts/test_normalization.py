@@ -1,11 +1,19 @@
-"""Norms of feature maps."""
+"""Norms of tokens and of feature maps."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from vitrail.parts.normalization import BatchNorm
+from vitrail.parts.normalization import BatchNorm, norm_layer
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_a_norm_without_affine_parameters_is_the_fresh_one_with_them(kind):
+    plain, usual, x = norm_layer(6, kind=kind, eps=0.1, affine=False), norm_layer(6, kind=kind, eps=0.1), torch.randn(2, 3, 6)
+    assert not list(plain.parameters()) and list(usual.parameters())
+    torch.testing.assert_close(plain(x), usual(x))
 
 
 def remembering(kind):

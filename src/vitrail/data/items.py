@@ -38,6 +38,8 @@ class Item:
     image: Source
     target: Any
     """JSON-able, and of a kind that the task knows: for classification a `Label`."""
+    mask: Source | None = None
+    """An indexed or grey PNG as large as the upright image, with a value for each of its pixels; None for none."""
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -245,7 +247,8 @@ class ImageData(Data):
 
     @property
     def images(self) -> list[Source]:
-        return [item.image for items in self.splits.values() for item in items]
+        items = [item for split in self.splits.values() for item in split]
+        return [item.image for item in items] + [item.mask for item in items if item.mask is not None]
 
     def without(self, names: Container[str]) -> "ImageData":
         """The data without some images, by name."""

@@ -1,4 +1,4 @@
-"""What is learned of an image, as named arrays beside its pixels."""
+"""Targets of images: named arrays beside their pixels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
+from vitrail.data.images.decode import decode_mask
 from vitrail.data.images.plan import Plan
 from vitrail.data.items import Item
+from vitrail.errors import ConfigError, DataError
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -17,12 +19,12 @@ class Targets(Protocol):
 
     @property
     def mixable(self) -> bool:
-        """Whether the arrays of two mixed images are the mixture of their arrays."""
+        """True if the arrays of two mixed images are the mixture of their arrays."""
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
-        """The arrays of one item, always of the same names and shapes.
+        """Return the arrays of one item, always of the same names and shapes.
 
-        Points and boxes follow the ``plan`` by which its picture was changed; there is none after a transform of one's own.
+        Points, boxes and masks follow the ``plan`` by which its image was changed; there is none after a transform of one's own.
         Whatever is random comes from ``random``, the generator of the sample.
         """
 
@@ -60,6 +62,35 @@ class ClassShares:
         return {"labels": shares}
 
 
+@dataclass(frozen=True)
+class Masks:
+    """The values of the item's mask under the pixels: ``masks``, int64 (H, W), moved by the plan of its image.
+
+    Raises:
+        DataError: the item has no mask, or one of another size than its image, or one that cannot be read.
+        ConfigError: a transform of one's own left no plan.
+    """
+
+    fill: int = 255
+    """The value of pixels where there is no image: in a padding, or beside an image that was turned."""
+    mixable = False
+
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        if plan is None:
+            raise ConfigError("masks cannot follow a transform of one's own", where="transform", hint="leave transform out")
+        if item.mask is None:
+            raise DataError("the image has no mask", where=item.name, hint="give it one, or leave it out")
+        try:
+            mask = decode_mask(item.mask)
+        except DataError as error:
+            raise DataError(f"the mask of {item.name}: {error.what}", where=error.where, hint=error.hint) from None
+        if mask.shape[::-1] != plan.size:
+            (height, width), own = mask.shape, plan.size
+            what = f"the mask has {width}×{height} pixels, its image {own[0]}×{own[1]}"
+            raise DataError(what, where=item.name, hint="give a mask of the image's size, turned as EXIF turns the image")
+        return {"masks": plan.mask(mask, self.fill)}
+
+
 def class_targets(classes: int, *, shares: bool) -> Targets:
-    """Of classification: shares of classes where an image may show several, or is mixed with another; else an index."""
+    """Return the targets of classification: fractions of classes where images show several or are mixed, else an index."""
     return ClassShares(classes) if shares else ClassIndex()

@@ -1,17 +1,19 @@
-"""What every model promises to whatever trains, studies and exports it."""
+"""The contract of every model, by which it is trained, studied and exported."""
 
 import math
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
-from vitrail.parts import Interpolation, StandardizedConv2d, last_layer
+from vitrail.models.signature import BATCH, Free, Shape
+from vitrail.parts import Grid, Interpolation, StandardizedConv2d, last_layer, linear_head
 
+Stride = int | tuple[int, int]
+"""Pixels from one position to the next, the same down and across, or (down, across)."""
 Sight = Literal["image", "windows", "coarser grid"]
 """All patches of the image; the others in a window of it; or the whole image, of which keys and values know a coarser grid."""
 
@@ -26,30 +28,38 @@ class Model(nn.Module):
     config: ModelConfig
 
     def layers(self) -> list[nn.Module]:
-        """The blocks, from input to output.
+        """Return the blocks, from input to output.
 
         Learning rates that fall towards the input, Muon, FSDP, adapters and int8 go by them.
         """
         raise NotImplementedError
 
     def heads(self) -> dict[str, nn.Module]:
-        """What gives the answer, by its name in the model, and is replaced for other classes."""
+        """Return the parts that give the answer, by name in the model; they are replaced for other classes."""
         raise NotImplementedError
 
     def readout(self) -> dict[str, nn.Module]:
-        """What makes an answer of the features, by its name in the model: all that ``training.tune: head`` trains.
+        """Return the parts behind the encoder, by name in the model: ``training.tune: head`` trains no others.
 
         These are the heads, or the whole decoder of a model that writes about an image.
         """
         return self.heads()
 
-    def dummy_inputs(self, batch: int = 1) -> dict[str, Tensor]:
-        """Inputs of `forward` by name, of the right shapes, on "meta"."""
+    def inputs(self) -> dict[str, Shape]:
+        """Return the shapes of the inputs of `forward`, by their names."""
         raise NotImplementedError
+
+    def outputs(self) -> dict[str, Shape]:
+        """Return the shape of the result of `forward`, by its name in an exported graph."""
+        raise NotImplementedError
+
+    def dummy_inputs(self, **lengths: int) -> dict[str, Tensor]:
+        """Return inputs of `forward` by name, on "meta"; ``lengths`` are of free sides, ``batch=5``."""
+        return {name: shape.zeros("meta", **lengths) for name, shape in self.inputs().items()}
 
     @contextmanager
     def every_token(self) -> Iterator[None]:
-        """Within, nothing is left out that the answer does not need, so that all of it can be looked at or counted."""
+        """Compute every token inside the ``with``, those that the answer does not need among them, to study or count them."""
         yield
 
     fresh: ClassVar[frozenset[str]] = frozenset()
@@ -57,22 +67,22 @@ class Model(nn.Module):
 
     @classmethod
     def starts_from(cls, kind: type["Model"]) -> bool:
-        """Whether `adapted` takes the parameters of a model of this kind: of its own, unless a kind says more."""
+        """Return whether `adapted` takes the parameters of a model of this kind; by default of its own kind alone."""
         return kind is cls
 
     @classmethod
     def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
-        """The parameters of a model of ``source``, as a model of ``target`` has them: for other sizes and channels."""
+        """Return the parameters of a model of ``source`` for a model of ``target``, fitted to its sizes and channels."""
         return dict(tensors)
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        """Fields of two configurations that change nothing of what is computed, or for which `adapted` makes the weights fit."""
+        """Return the fields of two configurations that change no result, or for which `adapted` fits the weights."""
         return target.training_only
 
     @classmethod
     def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
-        """The fields in which two configurations compute something else, and `adapted` cannot help: ``dim 192 → 384``."""
+        """Return the fields that change a result and that `adapted` cannot fit: ``dim 192 → 384``."""
         allowed = cls.may_differ(source, target, keep_head=keep_head)
         return [
             f"{name} {getattr(source, name)} → {getattr(target, name)}"
@@ -87,10 +97,12 @@ class ImageModel(Model):
     config: ImageConfig
     head: Any
     """Vectors (B, D) to logits (B, classes), or without classes the vectors as they are."""
+    vector_dim: int
+    """Width D of `vectors`."""
     sight: ClassVar[Sight | None] = None
-    """What a token can look at, in every layer; None where no layer attends."""
+    """The tokens that a token can look at, in every layer; None where no layer attends."""
     tokens_read: int | None = None
-    """How many of the first tokens the answer is read from, so that the last layer may leave out the others; None for all."""
+    """Number of the first tokens that the answer is read from; the last layer may leave out the others. None for all."""
 
     @contextmanager
     def every_token(self) -> Iterator[None]:
@@ -127,7 +139,7 @@ class ImageModel(Model):
             )
 
     def filters(self) -> Tensor:
-        """What the first layer multiplies pixels by, by default the kernels of the first convolution: (D, C, h, w)."""
+        """Return the weights that pixels are multiplied by first, by default those of the first convolution: (D, C, h, w)."""
         first = next(module for module in self.modules() if isinstance(module, nn.Conv2d))
         return first.standardized() if isinstance(first, StandardizedConv2d) else first.weight
 
@@ -139,15 +151,39 @@ class ImageModel(Model):
         return self.head(self.vectors(images))
 
     def vectors(self, images: Tensor) -> Tensor:
-        """What the heads read of images (B, C, H, W): (B, D)."""
+        """Return the vectors that the heads read of images (B, C, H, W): (B, D)."""
         raise NotImplementedError
 
-    def dummy_inputs(self, batch: int = 1) -> dict[str, Tensor]:
-        c = self.config
-        return {"images": torch.empty(batch, c.channels, *c.image_size, device="meta")}
+    def add_head(self, dim: int) -> None:
+        """Add a linear layer from vectors (B, dim) to logits; nothing without classes."""
+        self.vector_dim = dim
+        self.head = linear_head(dim, self.config.num_classes)
+
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        """Return the maps of images (B, C, H, W), fine ones first: (B, D, H / stride, W / stride) each, see `strides`.
+
+        A model of stages has one for each. A model of patches has a single one: its patches' tokens behind the last norm.
+        """
+        network: Any = self
+        grid = network.config.grid_of(images.shape[2], images.shape[3])
+        return [on_grid(network.encode(images)[:, network.config.prefix :], grid)]
+
+    @property
+    def strides(self) -> tuple[Stride, ...]:
+        """Pixels of the image from one position of a feature map to the next, for every map."""
+        network: Any = self
+        down, across = network.config.patch_size
+        return (down if down == across else (down, across),)
+
+    def inputs(self) -> dict[str, Shape]:
+        return {"images": Shape((BATCH, self.config.channels, *self.config.image_size))}
+
+    def outputs(self) -> dict[str, Shape]:
+        classes = self.config.num_classes
+        return {"logits": Shape((BATCH, classes))} if classes else {"vectors": Shape((BATCH, self.vector_dim))}
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model for images of other sizes, with the same parameters; as a ``graph`` is made of, with unknown sides.
+        """Return the model for images of other sizes, with the same parameters; with unknown sides for a ``graph``.
 
         Raises:
             ConfigError: it is made for one size.
@@ -168,12 +204,16 @@ class ImageModel(Model):
 class AnySizeModel(ImageModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
+    def inputs(self) -> dict[str, Shape]:
+        height, width = self.config.image_size
+        return {"images": Shape((BATCH, self.config.channels, Free("height", height), Free("width", width)))}
+
     def require_images(self, images: Tensor) -> None:
         """Refuse images of other channels; raises `ConfigError`."""
         self.require_channels(images)
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself.
+        """Return the model itself.
 
         Raises:
             ConfigError: a ``graph`` for images of any size, which this kind of model has none for.
@@ -189,6 +229,11 @@ class AnySizeModel(ImageModel):
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
         return super().may_differ(source, target, keep_head=keep_head) | {"image_size"}
+
+
+def on_grid(tokens: Tensor, grid: Grid) -> Tensor:
+    """Return the tokens (B, N, D) of N patches, row by row, as a map (B, D, rows, columns)."""
+    return tokens.transpose(1, 2).unflatten(2, grid)
 
 
 def _lecun_normal(module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""A model that only answers, as fast as it can."""
+"""A copy of a model for inference alone, as fast as it can be."""
 
 import copy
 from collections.abc import Iterator
@@ -23,24 +23,29 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Answering(nn.Module):
-    """Images (B, C, H, W) to what the model says of them, both in single precision whatever it computes in."""
+    """A model that answers in single precision, whatever it computes in: images (B, C, H, W), or other named inputs."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype):
         super().__init__()
         self.model, self.dtype = model, dtype
 
-    def forward(self, images: Tensor) -> Tensor:
-        answers: Tensor = self.model(images.to(self.dtype))
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        given = [self._as_computed(tensor) for tensor in inputs]
+        answers: Tensor = self.model(*given, **{name: self._as_computed(tensor) for name, tensor in named.items()})
         return answers.float()
 
+    def _as_computed(self, tensor: Tensor) -> Tensor:
+        """Return numbers in the model's precision; tokens stay integers."""
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
     def encode(self, images: Tensor) -> Tensor:
-        """All tokens of the images: (B, N, D)."""
+        """Return all tokens of the images: (B, N, D)."""
         network: Any = self.model
         tokens: Tensor = network.encode(images.to(self.dtype))
         return tokens.float()
 
     def vectors(self, images: Tensor) -> Tensor:
-        """What the model's heads read of the images: (B, D)."""
+        """Return the vectors that the model's heads read of the images: (B, D)."""
         network: Any = self.model
         vectors: Tensor = network.vectors(images.to(self.dtype))
         return vectors.float()
@@ -48,7 +53,7 @@ class Answering(nn.Module):
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Within, all of a module is in evaluation mode; afterwards each part is in its own again."""
+    """Put a module into evaluation mode inside the ``with``; afterwards each part is in its own mode again."""
     training = {part: part.training for part in module.modules()}
     module.eval()
     try:

@@ -1,17 +1,21 @@
 """The skeleton of every model: a residual branch of a token mixer, then a residual branch of an MLP."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.errors import ConfigError
 from vitrail.parts.attention.attention import Attention
 from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.vision.token_reduction import merge_tokens
 
 NormPlace = Literal["pre", "post", "residual-post"]
-"""Where the norm of a branch stands; see `Branch`."""
+"""The position of a branch's norm; see `Branch`."""
+Map = Callable[[Tensor], Tensor]
+"""(B, …, D) to (B, …, D)."""
 
 
 class DropPath(nn.Module):
@@ -48,6 +52,21 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
+class Modulation(nn.Module):
+    """A shift, a scale and a gate per channel, made of a vector: ``[shift; scale; gate] = silu(c) Wᵀ + b``, (B, C) to (B, 3D).
+
+    W and b start at zero, and no model's `initialize` draws them: they are no `nn.Linear`.
+    """
+
+    def __init__(self, condition: int, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3 * dim, condition))
+        self.bias = nn.Parameter(torch.zeros(3 * dim))
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return F.linear(F.silu(condition), self.weight, self.bias)
+
+
 class Branch(nn.Module):
     """One residual branch around ``layer``: equations (2) and (3) are ``x + layer(LN(x))``.
 
@@ -60,6 +79,9 @@ class Branch(nn.Module):
         layer_scale: initial value of a LayerScale on the branch; None for none.
         drop_path: probability of dropping the branch of a sample.
         norm_eps: epsilon of the norm.
+        condition: width C of a vector of each sample that shifts, scales and gates the branch (adaLN-Zero; Peebles and Xie
+            2023, https://arxiv.org/abs/2212.09748): ``x + gate · layer(LN(x) · (1 + scale) + shift)``. The norm then has no
+            parameters, and the gate starts at zero. None for none.
     """
 
     def __init__(
@@ -72,31 +94,51 @@ class Branch(nn.Module):
         layer_scale: float | None = None,
         drop_path: float = 0.0,
         norm_eps: float = 1e-6,
+        condition: int | None = None,
     ):
         super().__init__()
         self.norm_place = norm
-        self.norm = norm_layer(dim, kind=norm_kind, eps=norm_eps)
+        self.norm = norm_layer(dim, kind=norm_kind, eps=norm_eps, affine=condition is None)
+        self.modulation = None if condition is None else Modulation(condition, dim)
         self.layer = layer
         self.scale = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, *, first: int | None = None, **kwargs: Any) -> Tensor:
-        """(B, N, D) to (B, N, D), or with ``first``, which ``layer`` must know then, to the results of the first tokens alone."""
+    def forward(self, x: Tensor, *, first: int | None = None, condition: Tensor | None = None, **kwargs: Any) -> Tensor:
+        """(B, N, D) to (B, N, D), or with ``first``, which ``layer`` must know then, to the results of the first tokens alone.
+
+        Raises:
+            ConfigError: a ``condition`` (B, C) that the branch is built without, or none where it is built with one.
+        """
         wanted = x if first is None else x[:, :first]
         if first is not None:
             kwargs["first"] = first
-        result = self.scale(self.layer(self.norm(x) if self.norm_place == "pre" else x, **kwargs))
+        norm: Map = self.norm
+        drop_path: Map = self.drop_path
+        if self.modulation is not None or condition is not None:
+            norm, drop_path = self._conditioned(condition, x.ndim)
+        result = self.scale(self.layer(norm(x) if self.norm_place == "pre" else x, **kwargs))
         if self.norm_place == "residual-post":
-            result = self.norm(result)
-        x = wanted + self.drop_path(result)
-        return self.norm(x) if self.norm_place == "post" else x
+            result = norm(result)
+        x = wanted + drop_path(result)
+        return norm(x) if self.norm_place == "post" else x
+
+    def _conditioned(self, condition: Tensor | None, ndim: int) -> tuple[Map, Map]:
+        """Return the norm, shifted and scaled, and the dropped path, gated, for tokens of so many dimensions."""
+        if self.modulation is None or condition is None:
+            what = "a block without a condition was given one" if self.modulation is None else "the block needs a condition"
+            raise ConfigError(what, where="Block", hint="build it with condition=C, and call it with condition= of shape (B, C)")
+        vectors = self.modulation(condition)  # (B, 3D)
+        shift, scale, gate = vectors.view(len(vectors), *[1] * (ndim - 2), -1).chunk(3, dim=-1)  # (B, 1, D) each
+        return lambda z: self.norm(z) * (1 + scale) + shift, lambda z: self.drop_path(z * gate)
 
 
 class Block(nn.Module):
     """A token mixer's branch, then an MLP's: equations (2) and (3). ``options`` are as in `Branch`.
 
     With ``cross``, an attention to another sequence, a third branch stands between the two, as in the decoder of Vaswani et al.
-    2017 (https://arxiv.org/abs/1706.03762).
+    2017 (https://arxiv.org/abs/1706.03762). With ``condition``, each branch is modulated by the same vector of a sample, and a
+    fresh block is the identity, of post-norms the norms.
     """
 
     def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, *, cross: nn.Module | None = None, **options: Any):
@@ -105,19 +147,21 @@ class Block(nn.Module):
         self.cross = None if cross is None else Branch(dim, cross, **options)
         self.mlp = Branch(dim, mlp, **options)
 
-    def forward(self, x: Tensor, *, across: Mapping[str, Any] | None = None, **kwargs: Any) -> Tensor:
-        """(B, N, D) to (B, N, D).
+    def forward(
+        self, x: Tensor, *, across: Mapping[str, Any] | None = None, condition: Tensor | None = None, **kwargs: Any
+    ) -> Tensor:
+        """(B, N, D), and of blocks with one a ``condition`` (B, C), to (B, N, D).
 
         ``kwargs`` are the attention's, of which ``first`` leaves (B, first, D); ``across`` are those of the attention to the
         other sequence, its ``context`` among them.
         """
-        x = self.attention(x, **kwargs)  # (B, N, D)  equation (2)
+        x = self.attention(x, condition=condition, **kwargs)  # (B, N, D)  equation (2)
         if self.cross is not None:
-            x = self.cross(x, **(across or {}))  # (B, N, D)
-        return self.mlp(x)  #              (B, N, D)  equation (3)
+            x = self.cross(x, condition=condition, **(across or {}))  # (B, N, D)
+        return self.mlp(x, condition=condition)  # (B, N, D)  equation (3)
 
     def merging(self, x: Tensor, sizes: Tensor, count: int, *, prefix: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys, all heads side by side.
+        """Compute the block, without a condition, with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys.
 
         A token counts as often in every softmax as there are patches in it.
 

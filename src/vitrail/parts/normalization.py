@@ -10,9 +10,10 @@ NormKind = Literal["layer", "rms"]
 2019, https://arxiv.org/abs/1910.07467)."""
 
 
-def norm_layer(dim: int, *, kind: NormKind = "layer", eps: float = 1e-6) -> nn.Module:
-    """A norm of this kind over the last dimension, which is ``dim`` wide."""
-    return nn.LayerNorm(dim, eps=eps) if kind == "layer" else nn.RMSNorm(dim, eps=eps)
+def norm_layer(dim: int, *, kind: NormKind = "layer", eps: float = 1e-6, affine: bool = True) -> nn.Module:
+    """Return a norm of this kind over the last dimension, of width ``dim``; ``affine`` gives it a learned scale (and bias)."""
+    layer = nn.LayerNorm if kind == "layer" else nn.RMSNorm
+    return layer(dim, eps=eps, elementwise_affine=affine)
 
 
 class BatchNorm(nn.BatchNorm2d):

@@ -23,6 +23,7 @@ from vitrail.data.images.decode import (
     Whole,
     check_head,
     decode,
+    decode_mask,
     decode_reduced,
     decode_with_mode,
     upright_size,
@@ -701,3 +702,60 @@ def test_what_follows_a_picture_is_not_counted_as_scans_and_what_it_has_is():
     scan = jpeg[jpeg.index(b"\xff\xda") : end]
     with pytest.raises(DataError, match="scans is over the limit"):
         decode(jpeg[:end] + scan * 20 + jpeg[end:] + film)
+
+
+# masks
+
+
+def in_png(image: Image.Image, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("options", [{}, {"transparency": 0}], ids=["opaque", "transparent"])
+def test_an_indexed_mask_gives_its_indices_whatever_their_colors(bits, options):
+    indices = (np.arange(70).reshape(7, 10) % 2**bits).astype(np.uint8)
+    image = Image.fromarray(indices)
+    image.putpalette([9] * 3 * 2**bits)
+    assert np.array_equal(decode_mask(in_png(image, bits=bits, **options)), indices)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, bool])
+def test_a_grey_mask_gives_its_values(kind):
+    most = 2 if kind is bool else np.iinfo(kind).max + 1
+    values = (np.arange(70).reshape(7, 10) * 937 % most).astype(kind)
+    assert np.array_equal(decode_mask(in_png(Image.fromarray(values))), values)
+
+
+@pytest.mark.parametrize(
+    ("depth", "row", "values"), [(1, b"\x50", [0, 1, 0, 1]), (2, b"\x1b", [0, 85, 170, 255]), (4, b"\x0f\x10", [0, 255, 17, 0])]
+)
+def test_grey_of_a_few_bits_gives_what_every_viewer_has_and_of_a_single_one_0_and_1(depth, row, values):
+    assert decode_mask(png(4, 1, depth, 0, b"\0" + row)).astype(int).tolist() == [values]
+
+
+def test_a_mask_is_turned_by_its_own_exif():
+    values, exif = np.arange(70, dtype=np.uint8).reshape(7, 10), Image.Exif()
+    exif[0x0112] = 6
+    assert np.array_equal(decode_mask(in_png(Image.fromarray(values), exif=exif)), np.rot90(values, -1))
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "words"),
+    [
+        (Image.new("L", (9, 7)), "JPEG", "cannot read the image"),
+        (Image.new("RGB", (9, 7)), "PNG", "this image is RGB"),
+        (Image.new("LA", (9, 7)), "PNG", "this image is LA"),
+        (Image.new("RGBA", (9, 7)), "PNG", "this image is RGBA"),
+    ],
+    ids=str,
+)
+def test_what_is_no_mask_is_refused_with_a_way_out(image, kind, words, tmp_path):
+    image.save(tmp_path / "mask", kind)
+    with pytest.raises(DataError, match=words) as refused:
+        decode_mask(tmp_path / "mask")
+    assert "PNG" in refused.value.hint and refused.value.where == tmp_path / "mask"
+    with pytest.raises(DataError, match="over the limit"):
+        decode_mask(in_png(Image.new("L", (9, 7))), max_pixels=62)

@@ -81,7 +81,7 @@ def test_openvino_keeps_attention_in_floats(tmp_path):
 )
 def test_the_head_and_the_last_product_of_all_tokens_are_found(fields, expected):
     trained = small_model(**fields)
-    program = trace(Network(trained.model), 3, (32, 32))
+    program = trace(Network(trained.model), trained.model.inputs())
     kept, placed = last_products(program, trained.model), program.graph_signature.inputs_to_parameters
     weights = {placed[node.args[1].name] for node in program.graph.nodes if node.name in kept}
     assert weights == {f"answering.model.{name}.weight" for name in expected}
@@ -115,7 +115,7 @@ def test_convolutions_keep_their_biases(tmp_path):
     for module in trained.model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.normal_(module.bias)
-    graph = to_openvino(trace(Network(trained.model), 3, (32, 32)))
+    graph = to_openvino(trace(Network(trained.model), trained.model.inputs()))
     quantised = quantise_openvino(graph, [torch.randn(1, 3, 32, 32).numpy() for _ in range(4)], set())
     found = [_sums_of_convolutions(each) for each in (graph, quantised)]
     before, after = ({name: _origin(node.input_value(1).get_node()).get_data() for name, node in each.items()} for each in found)

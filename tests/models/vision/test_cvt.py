@@ -79,7 +79,7 @@ def test_gradients_and_statistics_of_training_are_those_of_transformers():
 def test_passes_over_images_of_any_size_change_nothing():
     model, images = tiny(), torch.randn(2, 3, 64, 64)
     before, first = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model(images)
-    maps = model.features(torch.randn(2, 3, 90, 47))
+    maps = model.feature_maps(torch.randn(2, 3, 90, 47))
     assert [tuple(found.shape) for found in maps] == [(2, 8, 22, 12), (2, 24, 11, 6), (2, 32, 6, 3)]
     assert model.strides == (4, 8, 16)
     assert model(torch.randn(1, 3, 7, 5)).isfinite().all()
@@ -99,16 +99,16 @@ def test_the_last_block_may_leave_out_what_is_not_read():
 def test_the_features_are_those_that_the_class_token_looks_at():
     """The class token is no place of the map, and no convolution sees it."""
     model, images = tiny(), torch.randn(2, 3, 64, 64)
-    *_, before = model.features(images)
+    *_, before = model.feature_maps(images)
     model.stages[-1].class_token.add_(1.0)
-    *_, after = model.features(images)
+    *_, after = model.feature_maps(images)
     assert before.shape == after.shape and not torch.allclose(before, after), "patches look at it"
     for block in model.stages[-1].blocks:
         block.attention.layer.value.weight.zero_()
         block.attention.layer.value.bias.zero_()
-    *_, blind = model.features(images)
+    *_, blind = model.feature_maps(images)
     model.stages[-1].class_token.add_(1.0)
-    torch.testing.assert_close(model.features(images)[-1], blind, rtol=0, atol=0)
+    torch.testing.assert_close(model.feature_maps(images)[-1], blind, rtol=0, atol=0)
 
 
 @torch.no_grad()

@@ -79,7 +79,7 @@ def test_weights_start_a_model_of_another_size():
 
 def test_features_are_grids_without_the_class_token():
     model, images = small(), torch.randn(2, 3, 100, 64).double()
-    maps = model.features(images)
+    maps = model.feature_maps(images)
     assert model.strides == (4, 8, 16, 32)
     assert [tuple(x.shape) for x in maps] == [(2, 8, 25, 16), (2, 16, 12, 8), (2, 24, 6, 4), (2, 32, 3, 2)]
     last = model.stages[3]

@@ -55,7 +55,7 @@ def test_features_are_timms_maps_with_their_strides():
     theirs = timms()
     ours = like(theirs, "timm-pvt-v2", heads=HEADS)
     images = torch.randn(2, 3, 100, 64).double()
-    found, expected = ours.features(images), theirs.forward_intermediates(images, intermediates_only=True)
+    found, expected = ours.feature_maps(images), theirs.forward_intermediates(images, intermediates_only=True)
     assert ours.strides == (4, 8, 16, 32) and [tuple(x.shape[2:]) for x in found] == [(25, 16), (13, 8), (7, 4), (4, 2)]
     for ours_map, their_map in zip(found, expected, strict=True):
         close(ours_map, their_map)

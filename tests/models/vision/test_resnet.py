@@ -218,7 +218,7 @@ def test_the_head_reads_the_mean_of_the_feature_map(name, width):
     model, images = randomize(create_model(name, **SMALL, depths=SHALLOW)), torch.randn(2, 3, 64, 96, dtype=torch.double)
     vectors = model.vectors(images)
     assert vectors.shape == (2, width)
-    torch.testing.assert_close(vectors, model.features(images)[-1].flatten(2).mean(dim=2))
+    torch.testing.assert_close(vectors, model.feature_maps(images)[-1].flatten(2).mean(dim=2))
     torch.testing.assert_close(model(images), model.head(vectors))
     headless = create_model(name, image_size=32, num_classes=0, depths=SHALLOW).double().eval()
     headless.features.load_state_dict(model.features.state_dict())
@@ -251,7 +251,7 @@ def test_images_of_other_channels_are_refused(shape):
 def test_the_root_for_small_images_keeps_their_size():
     model = create_model("ResNet-18", **SMALL, root="cifar").eval()
     with torch.no_grad():
-        assert model.features(torch.zeros(1, 3, 32, 32))[-1].shape == (1, 512, 4, 4)
+        assert model.feature_maps(torch.zeros(1, 3, 32, 32))[-1].shape == (1, 512, 4, 4)
 
 
 POOLED = {"block": "pooled", "root": "whitened", "width": 8, "depths": (1, 2)}
@@ -284,7 +284,7 @@ def test_pooled_blocks_widen_before_a_maximum_and_add_one_convolution(size):
     x = x + convolution("stages.1.1.refine", 0, x)
     assert model.strides == (2, 4)
     assert x.shape == (2, 16, *(math.ceil(side / 4) for side in size))
-    for ours, expected in zip(model.features(images), (first, x), strict=True):
+    for ours, expected in zip(model.feature_maps(images), (first, x), strict=True):
         torch.testing.assert_close(ours, expected)
 
 

@@ -95,10 +95,10 @@ def test_any_size_gives_a_pyramid_and_no_pass_changes_the_model(size):
     before = deepcopy(model.state_dict())
     with torch.no_grad():
         first, other, again = model(images(64, 64)), model(images(*size)), model(images(64, 64))
-        pyramid = model.features(images(*size))
+        pyramid = model.feature_maps(images(*size))
     assert other.isfinite().all() and torch.equal(first, again)
     assert all(torch.equal(model.state_dict()[name], before[name]) for name in before)
-    assert model.strides == (4, 8, 16, 32)
+    assert model.strides == (4, 8, 16, 32) and Swin.features is Swin.feature_maps  # its earlier name
     shapes = [(2, 8 * 2**i, *(-(-side // stride) for side in size)) for i, stride in enumerate(model.strides)]
     assert [tuple(level.shape) for level in pyramid] == shapes
     torch.testing.assert_close(model.head(model.norm(pyramid[-1].permute(0, 2, 3, 1)).mean(dim=(1, 2))), other)

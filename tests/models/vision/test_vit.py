@@ -193,7 +193,7 @@ def test_without_padding_a_hybrid_has_a_row_and_a_column_of_patches_fewer(stages
     model = randomized(small(**fields, image_size=size))
     images = images_for(model, 2, torch.float64)
     assert model.config.grid == (patches[0] - 1, patches[1] - 1)
-    assert model.features(images).patches.shape == (2, *model.config.grid, 32)
+    assert model.tokens(images).patches.shape == (2, *model.config.grid, 32)
     other = small(**fields, image_size=3 * side).double().eval()
     other.load_state_dict(model.state_dict())
     torch.testing.assert_close(other.at_any_size()(images), model(images))
@@ -407,26 +407,57 @@ def test_every_block_is_told_the_positions(position):
 
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("registers", [0, 2])
-def test_features_are_the_encoded_tokens_by_name_and_place(pool, registers):
+def test_tokens_are_those_of_the_encoder_by_name_and_position(pool, registers):
     model = randomized(small(pool=pool, registers=registers, image_size=(8, 12)))
     images = images_for(model, 2, torch.float64)
-    encoded, features = model.encode(images), model.features(images)
+    encoded, tokens = model.encode(images), model.tokens(images)
     first = int("class" in pool)
     if first:
-        torch.testing.assert_close(features.class_token, encoded[:, 0])
+        torch.testing.assert_close(tokens.class_token, encoded[:, 0])
     else:
-        assert features.class_token is None
-    torch.testing.assert_close(features.registers, encoded[:, first : first + registers])
-    assert features.patches.shape == (2, 2, 3, 32)
+        assert tokens.class_token is None
+    torch.testing.assert_close(tokens.registers, encoded[:, first : first + registers])
+    assert tokens.patches.shape == (2, 2, 3, 32)
     for row in range(2):
         for column in range(3):
-            torch.testing.assert_close(features.patches[:, row, column], encoded[:, first + registers + 3 * row + column])
+            torch.testing.assert_close(tokens.patches[:, row, column], encoded[:, first + registers + 3 * row + column])
+
+
+def test_the_earlier_name_of_tokens_still_works():
+    assert ViT.features is ViT.tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "stride"),
+    [
+        ({"patch_size": (4, 8), "image_size": (16, 24), "registers": 2, "distillation_token": True}, (4, 8)),
+        ({"embedding": "stem", "pool": "mean", "image_size": (8, 16)}, 4),
+        ({"embedding": "resnet", "resnet_depths": (1, 1), "resnet_width": 8, "patch_size": 8, "image_size": (16, 32)}, 8),
+        ({"token_merging": 1, "final_norm": "pooled", "image_size": (8, 16)}, 4),
+    ],
+    ids=["all tokens", "stem", "hybrid", "merged"],
+)
+def test_the_feature_map_has_the_patches_where_they_stand(fields, stride):
+    model = randomized(small(**fields)).eval()
+    images = images_for(model, 2, torch.float64)
+    (level,) = model.feature_maps(images)
+    assert model.strides == (stride,)
+    torch.testing.assert_close(level.flatten(2).mT, model.encode(images)[:, model.config.prefix :])
+    assert level.shape[2:] == tuple(
+        int(side / step) for side, step in zip(images.shape[2:], model.config.patch_size, strict=True)
+    )
+
+
+def test_a_model_that_drops_patches_has_no_feature_map_in_training():
+    model = small(patch_dropout=0.5).train()
+    with pytest.raises(ConfigError, match="patch dropout leaves out tokens"):
+        model.feature_maps(images_for(model, 1))
 
 
 def test_mean_pooling_is_the_mean_of_the_patches_without_the_registers():
     model = randomized(small(pool="mean", registers=3))
     images = images_for(model, 2, torch.float64)
-    torch.testing.assert_close(model(images), model.head(model.features(images).patches.mean(dim=(1, 2))))
+    torch.testing.assert_close(model(images), model.head(model.tokens(images).patches.mean(dim=(1, 2))))
 
 
 def test_attention_pooling_reads_registers_and_patches():
@@ -636,9 +667,9 @@ def test_a_distillation_token_has_a_head_and_the_logits_are_the_mean_of_both():
     torch.testing.assert_close(one, model.head(encoded[:, 0]))
     torch.testing.assert_close(two, model.head_distillation(encoded[:, 1]))
     torch.testing.assert_close(model(images), (one + two) / 2)
-    features = model.features(images)
-    torch.testing.assert_close(features.distillation_token, encoded[:, 1])
-    torch.testing.assert_close(features.registers, encoded[:, 2:4])
+    tokens = model.tokens(images)
+    torch.testing.assert_close(tokens.distillation_token, encoded[:, 1])
+    torch.testing.assert_close(tokens.registers, encoded[:, 2:4])
 
 
 def test_without_classes_the_pooled_vector_comes_out():
@@ -653,8 +684,8 @@ def test_without_classes_the_pooled_vector_comes_out():
 def test_class_and_mean_pooling_puts_both_side_by_side():
     model = randomized(small(num_classes=0, pool="class+mean", registers=2))
     images = images_for(model, 2, torch.float64)
-    features = model.features(images)
-    torch.testing.assert_close(model(images), torch.cat([features.class_token, features.patches.mean(dim=(1, 2))], dim=1))
+    tokens = model.tokens(images)
+    torch.testing.assert_close(model(images), torch.cat([tokens.class_token, tokens.patches.mean(dim=(1, 2))], dim=1))
 
 
 def test_a_class_token_may_stand_beside_mean_pooling_and_is_not_in_the_mean():
@@ -725,7 +756,7 @@ def test_merging_patches_that_are_alike_changes_nothing(fields):
     merging.load_state_dict(plain.state_dict())
     images = torch.randn(5, 3, 8, 8).repeat(1, 1, 4, 4)  # sixteen times the same patch
     torch.testing.assert_close(merging(images), plain(images), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(merging.features(images).patches, plain.features(images).patches, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(merging.tokens(images).patches, plain.tokens(images).patches, atol=1e-5, rtol=1e-5)
 
 
 def test_merging_leaves_fewer_tokens_to_the_blocks_and_every_patch_a_vector():
@@ -733,8 +764,8 @@ def test_merging_leaves_fewer_tokens_to_the_blocks_and_every_patch_a_vector():
     model, seen = ViT(config).eval(), []
     for block in model.blocks:
         block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
-    features = model.features(torch.randn(2, 3, 32, 32))
-    assert seen == [13, 9, 5] and features.patches.shape == (2, 4, 4, 32)
+    tokens = model.tokens(torch.randn(2, 3, 32, 32))
+    assert seen == [13, 9, 5] and tokens.patches.shape == (2, 4, 4, 32)
     model.train()(torch.randn(2, 3, 32, 32))
     assert seen[3:] == [17, 17, 1]  # nobody reads the patches of the last block
     model.eval()(torch.randn(2, 3, 32, 32))
@@ -749,9 +780,9 @@ def test_each_block_may_merge_a_number_of_its_own():
     for block in model.blocks:
         block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
     images = torch.randn(2, 3, 32, 32)
-    logits, features = model(images), model.features(images)
+    logits, tokens = model(images), model.tokens(images)
     assert seen == [17, 12, 9, 1, 17, 12, 9, 9]
-    torch.testing.assert_close(logits, model.head(features.class_token))
+    torch.testing.assert_close(logits, model.head(tokens.class_token))
     for wrong in ("1,2,3,4,5", "-1,2", "a,b"):
         with pytest.raises(ValueError, match="token_merging"):
             ViTConfig(**fields, token_merging=wrong)

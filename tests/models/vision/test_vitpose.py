@@ -166,11 +166,11 @@ def test_any_vit_can_be_the_backbone(backbone, decoder):
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_features_are_what_the_decoder_reads(backbone):
+def test_the_feature_map_is_what_the_decoder_reads(backbone):
     model = pose(**BACKBONES[backbone])
-    found = model.features(images())
+    found = model.tokens(images())
     assert found.patches.shape == (2, 8, 6, 16)
-    torch.testing.assert_close(found.patches.permute(0, 3, 1, 2), model.feature_map(images()))
+    torch.testing.assert_close(found.patches.permute(0, 3, 1, 2), model.feature_maps(images())[0])
     torch.testing.assert_close(model.vectors(images()), found.patches.mean(dim=(1, 2)))
 
 
@@ -264,7 +264,7 @@ def test_the_backbone_of_a_start_is_exactly_that_vit(start):
     assert not target(images()).any(), "a new decoder starts at zero"
     plain = ViT(source.config.changed(token_merging=0)).eval()
     plain.load_state_dict(source.state_dict())
-    found, expected = target.features(images()), plain.features(images()).patches
+    found, expected = target.tokens(images()), plain.tokens(images()).patches
     if source.config.final_norm == "pooled":
         expected = plain.norm(expected)
     torch.testing.assert_close(found.patches, expected)
@@ -290,7 +290,7 @@ def test_the_class_tokens_position_becomes_the_shared_one():
     assert torch.equal(other.position.shared, table[0]) and not other(images((24, 24))).any()
     without = pose(seed=3, patch_padding=1)
     transfer(target, without, keep_head=False)
-    torch.testing.assert_close(without.feature_map(images()), target.feature_map(images()))
+    torch.testing.assert_close(without.feature_maps(images()), target.feature_maps(images()))
     transfer(vit(pool="mean"), target, keep_head=False)
     assert not target.position.shared.any()
 

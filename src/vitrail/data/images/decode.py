@@ -21,6 +21,10 @@ SERVED = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """The formats that a server takes from strangers: fewer decoders than for files of one's own."""
 FORMATS = (*SERVED, "TIFF", "AVIF")
 """Pillow's names of the formats that are opened; beside them HEIC, which needs the extra ``heic``."""
+MASKS = ("PNG",)
+"""The formats of masks, which lose nothing."""
+VALUES = ("1", "L", "P", "I", "I;16")
+"""Pillow's modes with one integer a pixel."""
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".bmp", ".gif"),
     *(".tif", ".tiff", ".avif", ".avifs", ".heic", ".heics", ".heif", ".heifs", ".hif"),
@@ -131,6 +135,22 @@ def decode_reduced(source: Source, *, channels: int = 3, least: int | None, max_
         return upright._replace(image=to_mode(upright.image, "L" if channels == 1 else "RGB"))
 
 
+def decode_mask(source: Source, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Decode a mask upright and without loss: the indices of its palette, or its grey values, (H, W).
+
+    Grey of one bit gives 0 and 1; of 2 and 4 bits it is scaled to 0…255, as in any viewer.
+
+    Raises:
+        DataError: it is no PNG, or has several values a pixel; or what `decode` refuses.
+    """
+    with _explained(source, MASKS):
+        image = _upright(source, max_pixels, formats=MASKS).image
+        if image.mode not in VALUES:
+            what = f"a mask has one integer for each pixel, and this image is {image.mode}"
+            raise DataError(what, hint="save it as an indexed or a grey PNG without transparency")
+        return np.asarray(image)
+
+
 def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str, str | None]:
     """As `decode` in RGB, the colour mode that the image is stored in, by Pillow's name, and its colour profile's name.
 
@@ -222,9 +242,9 @@ def _name(source: Source) -> object:
     return source if isinstance(source, str | Path) else getattr(source, "name", type(source).__name__)
 
 
-def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduced:
+def _upright(source: Source, max_pixels: int, least: int | None = None, formats: tuple[str, ...] | None = None) -> Reduced:
     """The picture in the mode it is stored in, turned by its EXIF orientation."""
-    with _opened(source) as image:
+    with _opened(source, formats) as image:
         _check_size(image, max_pixels)
         size, end = image.size, (float(image.width), float(image.height))
         if isinstance(source, np.ndarray):

@@ -1,4 +1,4 @@
-"""What is done to one picture, drawn beforehand, so that points, boxes and masks can follow its pixels.
+"""A geometric plan: the sampled crop, flip and warp of one image. Points, boxes and masks are transformed by the same plan.
 
 Places are (x, y) in pixels, x to the right and y down; the centre of the first pixel is at (0.5, 0.5).
 """
@@ -189,7 +189,7 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is done to a picture of one size: it is brought to the model's size, then changed in some steps.
+    """The changes of an image of one size: it is brought to the model's size, then changed in some steps.
 
     Every step is an affine map of places, or leaves them where they are, and so whatever belongs to the picture follows.
     """
@@ -217,7 +217,7 @@ class Plan:
         return Plan(self.size, self.frame, steps)
 
     def of_whole(self, whole: Whole) -> "Plan":
-        """The same plan for the whole picture, where this one is for a reduction of it."""
+        """Return the same plan for the whole picture, where this one is for a reduction of it."""
         return self if whole.size == self.size else Plan(whole.size, self.frame.of(whole.outside), self.steps)
 
     @property
@@ -230,14 +230,14 @@ class Plan:
 
     @property
     def mirrored(self) -> bool:
-        """Whether the result is a mirror image, in which a left hand looks like a right one.
+        """True if the result is a mirror image, in which a left hand looks like a right one.
 
         Turned by half a circle, which is flipped both ways, it is not.
         """
         return bool(np.linalg.det(self.matrix) < 0)
 
     def points(self, points: np.ndarray) -> np.ndarray:
-        """Where points (N, 2) of the picture are in the result: float64 (N, 2); beyond its sides, some may be.
+        """Return the positions of points (N, 2) of the image in the result: float64 (N, 2), some perhaps beyond its sides.
 
         One that leaves the picture in one step and comes back in another is where it would be seen, had it not left.
         """
@@ -245,7 +245,7 @@ class Plan:
         return np.asarray(points, np.float64) @ matrix[:2, :2].T + matrix[:2, 2]
 
     def boxes(self, boxes: np.ndarray) -> np.ndarray:
-        """The boxes around the moved corners of boxes (N, 4), left, top, right, bottom, cut to the result: float64 (N, 4).
+        """Return the boxes around the moved corners of boxes (N, 4), left, top, right, bottom, cut to the result: float64 (N, 4).
 
         One that is not in view has no area.
         """
@@ -254,9 +254,10 @@ class Plan:
         return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1)
 
     def mask(self, mask: np.ndarray, fill: int = 255) -> np.ndarray:
-        """A mask of the picture (H, W), moved as its pixels are: (H', W') of the same type.
+        """Return a mask of the image (H, W), of any integers, moved as its pixels are: int64 (H', W').
 
-        Every pixel takes the value of the nearest one; ``fill`` is where there is no picture. What is erased stays.
+        Each pixel takes the value of the nearest one, and ``fill`` where there is no image. Operations on colors and random
+        erasing leave a mask as it is.
         """
         self._require(mask.shape[::-1])
         width, height = self.frame.result
@@ -265,7 +266,7 @@ class Plan:
         for (a, b, c, d, e, f), (width, height) in reversed(self._moves()):
             x, y = a * x + b * y + c, d * x + e * y + f
             seen &= (x >= 0) & (x < width) & (y >= 0) & (y < height)
-        result = np.full(seen.shape, fill, mask.dtype)
+        result = np.full(seen.shape, fill, np.int64)
         result[seen] = mask[y[seen].astype(np.intp), x[seen].astype(np.intp)]
         return result
 

@@ -1,7 +1,7 @@
 """From a model in Python to a graph: traced once, written for an engine, and kept only if it answers as the model does."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -20,6 +20,7 @@ from vitrail.deploy.export.split_qkv import apart
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.errors import ConfigError
 from vitrail.models.inference import Answering, in_evaluation_mode, standardized
+from vitrail.models.signature import Shape
 from vitrail.tasks.pose.predictor import AnyPredictor
 from vitrail.weights.formats.safe_files import GRAPHS
 from vitrail.weights.model_folder.folder import TrainedModel
@@ -70,24 +71,22 @@ class Network(nn.Module):
         return answers
 
 
-def trace(
-    network: Network, channels: int, size: tuple[int, int], steps: tuple[int, int] | None = None
-) -> torch.export.ExportedProgram:
+def trace(network: Network, inputs: Mapping[str, Shape], steps: tuple[int, int] | None = None) -> torch.export.ExportedProgram:
     """The network as a graph of torch's, for any number of images.
 
     Args:
         network: what is traced.
-        channels, size: of its images.
+        inputs: of the model, as `Model.inputs` has them.
         steps: heights and widths may be any multiples of these; None fixes the size.
 
     Raises:
         ExportError: it cannot be traced.
     """
     dtype = torch.float32 if network.preparation is None else torch.uint8
-    images = torch.zeros(2, channels, *size, dtype=dtype)  # with a single one its number would become part of the graph
+    images = inputs["images"].zeros(batch=2).to(dtype)  # with a single one its number would become part of the graph
     unknown: dict[int, Any] = {0: torch.export.Dim("batch")}
     if steps is not None:
-        images = torch.zeros(2, channels, *(side * step for side, step in zip((5, 6), steps, strict=True)), dtype=dtype)
+        images = images.new_zeros(*images.shape[:2], *(side * step for side, step in zip((5, 6), steps, strict=True)))
         names = enumerate(("rows", "columns"), 2)
         unknown |= {i: steps[i - 2] * torch.export.Dim(name, min=2, max=MOST_PATCHES) for i, name in names}
     with explained("the model cannot be traced"), torch.no_grad():
@@ -265,12 +264,12 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     Raises:
         ExportError: it cannot be made, or does not answer as the model does.
     """
-    c, model, int8 = trained.config, in_evaluation_mode(trained.model), about.precision == "int8"
+    model, int8 = in_evaluation_mode(trained.model), about.precision == "int8"
     single = standardized(apart(model) if to == "openvino" else model)
     made = single.at_any_size(graph=True) if about.any_size else single
     dtype = HALF.get((to, about.precision), torch.float32)
     network = Network(made, dtype, about.preparation if about.pixels else None)
-    program = trace(network, c.channels, c.image_size, single.graph_multiple if about.any_size else None)
+    program = trace(network, single.inputs(), single.graph_multiple if about.any_size else None)
     kept = last_products(program, single) if int8 else set()
     given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
     floats: AnyPredictor | None = None

@@ -39,9 +39,14 @@ class MixerConfig(ImageConfig):
         return self
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
     def tokens(self) -> int:
         """Number of patches S."""
-        return (self.image_size[0] // self.patch_size[0]) * (self.image_size[1] // self.patch_size[1])
+        return self.grid[0] * self.grid[1]
 
     @property
     def size_multiple(self) -> tuple[int, int]:

@@ -87,7 +87,10 @@ class T2TConfig(ImageConfig):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of tokens behind the last split."""
-        height, width = self.image_size
+        return self.grid_of(*self.image_size)
+
+    def grid_of(self, height: int, width: int) -> tuple[int, int]:
+        """Return the rows and columns of tokens of an image of this size."""
         for side, stride, padding in zip(self.patch_sizes, self.strides, self.paddings, strict=True):
             height, width = ((length + 2 * padding - side) // stride + 1 for length in (height, width))
         return height, width

@@ -65,7 +65,11 @@ class TNTConfig(ImageConfig):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+        return self.grid_of(*self.image_size)
+
+    def grid_of(self, height: int, width: int) -> tuple[int, int]:
+        """Return the rows and columns of patches of an image of this size."""
+        return height // self.patch_size[0], width // self.patch_size[1]
 
     @property
     def word_grid(self) -> tuple[int, int]:

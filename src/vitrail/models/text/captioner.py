@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from vitrail.models.base import Model
 from vitrail.models.configs.captioner import FOR_A_HEAD, CaptionerConfig
-from vitrail.models.configs.texts import COUNTED
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.signature import Shape
 from vitrail.models.text.text_model import TextModel
 from vitrail.models.text.transformer_decoder import Encoded, TransformerDecoder
 from vitrail.models.vision.vit import ViT, of_each_block
@@ -63,10 +63,8 @@ class WritesOfImages(TextModel):
     def readout(self) -> dict[str, nn.Module]:
         return {name: part for name, part in self.named_children() if name != "encoder"}
 
-    def dummy_inputs(self, batch: int = 1, length: int = COUNTED) -> dict[str, Tensor]:
-        """Images, and captions of ``length`` tokens."""
-        (images,) = self.encoder.dummy_inputs(batch).values()
-        return {**super().dummy_inputs(batch, length), "source": images}
+    def inputs(self) -> dict[str, Shape]:
+        return {**super().inputs(), "source": self.encoder.inputs()["images"]}
 
 
 class Captioner(WritesOfImages, TransformerDecoder):

@@ -1,4 +1,4 @@
-"""What every model promises that writes a text, token by token: of another text, or of an image."""
+"""The contract of every model that writes a text, token by token, of another text or of an image."""
 
 from typing import Any
 
@@ -9,9 +9,13 @@ from torch import Tensor
 from vitrail import parts
 from vitrail.models.base import Model
 from vitrail.models.configs.texts import COUNTED, TextConfig
+from vitrail.models.signature import BATCH, Free, Shape
 
 Aligned = tuple[list[str], list[str], Any]
 """Tokens of a source, tokens of its target, and the attention of the second to the first, (target, source)."""
+
+LENGTH = Free("target_length", COUNTED)
+"""Tokens of a target."""
 
 
 class TextModel(Model):
@@ -23,7 +27,7 @@ class TextModel(Model):
     config: TextConfig
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits of the token after each of the target's, from the source and what stands before alone.
+        """Return logits of the token after each of the target's, from the source and what stands before alone.
 
         Args:
             source: texts, int64 (B, S), filled up with ``config.pad``, each with ``config.end`` at its end; or images.
@@ -36,15 +40,15 @@ class TextModel(Model):
         return logits
 
     def encode(self, source: Tensor) -> Any:
-        """What the decoder needs of sources: a state that `decode` takes."""
+        """Return the state of sources that `decode` takes."""
         raise NotImplementedError
 
     def decode(self, target: Tensor, encoded: Any) -> Tensor:
-        """What logits are read from, (B, T, D) or (B, K, T, D), for all tokens of targets (B, T) or (B, K, T) at once."""
+        """Return the vectors that logits are read from, (B, T, D) or (B, K, T, D), of targets (B, T) or (B, K, T)."""
         raise NotImplementedError
 
     def begin(self, encoded: Any) -> Any:
-        """The state of a search that has written nothing yet of one target for each of A sources, which `encode` has seen.
+        """Return the state of a search that has written nothing yet of one target for each of A sources, which `encode` has seen.
 
         Its ``select(rows)`` goes on with these sources (A',) alone; its ``follow(parents)`` with targets that continue these of
         each source's, (A, W'), of which one may stand several times.
@@ -52,22 +56,22 @@ class TextModel(Model):
         raise NotImplementedError
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
-        """Logits (A, W, vocabulary) of what follows one more token of each of W targets of A sources, (A, W).
+        """Return logits (A, W, vocabulary) of what follows one more token of each of W targets of A sources, (A, W).
 
         The state takes the tokens up.
         """
         raise NotImplementedError
 
     def steps(self, tokens: Tensor, state: Any) -> Tensor:
-        """As `step` of several tokens, one behind the other, of one target of each source: (A, N) to (A, N, vocabulary)."""
+        """Return what `step` gives of several tokens in a row, of one target of each source: (A, N) to (A, N, vocabulary)."""
         return torch.cat([self.step(token, state) for token in tokens.split(1, dim=1)], dim=1)
 
     def for_writing(self, matrix: parts.Matrix) -> "TextModel":
-        """The same model for `begin`, `step` and `steps` alone, whose products are made by ``matrix``; itself if it has none."""
+        """Return the model for `begin`, `step` and `steps` alone, with products made by ``matrix``; itself if it has none."""
         return self
 
     def output_table(self) -> tuple[Tensor, Tensor | None]:
-        """What logits are read off: W (vocabulary, D), and a bias (vocabulary,) or None."""
+        """Return the table that logits are read off: W (vocabulary, D), and a bias (vocabulary,) or None."""
         raise NotImplementedError
 
     def logits(self, x: Tensor) -> Tensor:
@@ -75,16 +79,21 @@ class TextModel(Model):
         return F.linear(x, *self.output_table())
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """How much each token of targets (B, T) looked at each of the source, (B, T, S); None without attention.
+        """Return the weights of attention from each token of targets (B, T) to each of the source, (B, T, S); None without any.
 
         Rows sum to 1. It is the mean of all heads: of a translator in its last block, of a captioner in all blocks.
         """
         return self.decode_with_attention(target, self.encode(source))[1]
 
     def decode_with_attention(self, target: Tensor, encoded: Any) -> tuple[Tensor, Tensor | None]:
-        """What `decode` gives of targets (B, T), and the `alignment`."""
+        """Return the result of `decode` of targets (B, T), and the `alignment`."""
         raise NotImplementedError
 
-    def dummy_inputs(self, batch: int = 1, length: int = COUNTED) -> dict[str, Tensor]:
-        """Texts of ``length`` tokens."""
-        return {name: torch.zeros(batch, length, dtype=torch.int64, device="meta") for name in ("source", "target")}
+    def inputs(self) -> dict[str, Shape]:
+        return {
+            "source": Shape((BATCH, Free("source_length", COUNTED)), torch.int64),
+            "target": Shape((BATCH, LENGTH), torch.int64),
+        }
+
+    def outputs(self) -> dict[str, Shape]:
+        return {"logits": Shape((BATCH, LENGTH, self.config.vocabulary))}

@@ -31,7 +31,7 @@ class CvT(PyramidModel):
         self.tokens_read = 1
         self.stages = nn.ModuleList(_stage(c, number) for number in range(len(c.depths)))
         self.norm = nn.LayerNorm(c.dims[-1], eps=c.norm_eps)
-        self.head = parts.linear_head(c.dims[-1], c.num_classes)
+        self.add_head(c.dims[-1])
         self.initialize()
 
     @property

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.models.base import ImageModel
+from vitrail.models.base import ImageModel, on_grid
 from vitrail.models.configs.mixer import MixerConfig
 
 
@@ -18,19 +18,26 @@ class Mixer(ImageModel):
         self.embedding = parts.PatchEmbedding(c.channels, c.dim, c.patch_size)
         self.blocks = nn.ModuleList(MixerBlock(c, index) for index in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
-        self.head = parts.linear_head(c.dim, c.num_classes)
+        self.add_head(c.dim)
         self.initialize()
 
     def layers(self) -> list[nn.Module]:
         return list(self.blocks)
 
     def vectors(self, images: Tensor) -> Tensor:
+        return self._mixed(images).mean(dim=1)  # (B, D)
+
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        return [on_grid(self._mixed(images), self.config.grid)]
+
+    def _mixed(self, images: Tensor) -> Tensor:
+        """Return the tokens behind the last norm, (B, S, D)."""
         self.require_images(images)
         x = self.embedding(images)  # (B, S, D)
         for block in self.blocks:
             x = block(x)  #           (B, S, D)
-        vector: Tensor = self.norm(x).mean(dim=1)  # (B, D)
-        return vector
+        mixed: Tensor = self.norm(x)
+        return mixed
 
 
 class MixerBlock(nn.Module):

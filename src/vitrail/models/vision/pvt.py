@@ -36,21 +36,21 @@ class PVT(PyramidModel):
         blocks = stages_of_blocks(c, partial(convolved, c), parts.FeedForward)
         self.stages = nn.ModuleList(parts.Stage(_embedding(c, stage), own) for stage, own in enumerate(blocks))
         self.norm = nn.LayerNorm(c.dims[-1], eps=c.norm_eps)
-        self.head = parts.linear_head(c.dims[-1], c.num_classes)
+        self.add_head(c.dims[-1])
         self.initialize()
 
     @property
     def strides(self) -> tuple[int, ...]:
         return tuple(accumulate(self.config.patch_sizes, mul))
 
-    def maps(self, images: Tensor) -> Iterator[Tensor]:
-        """As of every pyramid; the class token has no place in the last."""
-        *coarser, last = super().maps(images)
-        yield from coarser
+    def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
+        """As of every pyramid, without the class token in the last stage."""
+        *finer, last = super().stage_tokens(images)
+        yield from finer
         yield last[:, 1:].unflatten(1, self.config.grids((images.shape[2], images.shape[3]))[-1])
 
     def vectors(self, images: Tensor) -> Tensor:
-        *_, tokens = super().maps(images)
+        *_, tokens = super().stage_tokens(images)
         vector: Tensor = self.norm(tokens[:, 0])
         return vector
 

@@ -31,7 +31,7 @@ class PVTv2(PyramidModel):
             parts.Stage(_embedding(c, stage), own, nn.LayerNorm(c.dims[stage], eps=c.norm_eps))
             for stage, own in enumerate(blocks)
         )
-        self.head = parts.linear_head(c.dims[-1], c.num_classes)
+        self.add_head(c.dims[-1])
         self.initialize()
 
     @property
@@ -39,7 +39,7 @@ class PVTv2(PyramidModel):
         return tuple(accumulate(self.config.strides, mul))
 
     def vectors(self, images: Tensor) -> Tensor:
-        *_, x = self.maps(images)
+        *_, x = self.stage_tokens(images)
         return x.mean(dim=(1, 2))
 
     @classmethod

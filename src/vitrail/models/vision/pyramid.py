@@ -1,4 +1,4 @@
-"""Models whose stages see an image on coarser and coarser grids."""
+"""Models of stages, each of which sees the image on a coarser grid than the one before."""
 
 from collections.abc import Iterator, Set
 from typing import Any, ClassVar, cast
@@ -13,31 +13,28 @@ class PyramidModel(AnySizeModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
     stages: nn.ModuleList
-    """Each makes of tokens (B, H, W, C) fewer and wider ones; the first of an image's channels."""
+    """Each maps tokens (B, H, W, C) to fewer and wider ones; the first maps an image's channels."""
     head: nn.Module
     reads_class_token: ClassVar[bool] = False
-    """Whether the answer is read from a class token, which joins in the last stage."""
+    """True where the answer is read from a class token, which joins in the last stage."""
 
-    def maps(self, images: Tensor) -> Iterator[Tensor]:
-        """The tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
+    def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
+        """Return the tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
         x = self.grid_of(images)
         for stage in self.stages:
             x = stage(x)
             yield x
 
     def grid_of(self, images: Tensor) -> Tensor:
-        """Images (B, C, H, W) as the first stage takes them: (B, H, W, C)."""
+        """Return images (B, C, H, W) as the first stage takes them: (B, H, W, C)."""
         self.require_images(images)
         return images.permute(0, 2, 3, 1)
 
-    def features(self, images: Tensor) -> list[Tensor]:
-        """The feature map of every stage, of images (B, C, H, W): (B, D, H / stride, W / stride), see `strides`."""
-        return [x.permute(0, 3, 1, 2) for x in self.maps(images)]
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        return [x.permute(0, 3, 1, 2) for x in self.stage_tokens(images)]
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Pixels of the image from one place of a feature map to the next, for every stage."""
-        raise NotImplementedError
+    features = feature_maps
+    """Its earlier name."""
 
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.stages for block in cast(parts.Stage, stage).blocks]

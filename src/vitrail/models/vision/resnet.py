@@ -26,7 +26,7 @@ class ResNet(AnySizeModel):
             c.channels, c.depths, width=c.width, root=c.root, block=c.block,
             kind="bit" if c.block == "pre-activation" else "resnet",
         )  # fmt: skip
-        self.head = parts.linear_head(self.features.channels, c.num_classes)
+        self.add_head(self.features.channels)
         self.initialize()
 
     def initialize(self) -> None:
@@ -35,16 +35,19 @@ class ResNet(AnySizeModel):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Pixels of the image from one place of a feature map to the next, for every stage."""
         return tuple(parts.resnet_stride(self.config.root, stages) for stages in range(1, len(self.config.depths) + 1))
 
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.features.stages for block in stage.children()]
 
-    def vectors(self, images: Tensor) -> Tensor:
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
         self.require_images(images)
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
-        return self.features(images)[-1].mean(dim=(2, 3))  # (B, D)
+        maps: list[Tensor] = self.features(images)
+        return maps
+
+    def vectors(self, images: Tensor) -> Tensor:
+        return self.feature_maps(images)[-1].mean(dim=(2, 3))  # (B, D)
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
         """The model itself, which takes images (B, C, H, W) of any size; as a graph, sizes in multiples of `graph_multiple`."""

@@ -31,7 +31,7 @@ class Swin(PyramidModel):
             parts.Stage(_embedding(c, stage), [next(blocks) for _ in range(depth)]) for stage, depth in enumerate(c.depths)
         )
         self.norm = nn.LayerNorm(c.widths[-1], eps=c.norm_eps)
-        self.head = parts.linear_head(c.widths[-1], c.num_classes)
+        self.add_head(c.widths[-1])
         self.initialize()
 
     @property
@@ -39,7 +39,7 @@ class Swin(PyramidModel):
         return tuple(self.config.patch_size * 2**stage for stage in range(len(self.config.depths)))
 
     def vectors(self, images: Tensor) -> Tensor:
-        *_, x = self.maps(images)
+        *_, x = self.stage_tokens(images)
         vector: Tensor = self.norm(x).mean(dim=(1, 2))
         return vector
 

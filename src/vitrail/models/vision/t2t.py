@@ -34,7 +34,7 @@ class T2T(AnySizeModel):
         self.blocks = nn.ModuleList(_block(c, index) for index in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
         self.pool = parts.ClassTokenPooling()
-        self.head = parts.linear_head(c.dim, c.num_classes)
+        self.add_head(c.dim)
         self.initialize()
         nn.init.normal_(self.class_token, std=0.02)
 

@@ -20,8 +20,8 @@ from vitrail.parts.vision.token_reduction import keep_attention, keep_tokens, ra
 
 
 @dataclass(frozen=True)
-class Features:
-    """What the encoder says of each part of an image."""
+class Tokens:
+    """The encoder's tokens by what they stand for."""
 
     class_token: Tensor | None
     """(B, D), or None in a model without one."""
@@ -66,19 +66,20 @@ class ViT(ImageModel):
                 nn.init.normal_(token, std=0.02)
 
     def new_embedding(self) -> nn.Module:
-        """What makes tokens of the patches."""
+        """Build the stem: it maps images to tokens of patches."""
         return embedding_of(self.config)
 
     def new_position(self) -> nn.Module:
-        """What is added to class token and patches, or the identity."""
+        """Build the position that is added to class token and patches, or the identity."""
         return position_of(self.config)
 
     def new_mlp(self) -> nn.Module:
-        """The MLP of a block."""
+        """Build the MLP of a block."""
         return mlp_of(self.config, parts.FeedForward)
 
     def add_heads(self) -> None:
-        """Add what gives the answer."""
+        """Add the heads."""
+        self.vector_dim = self.config.pooled_dim
         self.head = _head(self.config)
         self.head_distillation = _head(self.config) if self.config.distillation_token else None
 
@@ -92,7 +93,7 @@ class ViT(ImageModel):
         return self.pooled(self.encode(images, first=self.tokens_read))
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """For images (B, C, H, W) whose sides are any multiples of the patch."""
+        """Return the model for images (B, C, H, W) whose sides are any multiples of the patch."""
         return AnySizeGraph(self) if graph else AnySize(self)
 
     @classmethod
@@ -116,7 +117,7 @@ class ViT(ImageModel):
         return self.forward_head(self.encode(images, first=self.tokens_read), separate=separate)
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Any:
-        """What `forward` makes of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``.
+        """Return the answer of `forward` to the encoder's tokens (B, prefix + N, D), or to the first ``tokens_read``.
 
         Patches of images of another size form another ``grid``, which an answer that is a map goes by.
         """
@@ -128,7 +129,7 @@ class ViT(ImageModel):
         return pair if separate else (pair[0] + pair[1]) / 2
 
     def pooled(self, z: Tensor) -> Tensor:
-        """What the head reads of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``: (B, D)."""
+        """Return the vector that the head reads of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``."""
         vector: Tensor = self.pool(z)
         return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
@@ -190,23 +191,33 @@ class ViT(ImageModel):
             return z + position
         return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
 
-    def features(self, images: Tensor) -> Features:
-        """The encoder's tokens by name and place; of a model in evaluation mode, if it drops patches in training."""
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        """Return one map of images (B, C, H, W), the patches' tokens: (B, D, rows, columns); raises as `tokens`."""
+        return [self.tokens(images).patches.permute(0, 3, 1, 2)]
+
+    def tokens(self, images: Tensor) -> Tokens:
+        """Return the encoder's tokens by what they stand for.
+
+        Raises:
+            ConfigError: the model is in training and drops patches there.
+        """
         if self.training and self.config.patch_dropout:
-            raise ConfigError(
-                "features need every patch, and patch dropout leaves some out", where="features", hint="call model.eval() first"
-            )
+            what = "patch dropout leaves out tokens in training, and every patch is wanted"
+            raise ConfigError(what, where="model", hint="call model.eval() first")
         z, prefix = self.encode(images), self.config.prefix
-        return Features(
+        return Tokens(
             class_token=z[:, 0] if self.class_token is not None else None,
             distillation_token=z[:, 1] if self.distillation_token is not None else None,
             registers=z[:, prefix - self.config.registers : prefix],
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
 
+    features = tokens
+    """Its earlier name."""
+
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:
-    """What each of ``depth`` blocks is given of what `ViT.embed` knows of positions; the last one alone gets ``first``."""
+    """Return the options of each of ``depth`` blocks, from those of `ViT.embed`; ``first`` is for the last block alone."""
     bias = attention.get("bias")
     for number in range(depth):
         own = {"bias": bias[number]} if isinstance(bias, tuple) else {}
@@ -214,7 +225,7 @@ def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = 
 
 
 def embedding_of(c: ViTConfig, *, padding: int = 0) -> nn.Module:
-    """What makes tokens of the patches; ``padding`` is of zeros around the image, in pixels."""
+    """Build the stem of a ViT; ``padding`` is of zeros around the image, in pixels."""
     if c.embedding == "stem":
         return parts.ConvStem(c.channels, c.dim, c.patch_size)
     if c.embedding == "pooled-stem":
@@ -248,7 +259,7 @@ def _rotary(c: ViTConfig) -> nn.Module:
 
 
 def position_of(c: ViTConfig, **options: Any) -> nn.Module:
-    """What is added to class token and patches; ``options`` are of the kind of position."""
+    """Build the position that is added to class token and patches; ``options`` are of its kind."""
     added: dict[str, Callable[..., nn.Module]] = {
         "learned-1d": parts.LearnedPosition1d,
         "learned-1d+rotary": parts.LearnedPosition1d,
@@ -263,7 +274,7 @@ def position_of(c: ViTConfig, **options: Any) -> nn.Module:
 
 
 def mlp_of(c: ViTConfig, kind: Callable[..., nn.Module], **options: Any) -> nn.Module:
-    """The MLP of a block, of some kind with ``options`` of its own."""
+    """Build the MLP of a block, of some kind with ``options`` of its own."""
     options |= {"activation": c.mlp, "dropout": c.dropout, "bias": c.linear_bias, "norm_eps": c.norm_eps}
     return kind(c.dim, c.mlp_dim, norm=c.norm_kind if c.mlp_norm else None, **options)
 

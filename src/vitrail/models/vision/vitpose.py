@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.models import resizing
-from vitrail.models.base import Model
+from vitrail.models.base import Model, on_grid
 from vitrail.models.configs.vitpose import ViTPoseConfig
+from vitrail.models.signature import BATCH, Shape
 from vitrail.models.vision.vit import ViT, embedding_of, mlp_of, position_of
 
 
@@ -35,6 +36,7 @@ class ViTPose(ViT):
 
     def add_heads(self) -> None:
         c = self.config
+        self.vector_dim = c.dim
         self.decoder: nn.Module = (
             parts.ClassicHeatmapDecoder(c.dim, c.num_classes, width=c.decoder_dim)
             if c.decoder == "classic"
@@ -53,16 +55,11 @@ class ViTPose(ViT):
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Tensor:
         """The heatmaps (B, joints, 4·rows, 4·columns) of the encoder's tokens (B, prefix + N, D)."""
-        heatmaps: Tensor = self.decoder(self._on_grid(z, grid or self.config.grid))
+        heatmaps: Tensor = self.decoder(on_grid(z[:, self.config.prefix :], grid or self.config.grid))
         return heatmaps
 
-    def feature_map(self, images: Tensor) -> Tensor:
-        """What the decoder reads of images (B, C, H, W): (B, D, rows, columns). `vectors` are its means, (B, D)."""
-        return self._on_grid(self.encode(images), self.config.grid)
-
-    def _on_grid(self, z: Tensor, grid: parts.Grid) -> Tensor:
-        """The patches among the tokens, as a map: (B, prefix + N, D) to (B, D, rows, columns)."""
-        return z[:, self.config.prefix :].transpose(1, 2).unflatten(2, grid)
+    def outputs(self) -> dict[str, Shape]:
+        return {"heatmaps": Shape((BATCH, self.config.num_classes, *self.config.heatmap_size))}
 
     @classmethod
     def starts_from(cls, kind: type[Model]) -> bool:

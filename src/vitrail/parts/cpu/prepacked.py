@@ -23,12 +23,17 @@ class PrepackedLinear(nn.Module):
     """
 
     activation: str | None = None
-    """What is applied to y, a name in `FUSED`; None for nothing."""
+    """Activation applied to y, a name in `FUSED`; None for none."""
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype):
         super().__init__()
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         self.matrix = cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().to(dtype)))
+
+    @property
+    def weight(self) -> Tensor:
+        """W in its usual layout, unpacked anew each time, for what reads it other than by this product."""
+        return self.matrix.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
         applied = ("none", [], "") if self.activation is None else FUSED[self.activation]
@@ -37,7 +42,7 @@ class PrepackedLinear(nn.Module):
 
 @cache
 def packs(dtype: torch.dtype) -> bool:
-    """Whether weights of this type can be prepacked: oneDNN has to be in torch, and half precision in the processor."""
+    """Return whether weights of this type can be prepacked: oneDNN has to be in torch, and half precision in the processor."""
     try:
         torch.ops.mkldnn._reorder_linear_weight(torch.ones(1, 1, dtype=dtype))
     except (AttributeError, RuntimeError):
@@ -46,5 +51,5 @@ def packs(dtype: torch.dtype) -> bool:
 
 
 def prepacks(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether weights on a device are to be prepacked: on a processor that can, and on which that is the quicker way."""
+    """Return whether weights on a device are to be prepacked: on a processor that can, and is quicker with them."""
     return device.type == "cpu" and kernels().prepacked and packs(dtype)

@@ -36,7 +36,7 @@ def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
         found.append(looked_at(weights, queries, keys, by_class_token=by_class_token))
 
     with capture(pyramid, *(f"{name}.**{WEIGHTS}" for name, *_ in last), each=each):
-        pyramid.features(images)
+        pyramid.feature_maps(images)
     return found
 
 
@@ -93,13 +93,13 @@ def stage_distances(model: nn.Module, images: Tensor) -> list[Tensor]:
         found.append(attention_distances(weights, distances.to(weights.device)).mean(dim=0))
 
     with capture(pyramid, f"stages.*.blocks.*.attention.**{WEIGHTS}", each=each):
-        pyramid.features(images)
+        pyramid.feature_maps(images)
     return found
 
 
 def attentions(pyramid: Any, images: Tensor) -> list[Attention]:
     """Every attention to images of this size, the first stage's first."""
-    grids = [tuple(level.shape[2:]) for level in (images, *pyramid.features(images[:1]))]
+    grids = [tuple(level.shape[2:]) for level in (images, *pyramid.feature_maps(images[:1]))]
     strides, found = (1, *pyramid.strides), list[Attention]()
     first = torch.zeros(2)  # the middle of what the first place is made of
     for number, stage in enumerate(pyramid.stages, 1):

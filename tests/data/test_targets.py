@@ -1,0 +1,153 @@
+"""A mask goes where its image goes, from the file to the batch."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.items import ImageData, Item
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.targets import Masks
+from vitrail.errors import ConfigError, DataError
+
+LEVELS = np.array([10, 80, 180, 250], np.uint8)
+"""The grey of each class; where there is no image it is 128, and the mask's value 255."""
+PREPARATION = Preparation.standard((40, 52), 3, 0.9)
+TURNED = {1: lambda pixels: pixels, 6: np.rot90, 3: lambda pixels: pixels[::-1, ::-1], 5: lambda pixels: pixels.T}
+"""How an upright image is stored, by its EXIF orientation."""
+
+
+def classes_of(width: int, height: int) -> np.ndarray:
+    """Cells around random points, each of one of four classes, uint8 (H, W)."""
+    random = np.random.default_rng(0)
+    points = random.uniform(0, 1, (12, 2)) * (width, height)
+    y, x = np.mgrid[:height, :width]
+    nearest = ((x[..., None] - points[:, 0]) ** 2 + (y[..., None] - points[:, 1]) ** 2).argmin(axis=-1)
+    return (nearest % 4).astype(np.uint8)
+
+
+def file_of(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def indexed(classes: np.ndarray) -> Image.Image:
+    """Classes as indices of a palette whose colors say something else."""
+    image = Image.fromarray(classes)
+    image.putpalette([value for _ in range(256) for value in (7, 7, 7)])
+    return image
+
+
+def item_of(width: int, height: int, kind: str = "PNG", orientation: int = 1, name: str = "a") -> Item:
+    """An image that is its own mask."""
+    classes = classes_of(width, height)
+    stored, exif = Image.fromarray(np.ascontiguousarray(TURNED[orientation](LEVELS[classes]))).convert("RGB"), Image.Exif()
+    exif[0x0112] = orientation
+    return Item(name, file_of(stored, kind, exif=exif), 0, mask=file_of(indexed(classes)))
+
+
+def inside(mask: np.ndarray) -> np.ndarray:
+    """The pixels that are no border: those with eight neighbours like themselves."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(mask, 1, constant_values=-1), (3, 3))
+    return (windows == mask[..., None, None]).all(axis=(2, 3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"crop": "none", "vertical_flip": 0.5},
+        {"crop": "pad", "padding": 9, "vertical_flip": 0.5},
+        {"crop": "resized", "min_area": 0.3},
+        {"crop": "resized", "min_area": 0.5, "rotation": 60},
+        {"crop": "pad", "padding": 6, "rotation": 180},
+        {"crop": "none", "rotation": 15, "vertical_flip": 0.5},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"width": 120, "height": 83},
+        {"width": 60, "height": 97},
+        {"width": 900, "height": 703, "kind": "JPEG", "orientation": 6},
+        {"width": 703, "height": 900, "kind": "JPEG", "orientation": 5},
+        {"width": 120, "height": 83, "orientation": 3},
+    ],
+    ids=str,
+)
+def test_an_image_that_is_its_own_mask_stays_with_it_but_for_a_pixel_at_borders(image, change):
+    data = ImageDataset([item_of(**image)], PREPARATION, Augmentation(**change), 1, targets=Masks())
+    greys, values = np.array([*LEVELS, 128]), np.array([0, 1, 2, 3, 255])
+    shown = set()
+    for epoch in range(8):
+        batch = data[epoch, 0]
+        pixels, mask = batch["images"][0, 0].numpy().astype(int), batch["masks"][0].numpy()
+        nearest = values[np.abs(pixels[..., None] - greys).argmin(axis=-1)]
+        clear = inside(mask)
+        assert clear.mean() > 0.5 and (nearest == mask)[clear].all()
+        shown |= set(mask[clear].tolist())
+    assert shown >= {0, 1, 2, 3}
+
+
+def test_masks_of_a_batch_lie_side_by_side_in_int64():
+    data = ImageDataset([item_of(60, 40), item_of(33, 80)], PREPARATION, targets=Masks())
+    batch = data.batch([(0, 0), (0, 1), (1, 0)])
+    assert batch["masks"].dtype == torch.int64 and batch["masks"].shape == (3, 40, 52) == batch["images"][:, 0].shape
+    assert torch.equal(batch["masks"][0], data[0, 0]["masks"][0])
+
+
+def test_operations_on_colors_and_erasing_leave_a_mask():
+    colors = {"brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 0.5, "erasing": 1.0}
+    plain, changed = (
+        ImageDataset([item_of(60, 40)], PREPARATION, Augmentation(crop="pad", **more), 1, targets=Masks())
+        for more in ({}, colors)
+    )
+    for epoch in range(4):
+        before, after = plain[epoch, 0], changed[epoch, 0]
+        assert torch.equal(before["masks"], after["masks"]) and not torch.equal(before["images"], after["images"])
+
+
+def test_a_mask_may_be_a_file_an_image_or_pixels_and_its_fill_any_number(tmp_path):
+    classes = classes_of(60, 40)
+    indexed(classes).save(tmp_path / "mask.png")
+    shift = Augmentation(crop="pad", padding=20)
+    found = [
+        ImageDataset([Item("a", Image.fromarray(classes), 0, mask)], PREPARATION, shift, 1, targets=Masks(fill=-100))[3, 0][
+            "masks"
+        ]
+        for mask in (tmp_path / "mask.png", str(tmp_path / "mask.png"), indexed(classes), Image.fromarray(classes), classes)
+    ]
+    assert all(torch.equal(mask, found[0]) for mask in found) and set(found[0].unique().tolist()) == {-100, 0, 1, 2, 3}
+
+
+def test_a_mask_that_is_missing_of_another_size_or_damaged_is_refused_by_the_name_of_its_image(tmp_path):
+    image, mask = Image.new("RGB", (30, 20)), file_of(Image.new("L", (30, 20)))
+    (tmp_path / "mask.png").write_bytes(mask[:40])
+    for given, words in [
+        (None, "the image has no mask"),
+        (Image.new("L", (20, 30)), "the mask has 20×30 pixels, its image 30×20"),
+        (tmp_path / "mask.png", "cannot read the image"),
+        (tmp_path / "none.png", "none.png"),
+        (Image.new("RGB", (30, 20)), "one integer for each pixel, and this image is RGB"),
+    ]:
+        with pytest.raises(DataError, match=words) as refused:
+            ImageDataset([Item("cat.jpg", image, 0, given)], PREPARATION, targets=Masks())[0, 0]
+        assert "cat.jpg" in str(refused.value) and refused.value.hint
+
+
+def test_masks_do_not_go_with_mixed_images_or_transforms_of_ones_own():
+    with pytest.raises(ConfigError, match="cannot be mixed"):
+        ImageDataset([item_of(60, 40)], PREPARATION, Augmentation(mixup=0.5), targets=Masks())
+    data = ImageDataset([item_of(60, 40)], PREPARATION, transform=lambda image: image.rotate(9), targets=Masks())
+    with pytest.raises(ConfigError, match="masks cannot follow a transform"):
+        data[0, 0]
+
+
+def test_masks_are_among_the_files_that_a_run_goes_by():
+    items = [Item("a", "a.jpg", 0, mask="a.png"), Item("b", "b.jpg", 0)]
+    assert ImageData("x", ["c"], {"train": items}).images == ["a.jpg", "b.jpg", "a.png"]
