@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from vitrail.config.settings import RunSettings
 from vitrail.parts.cpu import kernels
 from vitrail.parts.cpu.kernels import likely
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.training.runs.setup import with_precision
-from vitrail.config.settings import RunSettings
 
 
 class Listening(Observer):

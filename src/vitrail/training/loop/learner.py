@@ -54,7 +54,7 @@ class Learner:
     def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
         self.settings, self.group, self.total, self.warmup = settings, group, total, warmup
         t = settings.training
-        require_possible(settings, task.model, task.beside(), group)
+        require_possible(settings, task, group)
         use_measured()
         self.device = pick_device(t.device)
         self.task = task.to(self.device)
@@ -263,13 +263,13 @@ def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, gro
     return fused and not scaler.is_enabled() and group.count == 1
 
 
-def require_possible(settings: RunSettings, model: Any, beside: nn.Module | None, group: Processes) -> None:
+def require_possible(settings: RunSettings, task: Task, group: Processes) -> None:
     """Refuse what no `Learner` can do, also before anything else takes time; raises `ConfigError`."""
     t = settings.training
     if t.tune != "lora":  # its adapters, which come later, are parts that may be named, too
-        require_parts(model, settings.optimizer, beside)
+        require_parts(task.model, settings.optimizer, task.beside())
     if settings.schedule.shrinks_images:
-        _require_smaller_images(settings.schedule, model.config.image_size)
+        _require_smaller_images(settings.schedule, task.model.config.image_size)
     if group.count > 1 and t.parallel == "fsdp" and t.precision == "fp16":
         hint = "take bf16, or --parallel ddp"
         raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)

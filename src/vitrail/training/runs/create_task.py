@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from vitrail.config.settings import RunSettings
 from vitrail.data.items import Data
 from vitrail.models.base import Model
 from vitrail.task_registry import task_row
 from vitrail.tasks.task import Options, Task
 from vitrail.tasks.teachers import AnyTeacher
-from vitrail.config.settings import RunSettings
 
 
 def create_task(settings: RunSettings, model: Model, preparation: Any, data: Data, teacher: AnyTeacher | None = None) -> Task:
