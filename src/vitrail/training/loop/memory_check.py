@@ -7,7 +7,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import available_memory
-from vitrail.training.loop.schedule import first_and_last_image_size
+from vitrail.tasks.image_schedule import first_and_last_image_size
 from vitrail.training.run_data import run_data_of
 
 NUMBER = 4

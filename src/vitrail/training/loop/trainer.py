@@ -338,7 +338,7 @@ class Trainer(RunState):
         if len(self.last_epochs) < 2:
             return
         self.save()  # what a signal would save while the task holds the mean
-        mean = self.last_epochs.mean()
+        mean = self.last_epochs.mean(self.learner.task.carried_parts().state_dict())
         self.observer.begin("evaluating the mean of the last epochs on val", len(self.val_loader.dataset))
         with self.learner.holding(mean):
             scores = of_epoch(self._validation().scores())

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from vitrail.config.configuration import Values
 from vitrail.config.settings import RunSettings
@@ -282,11 +283,12 @@ def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str
 
 
 def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:
-    """The best model of a run, and what it has learned with what was learned beside it."""
+    """Return the best model of a run, and its task with all that stands beside the model."""
     folder, trained = run.path / "best", _best(run, settings)
     task = create_task(settings, trained.model, trained.preparation, source)
-    if beside := task.beside():
-        fill(beside, read_tensors(folder / BESIDE), where=folder / BESIDE)
+    parts = nn.ModuleDict(dict([*task.trained_parts().items(), *task.carried_parts().items()]))
+    if parts:
+        fill(parts, read_tensors(folder / BESIDE), where=folder / BESIDE)
     return trained, task
 
 
