@@ -63,7 +63,7 @@ def main(source: str, recipe: str) -> None:
         first, later, training = [], [], []
         for i in range(3):
             loader = EpochLoader(
-                ImageDataset(data.split("train"), trainer.preparation, settings.augmentation, targets=targets),
+                ImageDataset(data.split("train"), trainer.learner.task.preparation, settings.augmentation, targets=targets),
                 settings.training.batch_size,
                 shuffle=True,
             )

@@ -34,7 +34,7 @@ class ImageTask(Task):
     def __init__(self, model: ImageModel, preparation: Preparation):
         super().__init__(model)
         self.preparation = preparation
-        self.schedule, self._config = ScheduleSettings(), model.config
+        self.schedule = ScheduleSettings()
         self.image_size: tuple[int, int] | None = None
         """Height and width that images are shrunk to in this step of training; None leaves them as they are."""
         self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, since its parameters are the model's
@@ -73,21 +73,30 @@ class ImageTask(Task):
             ConfigError: images would shrink, or the model takes one size alone.
         """
         self.schedule = schedule
+        self._config: Any = self.model.config
         if schedule.shrinks_images:
             require_smaller_images(schedule, self._config.image_size)
             self.allow_any_size()
 
     def before_step(self, progress: Progress) -> None:
         """Give images the size of this step, and the model its patch dropout, which it reads off its configuration."""
-        c, step, total = self._config, progress.done, progress.total
-        if self.schedule.shrinks_images:
-            self.image_size = image_size_at(self.schedule, c.image_size, c.size_multiple, step, total=total)
-        if dropped := getattr(c, "patch_dropout", 0.0):
-            self.model.config = c.changed(patch_dropout=patch_dropout_at(self.schedule, dropped, step, total=total))
+        schedule, step, total = self.schedule, progress.done, progress.total
+        if schedule.shrinks_images:
+            c = self._config
+            self.image_size = image_size_at(schedule, c.image_size, c.size_multiple, step, total=total)
+        if self._drops_fewer:
+            dropped = patch_dropout_at(schedule, self._config.patch_dropout, step, total=total)
+            self.model.config = self._config.changed(patch_dropout=dropped)
 
     def after_step(self, progress: Progress, group: Processes) -> None:
         """Give the model its own configuration back."""
-        self.model.config = self._config
+        if self._drops_fewer:
+            self.model.config = self._config
+
+    @property
+    def _drops_fewer(self) -> bool:
+        """Whether the model leaves out fewer patches from step to step."""
+        return self.schedule.patch_dropout == "falling" and bool(getattr(self._config, "patch_dropout", 0.0))
 
     def trained(self, model: ImageModel) -> TrainedModel:
         raise NotImplementedError
