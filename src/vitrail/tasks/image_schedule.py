@@ -1,4 +1,4 @@
-"""What moves from step to step of what a model sees: the share of patches that are left out, and the size of the images."""
+"""The schedule of what a model sees, step by step: the share of patches that are left out, and the size of the images."""
 
 from vitrail.checks import nearest_multiple
 from vitrail.errors import ConfigError

@@ -1,4 +1,4 @@
-"""What a run does with whole images: opening and checking them, and what they decide of its settings and its model."""
+"""Whole images as the data of a run: opening and checking them, and what they decide of its settings and its model."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
@@ -39,7 +39,7 @@ FITTED = 500
 
 
 class ImageRunData(RunData):
-    """What a run does with whole images, with or without labels: as the row of its task says."""
+    """Whole images as the data of a run, with labels or without, as the row of its task says."""
 
     def open_start(self, reference: str) -> TrainedModel:
         found = open_model(reference)

@@ -28,20 +28,22 @@ class FirstModel:
     row: Row
     """The metrics, as of an epoch 0."""
     is_over: bool = False
-    """Whether the run has no time for anything more but its end."""
+    """True where the run has no time for anything more but its end."""
 
 
 class RunData:
-    """What a run does with its kind of data. The ``data`` module of a task's room has an object of a subclass, called `DATA`.
+    """A kind of data of a run: how it is opened and checked, and what it decides.
+
+    The ``data`` module of a task's room has `DATA`, an object of a subclass.
 
     Args:
         row: of the task.
     """
 
     counts_batch_memory: ClassVar[bool] = False
-    """Whether every step shows the model whole items, so that the memory of a batch can be counted."""
+    """True where every step shows the model whole items, so that the memory of a batch can be counted."""
     scored_with_run: ClassVar[bool] = False
-    """Whether a model gives no answer that could be scored without the task of its run."""
+    """True where only the task of a run can score its model: a model alone gives vectors."""
 
     def __init__(self, row: TaskRow):
         self.row = row
@@ -139,13 +141,13 @@ class RunData:
 
 
 def run_data(task: str) -> RunData:
-    """Return what a run of a task does with its data."""
+    """Return the kind of data of a task."""
     found: RunData = task_row(task).module("data").DATA
     return found
 
 
 def run_data_of(settings: RunSettings) -> RunData:
-    """Return what a run with these settings does with its data."""
+    """Return the kind of data of a run with these settings."""
     return run_data(settings.task.name)
 
 

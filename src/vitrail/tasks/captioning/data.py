@@ -1,4 +1,4 @@
-"""What a run does with images and sentences about them: opening and checking them, and what they decide of settings and model."""
+"""The data of a run of captioning, and of an evaluation: opening and checking it, and what it decides of settings and model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ SIDED = 0.1
 
 
 class CaptioningData(RunData):
-    """What a run does with images and sentences about them."""
+    """Images and sentences about them as the data of a run."""
 
     def open_start(self, reference: str) -> Start:
         return open_captioner(reference) if is_captioner(reference) else open_model(reference)

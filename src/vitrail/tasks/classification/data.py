@@ -1,4 +1,4 @@
-"""What a run of classification does with its images: what their labels decide, and what comes before its first epoch."""
+"""The data of a run of classification: what labels decide, and what comes before the first epoch."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ NO_TIME = "there is no time to ask the teacher for every image once: it is asked
 
 
 class ClassificationData(ImageRunData):
-    """What a run does with images and their classes."""
+    """Images and their classes as the data of a run."""
 
     counts_batch_memory = True
 

@@ -87,7 +87,7 @@ def is_probed(settings: RunSettings, task: Task) -> bool:
 
 
 def run_probe(plan: RunPlan, task: Task, work: Work) -> Probed:
-    """Give the model of a run its best head, and tell how good each kind of head is."""
+    """Give the model of a run its best head, and report how good each kind of head is."""
     assert isinstance(task, Classification)
     probed = Probe(plan, task, work).run()
     ends = HEAD_ENDS if plan.settings.training.tune == "head" else TIME_ENDS if probed.is_over else None

@@ -1,11 +1,11 @@
-"""What a run of masked autoencoding does with its images, whose labels do not matter."""
+"""The data of a run of masked autoencoding, whose labels do not matter."""
 
 from vitrail.task_registry import task_row
 from vitrail.training.images import ImageRunData
 
 
 class ReconstructionData(ImageRunData):
-    """What a run does with images whose masked patches are drawn."""
+    """Images whose masked patches are drawn as the data of a run."""
 
     scored_with_run = True
 

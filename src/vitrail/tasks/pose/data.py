@@ -1,4 +1,4 @@
-"""What a run does with people in pictures: opening and checking them, and what they decide of its settings and its model."""
+"""The data of a run of pose estimation, and of an evaluation: opening and checking it, and what it decides of the settings."""
 
 import os
 from dataclasses import replace
@@ -38,7 +38,7 @@ LEANING, LEAN = 45, 0.2
 
 
 class PoseData(RunData):
-    """What a run does with people in images."""
+    """People in images as the data of a run."""
 
     def load(self, folder: Path) -> TrainedPose:
         return require_poses(load_model(folder), folder)

@@ -1,4 +1,4 @@
-"""What a run does with sentences and their translations."""
+"""The data of a run of translation, and of an evaluation."""
 
 from collections.abc import Container
 from dataclasses import replace
@@ -28,7 +28,7 @@ from vitrail.weights.locate import absolute
 
 
 class TranslationData(RunData):
-    """What a run does with sentences and their translations."""
+    """Sentences and their translations as the data of a run."""
 
     def open_start(self, reference: str) -> TrainedTranslator:
         return open_translator(reference)

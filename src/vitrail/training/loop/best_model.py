@@ -19,7 +19,7 @@ from vitrail.weights.formats.tensor_files import write_tensors
 from vitrail.weights.model_folder.card import model_card
 
 BESIDE = "beside.safetensors"
-"""What the task has beside the model, trained or carried, in the folder of the model."""
+"""Parts of the task beside the model, trained or carried, in the folder of the model."""
 
 
 def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card: str) -> None:

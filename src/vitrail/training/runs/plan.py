@@ -23,7 +23,7 @@ class RunPlan:
     settings: RunSettings
     """Complete: with what the data and the machine decide, the precision and the batch size among it."""
     data: Data
-    """What is learned from and scored, without the items that are left out."""
+    """The items that are learned from and scored, without those that are left out."""
     bad: dict[str, str]
     """The items that are left out, by name, and why."""
     preparation: Any

@@ -1,4 +1,4 @@
-"""What a run decides before anything is written: its settings, its data, and what the machine chooses."""
+"""The plan of a run, made before anything is written: its settings, its data, and what the machine chooses."""
 
 from collections.abc import Callable
 from pathlib import Path
