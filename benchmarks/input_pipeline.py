@@ -22,6 +22,7 @@ from vitrail.models.vision.vit import ViT
 from vitrail.training.images import preparation_of
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.runs import setup as preparing
+from vitrail.training.runs.create_task import create_task
 from vitrail.training.runs.run_folder import RunFolder
 
 IMAGES = 12_800
@@ -54,14 +55,15 @@ def main(source: str, recipe: str) -> None:
     data.splits["train"][:] = data.splits["train"][:: max(1, len(data.splits["train"]) // IMAGES)]
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", settings, None)
-        trainer = Trainer(settings, ViT(settings.model.config), preparation_of(settings), data, run)
+        task = create_task(settings, ViT(settings.model.config), preparation_of(settings), data)
+        trainer = Trainer(settings, task, data, run)
         count = len(data.splits["train"])
         targets = trainer.learner.task.targets(mixed=settings.augmentation.mixes)
 
         first, later, training = [], [], []
         for i in range(3):
             loader = EpochLoader(
-                ImageDataset(data.split("train"), trainer.preparation, settings.augmentation, targets=targets),
+                ImageDataset(data.split("train"), trainer.learner.task.preparation, settings.augmentation, targets=targets),
                 settings.training.batch_size,
                 shuffle=True,
             )

@@ -34,6 +34,7 @@ from vitrail.tasks.translation.weights import TrainedTranslator
 from vitrail.training.loop import memory_check as fitting
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.runs import run as running
+from vitrail.training.runs.create_task import create_task
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.model_folder.folder import TrainedModel
 from words import TINY_TRANSLATOR, write_pairs
@@ -209,7 +210,8 @@ def make_trainer(shades, tmp_path):
     def reopen(folder: RunFolder, resolved: RunSettings, teacher: TrainedModel | None = None) -> Trainer:
         torch.manual_seed(resolved.training.seed)
         preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
-        return Trainer(resolved, ViT(resolved.model.config), preparation, shades, folder, teacher=teacher)
+        task = create_task(resolved, ViT(resolved.model.config), preparation, shades, teacher)
+        return Trainer(resolved, task, shades, folder)
 
     def finished(name: str, **settings: Any) -> Trainer:
         trainer = make(name, **settings)

@@ -7,22 +7,25 @@ from typing import Any
 from vitrail.config.configuration import nested
 from vitrail.config.request import Request
 from vitrail.data.images.decode import decode
+from vitrail.models.registry import build
 from vitrail.runtime.memory import peak_memory
-from vitrail.training.images import build, complete, open_source, preparation_of
 from vitrail.training.loop import batch_size
 from vitrail.training.loop.memory_check import least_memory
 from vitrail.training.loop.trainer import Trainer
+from vitrail.training.run_data import run_data_of
+from vitrail.training.runs.create_task import create_task
 from vitrail.training.runs.run_folder import RunFolder
 
 
 def measure_step(values: dict[str, Any], file: Path) -> None:
     """Write the least memory that a run needs, and the memory that a step of it took."""
     asked = Request.read("scratch", None, nested(values)).settings()
-    source = open_source(asked)
-    settings = complete(asked, source, None)
+    kind = run_data_of(asked)
+    source = kind.open_source(asked)
+    settings = kind.complete(asked, source, None)
     before = peak_memory()
-    model, preparation = build(settings.model.config), preparation_of(settings)
-    trainer = Trainer(settings, model, preparation, source, RunFolder(Path(), writes=False))
+    task = create_task(settings, build(settings.model.config), kind.preparation_of(settings, source), source)
+    trainer = Trainer(settings, task, source, RunFolder(Path(), writes=False))
     batch_size._train_on(trainer, settings.training.batch)
     file.write_text(json.dumps([sum(least_memory(settings)), peak_memory() - before]))
 

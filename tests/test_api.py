@@ -253,7 +253,7 @@ def test_a_model_of_the_hub_stays_a_model_of_the_hub_and_a_path_becomes_absolute
         opened.append(reference)
         return run.trained if reference == "org/colours@v1" else open_model(reference)
 
-    for module in ("images", "preparing"):
+    for module in ("images", "runs.setup"):
         monkeypatch.setattr(f"vitrail.training.{module}.open_model", fetched)
     monkeypatch.chdir(run.folder.parent)
     settings = {"start": "org/colours@v1", "teacher": run.folder.name, "tune": "head", "fast_dev_run": True}

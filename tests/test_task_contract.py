@@ -20,8 +20,8 @@ from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.floor import is_no_better
 from vitrail.tasks.metrics import COUNTS, METRICS, main_metric
 from vitrail.tasks.task import Task
-from vitrail.training.data_kinds import inputs_of
 from vitrail.training.loop.learner import Learner
+from vitrail.training.run_data import run_data_of
 from vitrail.training.runs import setup as preparing
 from vitrail.training.runs.create_task import create_task
 
@@ -97,7 +97,7 @@ def ask(kind, pictures, run, tmp_path_factory) -> dict:
 def made(ask) -> tuple[Task, EpochLoader]:
     """A task as a run makes it, and its training images in batches."""
     settings, start = preparing.resolve_run(None, None, nested(ask))
-    inputs = inputs_of(settings)
+    inputs = run_data_of(settings)
     source = inputs.open_source(settings)
     settings = preparing.with_precision(inputs.complete(settings, source, start), Observer(), Processes())
     torch.manual_seed(0)

@@ -19,7 +19,7 @@ class TaskRow:
     room: str
     """The folder in `vitrail.tasks` that holds all that is particular about the task."""
     labels: Literal["required", "optional", "none"]
-    """Labels of images that it needs: then the model has a head for their classes."""
+    """Labels of images: ``required``; ``optional``, which are read where the data has some; or ``none``."""
     items: Literal["images", "sentences", "people", "captions"] = "images"
     """Kind of the data: whole images, sentences with their translations, people in images, or images with sentences."""
     recipe: str | None = None

@@ -25,7 +25,7 @@ from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
-from vitrail.training.images import check as check_images
+from vitrail.training.images import check_images
 from vitrail.training.runs.checkpoint import checkpoints
 
 pytestmark = pytest.mark.usefixtures("unreported")

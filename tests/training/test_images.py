@@ -1,12 +1,15 @@
-"""What a run does with its images before the first step: a layer that is not trained is fitted to them."""
+"""What a run does with its images before the first step: it reads the labels that its task needs, and fits a first layer."""
 
 import pytest
 import torch
 
 from vitrail import api
+from vitrail.config.settings import RunSettings
 from vitrail.data.readers.sources import open_data
 from vitrail.errors import DataError
 from vitrail.parts import Whitening
+from vitrail.task_registry import TaskRow
+from vitrail.training.images import ImageRunData, open_images
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.reference import open_model
 
@@ -48,3 +51,56 @@ def test_a_table_whose_labels_name_no_class_is_refused(pictures, tmp_path):
     with pytest.raises(DataError, match="no class found"):
         api.train(tmp_path / "labels.csv", tmp_path / "run", recipe="scratch", epochs=1)
     assert not (tmp_path / "run").exists()
+
+
+# labels as a task needs them
+
+
+def opened(pictures, tmp_path, labels, kind):
+    """The data of a run of a throw-away task with such labels: in folders of classes, in a table, or without any."""
+    place = tmp_path / kind
+    place.mkdir()
+    for file in pictures.rglob("*.png"):
+        name = f"{file.parent.name}/{file.name}" if kind == "classes" else f"{file.parent.name}-{file.name}"
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(file.read_bytes())
+    if kind == "table":
+        lines = [f"{file.name},{file.name.split('-')[0]}" for file in sorted(place.glob("*.png"))]
+        (place / "labels.csv").write_text("\n".join(["image,label", *lines]) + "\n")
+    kinds = ImageRunData(TaskRow("classification", "classification", labels))
+    settings = RunSettings.read({"model": {"name": "ViT-Ti/4", "image_size": 16}, "data": {"source": str(place)}})
+    source = kinds.open_source(settings)
+    return source, kinds.complete(settings, source, None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "classes"),
+    [
+        ("required", "classes", 3),
+        ("required", "table", 3),
+        ("required", "bare", None),
+        ("optional", "classes", 3),
+        ("optional", "table", 3),
+        ("optional", "bare", 0),
+        ("none", "classes", 0),
+        ("none", "bare", 0),
+    ],
+)
+def test_images_have_the_labels_that_the_row_of_the_task_needs(pictures, tmp_path, labels, kind, classes):
+    if classes is None:
+        with pytest.raises(DataError):
+            opened(pictures, tmp_path, labels, kind)
+        return
+    source, settings = opened(pictures, tmp_path, labels, kind)
+    assert len(source.classes) == classes and len(source.split("all")) == 24
+    assert settings.model.num_classes == 0  # a head is for the room of a task to ask for
+    shown = {label for item in source.split("all") for label in item.labels}
+    assert shown == set(range(classes))
+
+
+def test_a_table_that_is_wrong_is_not_taken_for_images_without_labels(pictures, tmp_path):
+    for file in (pictures / "red").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "labels.csv").write_text("image,label\nnowhere.png,red\n")
+    with pytest.raises(DataError, match=r"nowhere\.png"):
+        open_images("optional", tmp_path)

@@ -213,6 +213,6 @@ def test_fp16_does_not_go_with_shared_parameters(make_trainer):
     one = make_trainer()
     settings = one.settings.changed(training=one.settings.training.changed(parallel="fsdp", precision="fp16"))
     with pytest.raises(ConfigError, match="fp16"):
-        Trainer(settings, one.learner.model, one.preparation, one.data, one.folder, group=Processes(0, 2))
+        Trainer(settings, one.learner.task, one.data, one.folder, group=Processes(0, 2))
     with pytest.raises(ConfigError, match="fp16"):
-        require_possible(settings, one.learner.model, None, Processes(0, 2))  # before a probe begins
+        require_possible(settings, one.learner.task, Processes(0, 2))  # before a probe begins

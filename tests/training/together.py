@@ -18,13 +18,13 @@ from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import DataError
 from vitrail.models.registry import build
-from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.training.data_kinds import inputs_of
 from vitrail.training.loop.trainer import Trainer
+from vitrail.training.run_data import run_data_of
 from vitrail.training.runs.checkpoint import checkpoints
+from vitrail.training.runs.create_task import create_task
 from vitrail.training.runs.run_folder import RunFolder
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -100,12 +100,15 @@ def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -
     torch.manual_seed(resolved.training.seed)
     run = RunFolder(folder, writes=group.first)
     if with_task:
-        inputs = inputs_of(resolved)
-        data = inputs.open_source(resolved)
-        resolved = inputs.complete(resolved, data, None)
-        return Trainer(resolved, build(resolved.model.config), inputs.preparation_of(resolved, data), data, run, group=group)
-    preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
-    return Trainer(resolved, ViT(resolved.model.config), preparation, shades_data(), run, group=group)
+        kind = run_data_of(resolved)
+        data = kind.open_source(resolved)
+        resolved = kind.complete(resolved, data, None)
+        preparation = kind.preparation_of(resolved, data)
+    else:
+        data = shades_data()
+        preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
+    task = create_task(resolved, build(resolved.model.config), preparation, data)
+    return Trainer(resolved, task, data, run, group=group)
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:

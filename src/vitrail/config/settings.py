@@ -11,11 +11,11 @@ from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
-from vitrail.models.configs.base import ModelConfig, Positive, height_and_width
+from vitrail.models.configs.base import ModelConfig, Positive
 from vitrail.models.registry import DEFAULT, NAMES, architecture, named
 from vitrail.settings import Settings
 from vitrail.task_registry import TASKS, task_row
-from vitrail.tasks.settings import DistillationSettings, TaskSettings
+from vitrail.tasks.settings import DistillationSettings, ScheduleSettings, TaskSettings
 
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -147,39 +147,6 @@ class LoraSettings(Settings):
     """What an adapter adds is multiplied by alpha / rank."""
     targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("qkv", "output")
     """Linear layers of the blocks that get one: qkv (also where query, key and value stand apart), output, expand, contract."""
-
-
-PixelsOrShare = Annotated[float, Field(gt=0, le=2**16)]
-ImageSize = Annotated[tuple[PixelsOrShare, PixelsOrShare], BeforeValidator(height_and_width)]
-
-
-class ScheduleSettings(Settings):
-    """How the learning rate moves, step by step."""
-
-    name: Literal["constant", "linear", "cosine", "inverse-sqrt"] = "cosine"
-    """What follows the warm-up: no change, a straight line down, half a cosine down, or one over the root of the steps."""
-    warmup_epochs: Annotated[float, Field(ge=0, le=1e6)] = 5
-    """Epochs of linear growth from 0."""
-    warmup_share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Least share of the run with linear growth from 0, for runs of few steps; the whole warm-up is never more than half."""
-    final: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Where linear and cosine end, as a share of ``lr``."""
-    patch_dropout: Literal["constant", "falling"] = "constant"
-    """Whether ``model.patch_dropout`` stays, or falls along a line to 0 at the end of the run."""
-    extended_at: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
-    """Epoch and step at which a finished run was extended: the schedule of the others begins there."""
-    first_image_size: ImageSize | None = None
-    """Height and width that images are shrunk to at first, in pixels, or up to 1 as a share of the model's own. They grow to
-    ``last_image_size``, which the last fifth of the run has; 1 is for the model's own. By default they do not grow."""
-    last_image_size: ImageSize | None = None
-    """Height and width that images are shrunk to at the end, said in the same way; by default they are not. A model may answer
-    better to images larger than those it has learned from, which is also cheaper (Touvron et al. 2019,
-    https://arxiv.org/abs/1906.06423)."""
-
-    @property
-    def shrinks_images(self) -> bool:
-        """Whether images are shrunk in some steps."""
-        return self.first_image_size is not None or self.last_image_size is not None
 
 
 def _seconds(value: Any) -> Any:

@@ -14,7 +14,10 @@ from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.targets import Targets
 from vitrail.models.base import ImageModel
-from vitrail.tasks.task import Options, Task
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.image_schedule import image_size_at, patch_dropout_at, require_smaller_images
+from vitrail.tasks.settings import ScheduleSettings
+from vitrail.tasks.task import Options, Progress, Task
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
@@ -31,6 +34,7 @@ class ImageTask(Task):
     def __init__(self, model: ImageModel, preparation: Preparation):
         super().__init__(model)
         self.preparation = preparation
+        self.schedule = ScheduleSettings()
         self.image_size: tuple[int, int] | None = None
         """Height and width that images are shrunk to in this step of training; None leaves them as they are."""
         self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, since its parameters are the model's
@@ -61,6 +65,38 @@ class ImageTask(Task):
 
     def units(self, batch: Batch) -> int:
         return len(batch["images"])
+
+    def follow_schedule(self, schedule: ScheduleSettings) -> None:
+        """Let images grow, and the model leave out fewer and fewer patches, as the schedule says.
+
+        Raises:
+            ConfigError: images would shrink, or the model takes one size alone.
+        """
+        self.schedule = schedule
+        self._config: Any = self.model.config
+        if schedule.shrinks_images:
+            require_smaller_images(schedule, self._config.image_size)
+            self.allow_any_size()
+
+    def before_step(self, progress: Progress) -> None:
+        """Give images the size of this step, and the model its patch dropout, which it reads off its configuration."""
+        schedule, step, total = self.schedule, progress.done, progress.total
+        if schedule.shrinks_images:
+            c = self._config
+            self.image_size = image_size_at(schedule, c.image_size, c.size_multiple, step, total=total)
+        if self._drops_fewer:
+            dropped = patch_dropout_at(schedule, self._config.patch_dropout, step, total=total)
+            self.model.config = self._config.changed(patch_dropout=dropped)
+
+    def after_step(self, progress: Progress, group: Processes) -> None:
+        """Give the model its own configuration back."""
+        if self._drops_fewer:
+            self.model.config = self._config
+
+    @property
+    def _drops_fewer(self) -> bool:
+        """Whether the model leaves out fewer patches from step to step."""
+        return self.schedule.patch_dropout == "falling" and bool(getattr(self._config, "patch_dropout", 0.0))
 
     def trained(self, model: ImageModel) -> TrainedModel:
         raise NotImplementedError

@@ -12,7 +12,7 @@ from vitrail.data.loading.batches import Batch, Samples
 from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.floor import Floor
-from vitrail.tasks.settings import DistillationSettings, TaskSettings
+from vitrail.tasks.settings import DistillationSettings, ScheduleSettings, TaskSettings
 from vitrail.tasks.teachers import AnyTeacher
 
 Answers = Mapping[str, Tensor]
@@ -31,6 +31,16 @@ class Options:
     tune: str = "all"
     """Which part of the model is trained."""
     teacher: AnyTeacher | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands in its schedule."""
+
+    done: int
+    """Steps before this one, of which a time limit may have skipped some."""
+    total: int
+    """Steps of the schedule."""
 
 
 class Metrics:
@@ -84,8 +94,9 @@ class Means(Metrics):
 class Task(nn.Module):
     """A model and what it learns. The loop calls it on a batch and follows the gradient of its ``loss``.
 
-    A part that is learned beside the model and not shipped, such as a decoder, is a submodule of the task: it is trained,
-    kept in checkpoints, and stands beside the best model in the run folder.
+    Other parts are submodules of the task. They are not shipped; checkpoints keep them, and they stand beside the best model in
+    the run folder. What is learned beside the model, such as a decoder, is trained and averaged as the model is. What is
+    ``carried`` is neither: a momentum teacher, say, which the task moves in `after_step`.
 
     Args:
         model: what is kept and shipped.
@@ -97,6 +108,8 @@ class Task(nn.Module):
     """Metrics that `forward` counts beside the loss, for the progress line and the curve of training."""
     unit: ClassVar[str] = "images"
     """What the loss is a mean over."""
+    carried: ClassVar[tuple[str, ...]] = ()
+    """The names of submodules that no gradient and no average moves; they stay in evaluation mode."""
 
     settling_changes_scores: ClassVar[bool] = False
     """Whether other metrics come out after `settle`, so that the same items are evaluated anew."""
@@ -115,6 +128,15 @@ class Task(nn.Module):
     def create(cls, model: Any, preparation: Any, data: Any, options: Options) -> Self:
         """The task of a run; raises `ConfigError` where settings, model or data do not fit it."""
         raise NotImplementedError
+
+    def follow_schedule(self, schedule: ScheduleSettings) -> None:
+        """Take up the schedule of a run, for `before_step`; raises `ConfigError` for one that cannot be followed."""
+
+    def before_step(self, progress: Progress) -> None:
+        """Change what the next step sees; comes before every step of training, and not before evaluation."""
+
+    def after_step(self, progress: Progress, group: Processes) -> None:
+        """Move what no gradient moves; comes after every step that has changed the weights, in all processes of the group."""
 
     def dataset(
         self, items: Sequence[Any], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Any = None
@@ -167,6 +189,10 @@ class Task(nn.Module):
         """The model, or another of the same configuration, with all that its folder must hold to be used."""
         raise NotImplementedError
 
-    def beside(self) -> nn.ModuleDict:
-        """What is learned beside the model, by name."""
-        return nn.ModuleDict({name: part for name, part in self.named_children() if name != "model"})
+    def trained_parts(self) -> nn.ModuleDict:
+        """Return what is learned beside the model, by name."""
+        return nn.ModuleDict({name: part for name, part in self.named_children() if name not in ("model", *self.carried)})
+
+    def carried_parts(self) -> nn.ModuleDict:
+        """Return what is neither trained nor averaged, by name; see `carried`."""
+        return nn.ModuleDict({name: self.get_submodule(name) for name in self.carried})

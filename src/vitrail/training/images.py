@@ -1,10 +1,10 @@
-"""What a run does with images: opening and checking them, and what they decide of its settings and its model."""
+"""Whole images as the data of a run: opening and checking them, and what they decide of its settings and its model."""
 
-import shlex
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -14,9 +14,10 @@ from vitrail.data.checks.duplicates import leak_warning
 from vitrail.data.checks.mirror_check import flip_warning
 from vitrail.data.images.decode import Source, check_head, decode
 from vitrail.data.images.preparation import Preparation
-from vitrail.data.items import Data
-from vitrail.data.readers.sources import ImageData, open_data
+from vitrail.data.items import Data, ImageData
+from vitrail.data.readers.sources import open_data
 from vitrail.data.readers.unlabelled import open_unlabelled
+from vitrail.data.splits import share_of
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
@@ -24,13 +25,11 @@ from vitrail.models.registry import build
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
-from vitrail.task_registry import task_row
-from vitrail.training.finetune.advice import advice_to_start
-from vitrail.training.runs.data_of_model import learned_images
+from vitrail.training.run_data import RunData, check_command
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
 from vitrail.weights.model_folder.folder import TrainedModel
-from vitrail.weights.reference import load_model, open_model
+from vitrail.weights.reference import open_model
 from vitrail.weights.transfer import transfer
 
 FEW_BAD = 3
@@ -39,10 +38,99 @@ FITTED = 500
 """Images that a layer which is not trained is fitted to."""
 
 
-def open_start(reference: str) -> TrainedModel:
-    found = open_model(reference)
-    _require_vectors(found.config, "the model", where="--from")
-    return found
+class ImageRunData(RunData):
+    """Whole images as the data of a run, with labels or without, as the row of its task says."""
+
+    def open_start(self, reference: str) -> TrainedModel:
+        found = open_model(reference)
+        _require_vectors(found.config, "the model", where="--from")
+        return found
+
+    def open_source(self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> ImageData:
+        assignment = run.assignment if run else None
+        source = open_images(self.row.labels, settings.data.source, **settings.data.splitting, assignment=assignment)
+        if run:
+            self.require_same_classes(settings, source)
+        return source
+
+    def require_same_classes(self, settings: RunSettings, source: ImageData) -> None:
+        """Refuse data with another number of classes than the run was started with; raises `DataError`."""
+
+    def require_learnable(self, source: ImageData) -> None:
+        """Refuse data that nothing can be learned from; raises `DataError`."""
+        source.split("train")
+
+    def classes_to_learn(self, source: ImageData) -> int:
+        """Return the number of classes that the model has a head for."""
+        return 0
+
+    def complete(self, settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
+        """Return the settings with what the data decides, and with paths that hold wherever one stands.
+
+        A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
+        """
+        _require_vectors(settings.model.config, settings.model.name, where="--model")
+        self.require_learnable(source)
+        model = settings.model.changed(num_classes=self.classes_to_learn(source))
+        head = getattr(model, "head", None)  # which not every architecture lets one choose
+        if start is not None and start.labels != source.classes and head and head == getattr(start.config, "head", None):
+            model = model.changed(head="linear")
+        return settings.changed(
+            model=model,
+            data=settings.data.changed(source=source.source),
+            preparation=self.preparation_of(settings, source),
+            start=absolute(settings.start),
+            distillation=settings.distillation.changed(teacher=absolute(settings.distillation.teacher)),
+        )
+
+    def check(self, source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+        return check_images(source, settings, observer, group)
+
+    def used(self, source: ImageData, bad: Container[str], settings: RunSettings) -> ImageData:
+        """Return the data without some images, by name, and with the share of the training images that the settings ask for.
+
+        Raises:
+            DataError: what is left cannot be learned from.
+        """
+        source = source.without(bad)
+        if bad:
+            self.require_learnable(source)
+        return learned_images(source, settings)
+
+    def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
+        """Return a line for pictures that stand in two splits, and one for classes that flips may confuse."""
+        leak = leak_warning(source, check_command(settings, source=False))
+        found = leak, flip_warning(source.classes, settings.augmentation.horizontal_flip)
+        return [warning for warning in found if warning]
+
+    def preparation_of(self, settings: RunSettings, source: Any) -> Preparation:
+        return preparation_of(settings)
+
+    def start_model(self, settings: RunSettings, start: TrainedModel | None, source: ImageData) -> ImageModel:
+        model: ImageModel = build(settings.model.config)
+        if start is not None:
+            transfer(start.model, model, keep_head=bool(settings.model.config.num_classes) and start.labels == source.classes)
+            return model
+        fit_whitening(model, self.preparation_of(settings, source), source.split("train"))
+        return model
+
+    def card(self, settings: RunSettings, source: ImageData) -> dict[str, Any]:
+        return {"labels": source.classes if settings.model.config.num_classes else [], "multi_label": source.multi_label}
+
+
+def open_images(labels: Literal["required", "optional", "none"], source: str | Path, **options: Any) -> ImageData:
+    """Open images with the ``labels`` that a task needs, with those that there are, or without; raises `DataError`.
+
+    Options are those of `vitrail.data.readers.sources.open_data`.
+    """
+    if labels == "none":
+        return open_unlabelled(source, **options)
+    try:
+        return open_data(source, **options)
+    except DataError:
+        if labels == "required":
+            raise
+        return open_unlabelled(source, **options)
 
 
 def _require_vectors(config: ImageConfig, name: str, *, where: str) -> None:
@@ -50,73 +138,16 @@ def _require_vectors(config: ImageConfig, name: str, *, where: str) -> None:
         raise ConfigError(f"{name} gives {config.answer}, and no classes", where=where, hint="take another, or add --task pose")
 
 
-def load(folder: Path) -> TrainedModel:
-    return load_model(folder)
+def learned_images(source: ImageData, settings: RunSettings) -> ImageData:
+    """Return the data with the share of its training images, of every class alike, that the settings ask for."""
+    if settings.data.train_share == 1:
+        return source
+    kept = share_of(source.splits["train"], settings.data.train_share, settings.data.split_seed)
+    return replace(source, splits={**source.splits, "train": kept})
 
 
-def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> ImageData:
-    """The images of a run: with the labels that its task needs, or any."""
-    open_images = open_data if task_row(settings.task.name).labelled else open_unlabelled
-    assignment = run.assignment if run else None
-    source = open_images(settings.data.source, **settings.data.splitting, assignment=assignment)
-    if run:
-        _require_classes(settings, source)
-    return source
-
-
-def complete(settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
-    """The settings with what the data decides, and with paths that hold wherever one stands.
-
-    A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
-    """
-    labelled = task_row(settings.task.name).labelled
-    _require_vectors(settings.model.config, settings.model.name, where="--model")
-    if labelled:
-        _require_classes_to_learn(source)
-    source.split("train")
-    model = settings.model.changed(num_classes=len(source.classes) if labelled else 0)
-    head = getattr(model, "head", None)  # which not every architecture lets one choose
-    if start is not None and start.labels != source.classes and head and head == getattr(start.config, "head", None):
-        model = model.changed(head="linear")
-    return settings.changed(
-        model=model,
-        data=settings.data.changed(source=source.source),
-        preparation=preparation_of(settings, source),
-        start=absolute(settings.start),
-        distillation=settings.distillation.changed(teacher=absolute(settings.distillation.teacher)),
-    )
-
-
-def _require_classes_to_learn(source: ImageData) -> None:
-    if len(source.classes) < 2:
-        found = f"only the class {source.classes[0]!r}" if source.classes else "no class"
-        raise DataError(
-            f"{found} found; a classifier needs two or more",
-            where=source.source,
-            hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
-        )
-    source.split("train")
-    unseen = [name for name, count in zip(source.classes, source.counts("train"), strict=True) if not count]
-    if unseen:
-        raise DataError(
-            f"the classes {', '.join(map(repr, unseen[:8]))} have no training images",
-            where=source.source,
-            hint="add some, or take the classes out of the other splits",
-        )
-
-
-def _require_classes(settings: RunSettings, source: ImageData) -> None:
-    """Refuse data with another number of classes than the run was started with."""
-    if task_row(settings.task.name).labelled and len(source.classes) != settings.model.config.num_classes:
-        raise DataError(
-            f"the data has {len(source.classes)} classes, the run was started with {settings.model.config.num_classes}",
-            where=settings.data.source,
-            hint="bring the data back as it was, or train anew",
-        )
-
-
-def preparation_of(settings: RunSettings, source: ImageData | None = None) -> Preparation:
-    """How the images of a run are prepared: as for the model it starts from, at its own size, if that sees the same colours.
+def preparation_of(settings: RunSettings) -> Preparation:
+    """Return how the images of a run are prepared: as for the model to start from, at its own size, if it sees the same colours.
 
     The crop is rounded as transformers rounds it, so that its processors prepare images for the saved model just so.
     """
@@ -131,15 +162,6 @@ def preparation_of(settings: RunSettings, source: ImageData | None = None) -> Pr
     return Preparation.standard(size, channels, crop_ratio, crop_rounding="down", **colours)
 
 
-def start_model(settings: RunSettings, start: TrainedModel | None, source: ImageData) -> ImageModel:
-    model: ImageModel = build(settings.model.config)
-    if start is not None:
-        transfer(start.model, model, keep_head=bool(settings.model.config.num_classes) and start.labels == source.classes)
-        return model
-    fit_whitening(model, preparation_of(settings, source), source.split("train"))
-    return model
-
-
 def fit_whitening(model: nn.Module, preparation: Preparation, items: Sequence[Any]) -> None:
     """Fit the first layers of a new model that are fitted, and not trained, to some of the images to learn from."""
     for layer in model.modules():
@@ -148,13 +170,13 @@ def fit_whitening(model: nn.Module, preparation: Preparation, items: Sequence[An
 
 
 def _some_images(preparation: Preparation, items: Sequence[Any]) -> Iterator[Tensor]:
-    """Training images as the model sees them, (1, C, H, W), evenly chosen."""
+    """Yield training images as the model sees them, (1, C, H, W), evenly chosen."""
     for item in items[:: -(-len(items) // FITTED)]:
         with suppress(DataError):  # whose images may be left out is decided where they are read to be learned from
             yield preparation(item.image)
 
 
-def check(source: Data, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+def check_images(source: Data, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
     """Look at every image, so that one that is none stops a run at its beginning, not at its end.
 
     Of a file its head is read; where images that cannot be read are to be left out, all of it. These are returned by their
@@ -170,7 +192,7 @@ def check(source: Data, settings: RunSettings, observer: Observer, group: Proces
 def unreadable(
     images: Sequence[tuple[str, Source]], settings: RunSettings, observer: Observer, group: Processes
 ) -> list[tuple[str, DataError]]:
-    """The names of images that cannot be read, with the reason; raises `DataError` unless they may be left out and are few."""
+    """Return the names of images that cannot be read, and why; raises `DataError` unless they may be left out and are few."""
     skip = settings.data.bad_images == "skip"
     observer.begin("reading images" if skip else "checking images", len(images))
     damaged: list[tuple[str, DataError]] = []
@@ -196,7 +218,6 @@ def require_few_bad(
     if not found:
         return
     first, most = found[0], _most_bad(count)
-    kind = {"people": " --task pose", "captions": " --task caption"}.get(task_row(settings.task.name).items, "")
     if settings.data.bad_images != "skip":
         more = f" (and {len(found) - 1} more {things})" if len(found) > 1 else ""
         advice = f"; --bad-images skip leaves up to {most:,} out" if len(found) <= most else ""
@@ -205,42 +226,10 @@ def require_few_bad(
         raise DataError(
             f"{len(found):,} of {count:,} {things} {wrong}, and at most {most:,} are left out; the first: {first.what}",
             where=first.where,
-            hint=f"vitrail data check {shlex.quote(str(settings.data.source))}{kind} lists them",
+            hint=f"{check_command(settings)} lists them",
         )
 
 
 def _most_bad(images: int) -> int:
-    """Of so many images those that may be left out: one in a hundred, or a few, if they are no more than one in ten."""
+    """Return how many of the ``images`` may be left out: one in a hundred, or a few, if they are no more than one in ten."""
     return max(images // 100, min(FEW_BAD, images // 10))
-
-
-def used(source: ImageData, bad: Container[str], settings: RunSettings) -> ImageData:
-    """The data without some images, by name, and with that share of the training images that the settings ask for.
-
-    Raises:
-        DataError: a class has no other training images.
-    """
-    source = source.without(bad)
-    if bad and task_row(settings.task.name).labelled:
-        _require_classes_to_learn(source)
-    return learned_images(source, settings)
-
-
-def advice(settings: RunSettings, source: ImageData) -> str | None:
-    return advice_to_start(settings, source)
-
-
-def warnings(settings: RunSettings, source: ImageData) -> list[str]:
-    """Pictures that stand in two splits; classes that flips may confuse."""
-    task = settings.task.name
-    check = "vitrail data check" if task_row(task).labelled else f"vitrail data check --task {task}"
-    found = leak_warning(source, check), flip_warning(source.classes, settings.augmentation.horizontal_flip)
-    return [warning for warning in found if warning]
-
-
-def files(source: ImageData) -> dict[str, bytes]:
-    return {}
-
-
-def card(settings: RunSettings, source: ImageData) -> dict[str, Any]:
-    return {"labels": source.classes if settings.model.config.num_classes else [], "multi_label": source.multi_label}

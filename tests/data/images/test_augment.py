@@ -349,3 +349,25 @@ def test_erasing_works_at_every_size(height, width, index):
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValidationError):
         Augmentation(**wrong)
+
+
+# further views of a sample
+
+
+def test_views_of_a_sample_are_streams_of_their_own_that_come_again_whatever_was_drawn_before():
+    keys = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2**40, 0, 0)]
+    drawn = {key: SampleGenerator(*key) for key in keys}
+    own = {key: random.bytes(16) for key, random in drawn.items()}
+    views = {(*key, number): random.view(number).bytes(16) for key, random in drawn.items() for number in (1, 2, 3)}
+    assert len({*own.values(), *views.values()}) == len(own) + len(views)
+    for (*key, number), expected in views.items():
+        assert SampleGenerator(*key).view(number).bytes(16) == expected == drawn[tuple(key)].view(number).bytes(16)
+    assert drawn[0, 0, 0].bytes(16) == SampleGenerator(0, 0, 0).bytes(32)[16:]  # a view draws nothing from the sample
+
+
+def test_views_of_a_sample_take_turns_of_their_own():
+    of_views = [[SampleGenerator(3, 0, index).view(number).turn(0.5) for index in range(400)] for number in (1, 2)]
+    everything = np.array([[SampleGenerator(3, 0, index).turn(0.5) for index in range(400)], *of_views])
+    assert np.abs(np.corrcoef(everything)[np.triu_indices(3, 1)]).max() < 0.2
+    turns = [SampleGenerator(3, epoch, 7).view(2).turn(0.25) for epoch in range(12)]
+    assert sum(turns) == 3  # each as evenly over its epochs as the sample itself

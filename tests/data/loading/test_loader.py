@@ -261,6 +261,35 @@ def test_a_balanced_epoch_shows_rare_classes_as_often():
     assert len(set(rare)) == 15  # three images, five different copies of each
 
 
+# further views of an item
+
+
+class InTwoViews(ImageDataset):
+    """Adds a second view of every item."""
+
+    def _sample(self, number, random):
+        return {**super()._sample(number, random), "others": self._planned(number, random.view(1))[0]}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_second_view_of_an_item_changes_nothing_of_the_first_and_comes_again(workers):
+    items, augmentation = items_of([0, 1] * 4), Augmentation(crop="resized", brightness=0.5)
+
+    def epoch(kind, number):
+        loader = EpochLoader(kind(items, PREPARATION, augmentation, 3), 4, shuffle=True, workers=workers)
+        batches = list(loader.epoch(number))
+        loader.close()
+        return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+    plain, first, again, later = epoch(ImageDataset, 0), epoch(InTwoViews, 0), epoch(InTwoViews, 0), epoch(InTwoViews, 1)
+    assert torch.equal(plain["images"], first["images"]) and torch.equal(first["others"], again["others"])
+    assert all((one != other).any() for one, other in zip(first["images"], first["others"], strict=True))
+    assert not torch.equal(first["others"], later["others"])
+    alone = InTwoViews(items, PREPARATION, augmentation, 3)  # whatever the order and the workers
+    shown = {alone[0, number]["others"].numpy().tobytes() for number in range(len(items))}
+    assert {view.numpy().tobytes() for view in first["others"]} == shown
+
+
 # a transform of one's own
 
 

@@ -11,11 +11,12 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.captioner import encoder_config
 from vitrail.models.registry import create_model, model_config
-from vitrail.tasks.captioning import data as captions
 from vitrail.training.images import preparation_of
+from vitrail.training.run_data import run_data
 from vitrail.training.runs import setup as preparing
 from vitrail.weights.model_folder.folder import TrainedModel
 
+captions = run_data("caption")
 VIT = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 24}
 
 

@@ -343,7 +343,7 @@ def test_a_step_is_that_of_the_equations(make_trainer, kind, token):
     trainer = make_trainer(teacher=trained, **settings)
     model, (batch,) = copy.deepcopy(trainer.learner.model), list(trainer.train_loader.epoch(0))
     given, labels = batch["images"], batch["labels"]
-    answers = model(trainer.preparation.normalize(given), separate=True)
+    answers = model(trainer.learner.task.preparation.normalize(given), separate=True)
     own, token_logits = answers if token else (answers, answers)
     taught = Teacher(trained, trainer.data)(given)
     if kind == "hard":
@@ -415,7 +415,9 @@ def test_a_teacher_that_is_asked_once_answers_for_each_image_as_it_is_and_for_no
     trainer.run()
     items = shades.split("train")
     assert sum(asked) == len(items)
-    expected = Teacher(teacher, shades)(torch.stack([torch.from_numpy(trainer.preparation.pixels(item.image)) for item in items]))
+    expected = Teacher(teacher, shades)(
+        torch.stack([torch.from_numpy(trainer.learner.task.preparation.pixels(item.image)) for item in items])
+    )
     by_name = {item.name: logits for item, logits in zip(items, expected, strict=True)}
     found = trainer.learner.task.answers
     assert found.keys() == by_name.keys()
@@ -448,9 +450,9 @@ def test_a_teacher_that_is_asked_once_has_no_answers_to_mixed_images(make_traine
 def test_a_student_comes_to_answer_as_its_teacher(make_trainer, shades):
     teacher = make_trainer("teacher", **{"training.epochs": 15, "optimizer.lr": 0.02})
     teacher.run()
-    trained = TrainedModel(teacher.learner.model, LABELS, teacher.preparation)
+    trained = TrainedModel(teacher.learner.model, LABELS, teacher.learner.task.preparation)
     # the same model, which calls everything by another name
-    wrong = TrainedModel(teacher.learner.model, ["grey", "bright", "dark"], teacher.preparation)
+    wrong = TrainedModel(teacher.learner.model, ["grey", "bright", "dark"], teacher.learner.task.preparation)
     share = {}
     for name, model in (("right", trained), ("wrong", wrong)):
         settings = {"distillation.weight": 1, "distillation.kind": "soft", "training.epochs": 15, "optimizer.lr": 0.02}

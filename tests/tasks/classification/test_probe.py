@@ -21,13 +21,13 @@ from vitrail.models.registry import create_model
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.tasks.classification import data as run_data
 from vitrail.tasks.classification.probe import Probe, linear_layer
 from vitrail.tasks.classification.single_label import Classification
 from vitrail.tasks.probe import Head
 from vitrail.training.finetune import features as computing
 from vitrail.training.finetune.features import FeatureFile, read_features
 from vitrail.training.loop import clock as clocks
-from vitrail.training.loop import trainer
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
@@ -334,7 +334,7 @@ def test_a_probe_is_kept_before_a_teacher_is_asked(run, pictures, tmp_path, monk
     def stopped(*found):
         raise InterruptedRunError(15, tmp_path / "run", "go on")
 
-    monkeypatch.setattr(trainer, "ask_once", stopped)
+    monkeypatch.setattr(run_data, "ask_once", stopped)
     teacher, folder = open_model(run.folder), tmp_path / "pooled"
     model = create_model("ViT-Ti/4", image_size=8, dim=16, depth=1, heads=2, pool="mean", num_classes=len(teacher.labels))
     TrainedModel(model, teacher.labels, teacher.preparation).save_pretrained(folder)

@@ -19,13 +19,16 @@ from vitrail.models.registry import create_model
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
-from vitrail.tasks.pose import data as people
+from vitrail.tasks.pose.data import open_people_for
+from vitrail.tasks.pose.people.people import PeopleData
 from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.training.run_data import run_data
 from vitrail.training.runs import setup as preparing
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
+people = run_data("pose")
 ASK = {
     "task": "pose", "model.name": "ViTPose-Ti-simple", "model.image_size": [32, 24], "model.patch_size": 8,
     "model.patch_padding": 0, "model.dim": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 16,
@@ -43,7 +46,7 @@ def resolved(file, **more) -> RunSettings:
     return preparing.resolve_run(None, None, nested({**ASK, "data": str(file), **more}))[0]
 
 
-def completed(file, **more) -> tuple[RunSettings, people.PeopleData]:
+def completed(file, **more) -> tuple[RunSettings, PeopleData]:
     settings = resolved(file, **more)
     source = people.open_source(settings)
     return people.complete(settings, source, None), source
@@ -272,12 +275,10 @@ def test_a_run_in_a_detectors_boxes_is_evaluated_in_them_on_its_own_people_and_o
     rows = [{"image_id": row["image_id"], "bbox": [row["bbox"][0] - 1, *row["bbox"][1:]]} for row in marked]
     (tmp_path / "found.json").write_text(json.dumps(rows))
     run = api.train(file, tmp_path / "run", **ASK, **{"task.boxes": str(tmp_path / "found.json")})
-    own, _, _ = people.open_people_for(Skeleton.of(JOINTS), run.folder, None, "all", print)
+    own, _, _ = open_people_for(Skeleton.of(JOINTS), run.folder, None, "all", print)
     assert {tuple(person.target.box) for person in own.split("all")} == {tuple(row["bbox"]) for row in rows}
     (tmp_path / "others").mkdir()
-    others, _, _ = people.open_people_for(
-        Skeleton.of(JOINTS), run.folder, write_people(tmp_path / "others", 2, seed=1), None, print
-    )
+    others, _, _ = open_people_for(Skeleton.of(JOINTS), run.folder, write_people(tmp_path / "others", 2, seed=1), None, print)
     assert len(others.split("all")) == 2
 
 

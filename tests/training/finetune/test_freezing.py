@@ -82,7 +82,7 @@ def test_a_probe_is_a_linear_layer_trained_on_what_the_model_says_in_evaluation(
         batch = list(trainer.train_loader.epoch(step // 3))[step % 3]
         pixels, labels = batch["images"], batch["labels"]
         with torch.no_grad():
-            vectors = trainer.learner.model.encode(trainer.preparation.normalize(pixels))[:, 0]
+            vectors = trainer.learner.model.encode(trainer.learner.task.preparation.normalize(pixels))[:, 0]
         for group in optimizer.param_groups:
             group["lr"] = 0.01 * learning_rate_factor(trainer.settings.schedule, step, warmup=0, total=trainer.total)
         optimizer.zero_grad()

@@ -7,7 +7,8 @@ import torch
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR
 
 from vitrail.config.settings import ScheduleSettings
-from vitrail.training.loop.schedule import image_size_at, learning_rate_factor, patch_dropout_at, warmup_steps
+from vitrail.tasks.image_schedule import image_size_at, patch_dropout_at
+from vitrail.training.loop.schedule import learning_rate_factor, warmup_steps
 
 TOTAL = 40
 

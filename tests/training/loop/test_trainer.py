@@ -74,7 +74,7 @@ def by_hand(trainer: Trainer, steps: int, *, smoothing: float = 0.0, clip: float
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}], fused=True
     )
-    dataset = ImageDataset(trainer.data.splits["train"], trainer.preparation, Augmentation(horizontal_flip=0))
+    dataset = ImageDataset(trainer.data.splits["train"], trainer.learner.task.preparation, Augmentation(horizontal_flip=0))
     loader = EpochLoader(dataset, settings.training.batch_size, shuffle=True)
     batches = [batch for epoch in range(settings.training.epochs) for batch in loader.epoch(epoch)]
     for step, batch in enumerate(batches[:steps]):

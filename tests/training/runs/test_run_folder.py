@@ -11,15 +11,15 @@ import pytest
 import yaml
 
 from vitrail import api
+from vitrail.config.configuration import nested, resolve
+from vitrail.config.settings import RunSettings
 from vitrail.data.readers.sources import open_data
 from vitrail.errors import ConfigError, DataError, DiskFullError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
-from vitrail.training.runs import run_folder
-from vitrail.config.configuration import nested, resolve
-from vitrail.training.runs.run_folder import RunFolder
-from vitrail.config.settings import RunSettings
 from vitrail.training.loop.trainer import Trainer
+from vitrail.training.runs import run_folder
+from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.reference import load_model
 
 pytestmark = pytest.mark.usefixtures("unreported")

@@ -109,15 +109,16 @@ def _images(run: "RunSettings", split: str, count: int) -> "Figure":
     from vitrail.data.loading.sampler import pick_items
     from vitrail.data.targets import class_targets
     from vitrail.study.page.samples import augmentation_sheet
-    from vitrail.training import images
+    from vitrail.training.run_data import run_data_of
 
-    opened = images.open_source(run)
+    kind = run_data_of(run)
+    opened = kind.open_source(run)
     opened.tell(note)
     if warning := flip_warning(opened.classes, run.augmentation.horizontal_flip):
         note(warning)
     dataset = ImageDataset(
         opened.split(split),
-        images.preparation_of(run),
+        kind.preparation_of(run, opened),
         run.augmentation,
         run.training.seed,
         targets=class_targets(len(opened.classes), shares=opened.multi_label or run.augmentation.mixes),
@@ -132,12 +133,12 @@ def _people(run: "RunSettings", split: str, count: int) -> "Figure":
     from vitrail.tasks.pose.study.samples import people_sheet
 
     people.require_of_people(run)
-    opened = people.open_source(run)
+    opened = people.DATA.open_source(run)
     opened.tell(note)
     for line in people.warnings_at_a_glance(run, opened):
         note(line)
     picked = some_items(opened.split(split), count, run.training.seed)
-    seed, preparation = run.training.seed, people.preparation_of(run, opened)
+    seed, preparation = run.training.seed, people.DATA.preparation_of(run, opened)
     return people_sheet(PersonDataset(picked, preparation, opened.skeleton, run.augmentation, seed))
 
 
@@ -155,7 +156,7 @@ def _captioned(run: "RunSettings", split: str, count: int) -> "Figure":
     opened = open_captions(run.data.source, **run.data.splitting)
     opened.tell(note)
     picked: Any = some_items(opened.split(split), count, run.training.seed)
-    preparation = captions.preparation_of(run, opened)
+    preparation = captions.DATA.preparation_of(run, opened)
     dataset = ImageDataset(picked, preparation, run.augmentation, run.training.seed, targets=Nothing())
     return augmentation_sheet(dataset, range(len(picked)), [], about=lambda item: textwrap.fill(item.target[0], 24))
 

@@ -158,21 +158,32 @@ def fill_colour(mean: tuple[float, ...]) -> Colour:
     return tuple(min(255, max(0, round(255 * value))) for value in mean)
 
 
-SAMPLE, TURN = 2, 3  # separate this randomness from the order's randomness
+SAMPLE, TURN, VIEW, VIEW_TURN = 2, 3, 4, 5  # separate this randomness from the order's randomness
 
 
 class SampleGenerator(np.random.Generator):
-    """The random numbers of one sample in one epoch; the same in every process and in any order."""
+    """The random numbers of one sample in one epoch; the same in every process and in any order.
 
-    def __init__(self, seed: int, epoch: int, index: int):
-        super().__init__(np.random.PCG64(_entropy(SAMPLE, seed, epoch, index)))
-        self.seed, self.epoch, self.index = seed, epoch, index
+    Args:
+        seed, epoch, index: of the run, of its passes, and of the sample.
+        number: of the `view`; 0 for the sample itself.
+    """
+
+    def __init__(self, seed: int, epoch: int, index: int, number: int = 0):
+        drawn = _entropy(VIEW, number, seed, epoch, index) if number else _entropy(SAMPLE, seed, epoch, index)
+        super().__init__(np.random.PCG64(drawn))
+        self.seed, self.epoch, self.index, self.number = seed, epoch, index, number
+
+    def view(self, number: int) -> "SampleGenerator":
+        """Return the random numbers of a further view of the same sample, from 1 on, whatever was drawn for the others."""
+        return SampleGenerator(self.seed, self.epoch, self.index, number)
 
     def turn(self, share: float) -> bool:
         """Whether it is this epoch's turn of a sample, of whose epochs a ``share`` has it, as evenly as can be."""
         if share in (0, 1):
             return bool(share)
-        start = np.random.default_rng(_entropy(TURN, self.seed, self.index)).random()
+        own = (VIEW_TURN, self.number, self.seed, self.index) if self.number else (TURN, self.seed, self.index)
+        start = np.random.default_rng(_entropy(*own)).random()
         return (start + share * self.epoch) % 1 < share
 
 

@@ -135,7 +135,7 @@ class ImageDataset(Dataset[Batch]):
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
-        """One item, changed at random."""
+        """Return one item, changed at random; a subclass adds to it, such as what `_planned` makes of ``random.view(1)``."""
         pixels, plan = self._planned(number, random)
         return {"images": pixels, **self.targets(self.items[number], plan, random)}
 

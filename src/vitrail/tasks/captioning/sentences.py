@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from vitrail.config.settings import RunSettings
-from vitrail.data.loading.batches import on_device
+from vitrail.data.loading.batches import Batch, on_device
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.loading.sampler import some_items
 from vitrail.data.text.dataset import PairDataset
@@ -16,16 +16,12 @@ from vitrail.errors import DataError, DivergedError
 from vitrail.files import LARGE, path_of, read_lines
 from vitrail.models.text.text_model import TextModel
 from vitrail.runtime.observer import Observer
-from vitrail.runtime.processes import Processes
-from vitrail.runtime.signals import Signals
 from vitrail.tasks.captioning.images.captioned_images import tidy
-from vitrail.tasks.captioning.settings import CaptionSettings
-from vitrail.tasks.sentences import Sentences
-from vitrail.training.loop.clock import Clock
-from vitrail.training.loop.learner import Learner, require_possible
+from vitrail.tasks.captioning.task import Captioning
+from vitrail.tasks.token_task import TokenTask
+from vitrail.training.loop.learner import Learner
 from vitrail.training.loop.schedule import warmup_steps
-from vitrail.training.runs.checkpoint import checkpoints
-from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.runs.plan import RunPlan, Work
 
 BATCH = 2048
 """Tokens of a batch, with what fills it up."""
@@ -36,8 +32,18 @@ SENTENCES = 1 / 3
 BEGUN_AGAIN = "interrupted before the first image; the sentences are learned from the beginning when the run goes on"
 
 
+class Sentences(TokenTask):
+    """Every token of a sentence, where in place of an image there is nothing. No run has this task by itself."""
+
+    name = "sentences"
+    model: Any
+
+    def encode(self, batch: Batch) -> Any:
+        return self.model.of_nothing(len(batch["labels"]))
+
+
 def read_sentences(file: str | Path) -> list[str]:
-    """The sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
+    """Return the sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
     place = path_of(file)
     try:
         found = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
@@ -51,26 +57,14 @@ def read_sentences(file: str | Path) -> list[str]:
     return found
 
 
-def begin_with_sentences(
-    model: Any,
-    settings: RunSettings,
-    source: Any,
-    run: RunFolder,
-    *,
-    observer: Observer,
-    signals: Signals,
-    group: Processes,
-    clock: Clock | None = None,
-) -> None:
-    """Learn to write from the text of a run of captioning, if it has one and no checkpoint yet. Every process learns the same."""
-    task = settings.task
-    if not isinstance(task, CaptionSettings) or task.text is None or checkpoints(run.path):
+def begin_with_sentences(plan: RunPlan, task: Captioning, work: Work) -> None:
+    """Learn to write from the text of a run, if it has one. Every process learns the same."""
+    own, training, group, clock = task.settings, plan.settings.training, work.group, work.clock
+    if own.text is None:
         return
-    require_possible(settings, model, None, group)
-    sentences, epochs = read_sentences(task.text), task.text_epochs
-    if settings.training.fast_dev_run:
-        sentences, epochs = some_items(sentences, FEW, settings.training.seed), 1
-    clock = clock or Clock(None)
+    sentences, epochs = read_sentences(own.text), own.text_epochs
+    if training.fast_dev_run:
+        sentences, epochs = some_items(sentences, FEW, training.seed), 1
     begun, room = clock.spent, SENTENCES * clock.left
 
     def share() -> float:
@@ -79,13 +73,13 @@ def begin_with_sentences(
         return micro / 1e6
 
     loss, made, total = learn_sentences(
-        model, source.tokenizer, sentences, settings, epochs=epochs, most=min(task.max_length, model.config.max_tokens),
-        observer=observer,
-        on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received), what=BEGUN_AGAIN),
+        task.model, task.tokenizer, sentences, plan.settings, epochs=epochs,
+        most=min(own.max_length, task.model.config.max_tokens), observer=work.observer,
+        on_step=lambda: work.folder.leave_for(*group.all_reduce_max(work.signals.received), what=BEGUN_AGAIN),
         share=share,
     )  # fmt: skip
     part = "" if made == total else f", in {made:,} of {total:,} steps: they may take a third of --time-limit"
-    run.tell(f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token{part}", observer)
+    work.folder.tell(f"{len(sentences):,} sentences learned from {own.text}: loss {loss:.3f} per token{part}", work.observer)
 
 
 def learn_sentences(

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from vitrail.config.run_files import FEATURES
 from vitrail.config.settings import RunSettings
-from vitrail.data.images.preparation import Preparation
-from vitrail.data.images.transform import Transform
 from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.loader import EpochLoader
@@ -22,17 +20,16 @@ from vitrail.models.base import Model
 from vitrail.models.inference import Answering, for_inference
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
-from vitrail.runtime.observer import Observer, Row
-from vitrail.runtime.processes import Processes
-from vitrail.runtime.signals import Signals
+from vitrail.runtime.observer import Row
 from vitrail.tasks.classification.single_label import Classification
 from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
 from vitrail.training.finetune.features import FeatureFile, mark_of, read_features
-from vitrail.training.loop.clock import Clock
+from vitrail.training.loop.clock import OutOfTimeError
 from vitrail.training.loop.time_budget import SCORING
-from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.run_data import FirstModel
+from vitrail.training.runs.plan import RunPlan, Work
 
 MOST = 200_000
 """Images that heads are fitted to, each view of them; of more, so many at random."""
@@ -44,21 +41,19 @@ READING = 0.3
 """Share of the time left that reading each image once may take."""
 FIRST = 0.5
 """Share of a time limit beyond which a probe begins nothing more where fine-tuning follows."""
+HEAD_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
+TIME_ENDS = "the time is up: the head is fitted, and no epochs follow"
 TITLES = {"head": "the head it came with", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
 
 
-@dataclass(frozen=True)
-class Probed:
+@dataclass(frozen=True, kw_only=True)
+class Probed(FirstModel):
     """A model with the best head, and what is known of all."""
 
-    row: Row
-    """The metrics, as of an epoch 0."""
     scores: dict[str, dict[str, float]]
     """On the validation images, by the kind of the head."""
     kept: str
     """The kind of the head that the model has now."""
-    is_over: bool = False
-    """Whether the run has no time for anything more but its end."""
 
     @property
     def line(self) -> str:
@@ -91,46 +86,42 @@ def is_probed(settings: RunSettings, task: Task) -> bool:
     return settings.start is not None and settings.training.probe and possible
 
 
-class OutOfTimeError(Exception):
-    """The probe has had its part of the run's time."""
+def run_probe(plan: RunPlan, task: Task, work: Work) -> Probed:
+    """Give the model of a run its best head, and report how good each kind of head is."""
+    assert isinstance(task, Classification)
+    probed = Probe(plan, task, work).run()
+    ends = HEAD_ENDS if plan.settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
+    for line in (probed.line, *([ends] if ends else [])):
+        work.folder.tell(line, work.observer)
+    return probed
 
 
 class Probe:
     """Fits heads to the frozen features of a run's images.
 
     Args:
-        settings, model, preparation, data, folder, group, signals, transform: of the run. The model gets the best head.
-        task: what is learned.
+        plan: of the run.
+        task: what is learned. Its model gets the best head.
+        work: the run at work.
     """
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        model: Model,
-        preparation: Preparation,
-        data: ImageData,
-        task: Classification,
-        folder: RunFolder,
-        *,
-        group: Processes,
-        signals: Signals,
-        transform: Transform | None = None,
-        clock: Clock | None = None,
-    ):
-        self.clock = clock or Clock(settings.training.time_limit)
-        self.settings, self.model, self.preparation, self.data, self.task = settings, model, preparation, data, task
-        self.folder, self.group, self.signals, self.transform = folder, group, signals, transform
-        layer = linear_layer(model)
+    def __init__(self, plan: RunPlan, task: Classification, work: Work):
+        assert isinstance(plan.data, ImageData)
+        self.settings, self.data, self.transform = plan.settings, plan.data, plan.transform
+        self.task, self.model, self.preparation = task, task.model, task.preparation
+        self.folder, self.group, self.signals, self.clock = work.folder, work.group, work.signals, work.clock
+        self.observer = work.observer
+        layer = linear_layer(self.model)
         assert layer is not None
         self.layer = layer
-        self.mark = mark_of(model, preparation, data)
+        self.mark = mark_of(self.model, self.preparation, self.data)
 
     @property
     def has_head(self) -> bool:
         """Whether the model came with a head for these classes: a new one is zero."""
         return bool(self.layer.weight.any())
 
-    def run(self, observer: Observer) -> Probed:
+    def run(self) -> Probed:
         """Compute features, fit the heads, give the model the best.
 
         Raises:
@@ -138,7 +129,7 @@ class Probe:
             DataError: an image cannot be read.
         """
         t = self.settings.training
-        self.observer, self.images, self.reading, self.image_seconds = observer, 0, 0.0, 0.0
+        self.images, self.reading, self.image_seconds = 0, 0.0, 0.0
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
         self.model.to(pick_device(t.device)).eval()
         read = for_inference(self.model, "bf16" if t.precision == "bf16" else "fp32")
@@ -161,7 +152,7 @@ class Probe:
         self._take(heads[kept])
         row = self._row(self._scores(heads[kept](views[0]), labels), scores[kept])
         (is_over,) = self.group.all_reduce_max(self._share() >= 1)
-        return Probed(row, scores, kept, bool(is_over))
+        return Probed(row=row, is_over=bool(is_over), scores=scores, kept=kept)
 
     @property
     def classes(self) -> int:

@@ -1,7 +1,6 @@
-"""What a run does with people in pictures: opening and checking them, and what they decide of its settings and its model."""
+"""The data of a run of pose estimation, and of an evaluation: opening and checking it, and what it decides of the settings."""
 
 import os
-from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from vitrail.models.base import ImageModel
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
+from vitrail.task_registry import task_row
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.metrics import coco_eval
 from vitrail.tasks.pose.people.dataset import tilt, torso_of
@@ -25,37 +25,103 @@ from vitrail.tasks.pose.people.skeleton import OF_DATA, Skeleton
 from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.weights import TrainedPose, require_poses
 from vitrail.training.images import fit_whitening, require_few_bad, unreadable
-from vitrail.training.runs.data_of_model import own_run, used_items
+from vitrail.training.run_data import RunData, check_command
+from vitrail.training.runs.data_of_model import own_run
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
 from vitrail.weights.model_folder.folder import TrainedModel
-from vitrail.weights.reference import load_model, open_model
+from vitrail.weights.reference import load_model
 from vitrail.weights.transfer import transfer
 
 LEANING, LEAN = 45, 0.2
 """Degrees from which on somebody leans, and the share of such people from which on all are turned upright."""
 
 
-def open_start(reference: str) -> TrainedModel:
-    return open_model(reference)
+class PoseData(RunData):
+    """People in images as the data of a run."""
+
+    def load(self, folder: Path) -> TrainedPose:
+        return require_poses(load_model(folder), folder)
+
+    def open_source(
+        self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None
+    ) -> PeopleData:
+        """Open the people of a run; a note tells where a model to start from has other joints."""
+        task, data = _task(settings), settings.data
+        assignment = run.assignment if run else None
+        refuse_given("people are split by picture", {"--data.group": data.group is not None})
+        source = open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, **data.splitting, assignment=assignment)
+        if isinstance(start, TrainedPose) and not start.skeleton.is_like(source.skeleton):
+            how = start.skeleton.difference(source.skeleton)
+            kept = ", but for the layers before its last" if _enlarges_alike(start, settings) else ""
+            told = f"the data has other joints than the model to start from ({how}): its decoder is learned anew{kept}"
+            source = replace(source, notes=(*source.notes, told))
+        return source
+
+    def complete(self, settings: RunSettings, source: PeopleData, start: TrainedModel | None) -> RunSettings:
+        """Return the settings with what the data decides, and with paths that hold wherever one stands."""
+        require_of_people(settings)
+        coco_eval()  # which the report needs: better told now than after hours
+        source.split("train")
+        task = _task(settings)
+        boxes = task.boxes if task.boxes in OF_DATA else os.path.abspath(path_of(task.boxes))
+        return settings.changed(
+            task=task.changed(skeleton=source.skeleton, boxes=boxes),
+            model=settings.model.changed(num_classes=len(source.skeleton.joints)),
+            data=settings.data.changed(source=source.source),
+            preparation=self.preparation_of(settings, source),
+            start=absolute(settings.start),
+        )
+
+    def check(self, source: PeopleData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+        """Look at every picture once; people in pictures that cannot be read are returned by name, where they may be left out."""
+        people = source.split("all")
+        pictures = {str(person.image): person.image for person in people}
+        found = dict(unreadable(list(pictures.items()), settings, observer, group))
+        unseen = _unseen(source, self.preparation_of(settings, source))
+        require_few_bad(list(unseen.values()), len(people), settings, things="people", wrong="have no joint in their box")
+        bad = {person.name: found[str(person.image)].what for person in people if str(person.image) in found}
+        bad |= {name: error.what for name, error in unseen.items()}
+        if bad:
+            what = f"{len(bad):,} people are in images that cannot be read, or have no joint in their box, and are left out"
+            observer.note(f"{what}; {BAD_IMAGES} lists them")
+        return bad
+
+    def warnings(self, settings: RunSettings, source: PeopleData) -> list[str]:
+        """Return a line for pictures that stand in two splits, and `warnings_at_a_glance`."""
+        leak = leak_warning(source, check_command(settings, source=False))
+        return [*([leak] if leak else []), *warnings_at_a_glance(settings, source)]
+
+    def preparation_of(self, settings: RunSettings, source: PeopleData) -> BoxPreparation:
+        """Return how people are prepared: in the colours of the model to start from, if there is one."""
+        model, theirs, task = settings.model.config, settings.preparation, _task(settings)
+        told = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
+        if isinstance(theirs, BoxPreparation):
+            if theirs.channels != model.channels:
+                usual = BoxPreparation.of_size(model.image_size, model.channels)
+                theirs = theirs.changed(channels=usual.channels, mean=usual.mean, std=usual.std)
+            upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
+            return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)
+        colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
+        return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours, **told)
+
+    def start_model(self, settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:
+        model: ImageModel = build(settings.model.config)
+        if start is not None:
+            same = isinstance(start, TrainedPose) and start.skeleton.is_like(source.skeleton)
+            transfer(start.model, model, keep_head=same)
+            if isinstance(start, TrainedPose) and not same and _enlarges_alike(start, settings):
+                enlarging = "decoder.enlarge"
+                model.get_submodule(enlarging).load_state_dict(start.model.get_submodule(enlarging).state_dict())
+        else:
+            fit_whitening(model, self.preparation_of(settings, source), source.split("train"))
+        return model
+
+    def card(self, settings: RunSettings, source: PeopleData) -> dict[str, Any]:
+        return {"labels": [], "joints": source.skeleton.joints}
 
 
-def load(folder: Path) -> TrainedPose:
-    return require_poses(load_model(folder), folder)
-
-
-def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> PeopleData:
-    """The people of a run; a note tells where a model to start from has other joints."""
-    task, data = _task(settings), settings.data
-    assignment = run.assignment if run else None
-    refuse_given("people are split by picture", {"--data.group": data.group is not None})
-    source = open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, **data.splitting, assignment=assignment)
-    if isinstance(start, TrainedPose) and not start.skeleton.is_like(source.skeleton):
-        how = start.skeleton.difference(source.skeleton)
-        kept = ", but for the layers before its last" if _enlarges_alike(start, settings) else ""
-        told = f"the data has other joints than the model to start from ({how}): its decoder is learned anew{kept}"
-        source = replace(source, notes=(*source.notes, told))
-    return source
+DATA = PoseData(task_row("pose"))
 
 
 def _enlarges_alike(start: TrainedPose, settings: RunSettings) -> bool:
@@ -79,7 +145,7 @@ def open_people_for(
         raise ConfigError("no data given", where="--data", hint="name people to evaluate on: keypoints.json")
     task = _task(run.settings) if run else PoseSettings()
     if run and own:
-        source = used(open_source(run.settings, run=run), run.bad_images, run.settings)
+        source = DATA.used(DATA.open_source(run.settings, run=run), run.bad_images, run.settings)
     else:
         source = open_people(str(data), like=skeleton, boxes=task.boxes if task.boxes in OF_DATA else "annotations")
     if not source.skeleton.is_like(skeleton):
@@ -87,22 +153,6 @@ def open_people_for(
         raise DataError(what, where=source.source, hint="give data with the model's joints, in their order")
     source.tell(note)
     return source, split or (source.evaluation_split if own or source.has_splits else "all"), task
-
-
-def complete(settings: RunSettings, source: PeopleData, start: TrainedModel | None) -> RunSettings:
-    """The settings with what the data decides, and with paths that hold wherever one stands."""
-    require_of_people(settings)
-    coco_eval()  # which the report needs: better told now than after hours
-    source.split("train")
-    task = _task(settings)
-    boxes = task.boxes if task.boxes in OF_DATA else os.path.abspath(path_of(task.boxes))
-    return settings.changed(
-        task=task.changed(skeleton=source.skeleton, boxes=boxes),
-        model=settings.model.changed(num_classes=len(source.skeleton.joints)),
-        data=settings.data.changed(source=source.source),
-        preparation=preparation_of(settings, source),
-        start=absolute(settings.start),
-    )
 
 
 def _upright(settings: RunSettings, source: PeopleData) -> bool:
@@ -148,21 +198,6 @@ def require_of_people(settings: RunSettings) -> None:
         raise ConfigError(f"{settings.model.name} gives no heatmaps", where="--model", hint=hint)
 
 
-def check(source: PeopleData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-    """Look at every picture once; people in pictures that cannot be read are returned by name, where they may be left out."""
-    people = source.split("all")
-    pictures = {str(person.image): person.image for person in people}
-    found = dict(unreadable(list(pictures.items()), settings, observer, group))
-    unseen = _unseen(source, preparation_of(settings, source))
-    require_few_bad(list(unseen.values()), len(people), settings, things="people", wrong="have no joint in their box")
-    bad = {person.name: found[str(person.image)].what for person in people if str(person.image) in found}
-    bad |= {name: error.what for name, error in unseen.items()}
-    if bad:
-        what = f"{len(bad):,} people are in images that cannot be read, or have no joint in their box, and are left out"
-        observer.note(f"{what}; {BAD_IMAGES} lists them")
-    return bad
-
-
 def _unseen(source: PeopleData, preparation: BoxPreparation) -> dict[str, DataError]:
     """People of whom the model sees no marked joint, so that every heatmap to learn would be empty."""
     found = {}
@@ -176,24 +211,10 @@ def _unseen(source: PeopleData, preparation: BoxPreparation) -> dict[str, DataEr
     return found
 
 
-def used(source: PeopleData, bad: Container[str], settings: RunSettings) -> PeopleData:
-    return used_items(source, bad, settings)
-
-
-def advice(settings: RunSettings, source: PeopleData) -> str | None:
-    return None
-
-
-def warnings(settings: RunSettings, source: PeopleData) -> list[str]:
-    """Pictures that stand in two splits, and `warnings_at_a_glance`."""
-    leak = leak_warning(source, "vitrail data check --task pose")
-    return [*([leak] if leak else []), *warnings_at_a_glance(settings, source)]
-
-
 def warnings_at_a_glance(settings: RunSettings, source: PeopleData) -> list[str]:
     """That people are turned upright, that mirror images would be wrong, or that nobody is left to validate on."""
     found = []
-    if preparation_of(settings, source).upright:
+    if DATA.preparation_of(settings, source).upright:
         what = "people are turned upright to be learned from, and every box is looked at in eight turns afterwards"
         found.append(f"{what}, in eight times the time: --task.upright never does not")
     if settings.augmentation.horizontal_flip and (what := _without_pairs(source.skeleton)):
@@ -209,41 +230,6 @@ def _without_pairs(skeleton: Skeleton) -> str:
         others = " and others" if len(unpaired) > 8 else ""
         return f"joints that are called left or right are in no pair: {', '.join(map(repr, unpaired[:8]))}{others}"
     return "" if skeleton.pairs else "no joint is on one side of the body, by its name"
-
-
-def files(source: PeopleData) -> dict[str, bytes]:
-    return {}
-
-
-def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
-    """How people are prepared: in the colours of the model to start from, if there is one."""
-    model, theirs, task = settings.model.config, settings.preparation, _task(settings)
-    told = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
-    if isinstance(theirs, BoxPreparation):
-        if theirs.channels != model.channels:
-            usual = BoxPreparation.of_size(model.image_size, model.channels)
-            theirs = theirs.changed(channels=usual.channels, mean=usual.mean, std=usual.std)
-        upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
-        return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)
-    colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
-    return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours, **told)
-
-
-def start_model(settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:
-    model: ImageModel = build(settings.model.config)
-    if start is not None:
-        same = isinstance(start, TrainedPose) and start.skeleton.is_like(source.skeleton)
-        transfer(start.model, model, keep_head=same)
-        if isinstance(start, TrainedPose) and not same and _enlarges_alike(start, settings):
-            enlarging = "decoder.enlarge"
-            model.get_submodule(enlarging).load_state_dict(start.model.get_submodule(enlarging).state_dict())
-    else:
-        fit_whitening(model, preparation_of(settings, source), source.split("train"))
-    return model
-
-
-def card(settings: RunSettings, source: PeopleData) -> dict[str, Any]:
-    return {"labels": [], "joints": source.skeleton.joints}
 
 
 def _task(settings: RunSettings) -> PoseSettings:

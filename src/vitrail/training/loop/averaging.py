@@ -1,7 +1,7 @@
 """The mean of the weights at the ends of the last epochs (Vaswani et al. 2017, section 6.1; Izmailov et al. 2018, 1803.05407)."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -30,9 +30,10 @@ class LastEpochs:
         if self.weights.maxlen:
             self.weights.append({name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()})
 
-    def mean(self) -> Tensors:
-        """The mean of every tensor; of integers, such as BatchNorm's count of batches, the last."""
-        return {name: _mean([weights[name] for weights in self.weights]) for name in self.weights[-1]}
+    def mean(self, carried: Container[str] = ()) -> Tensors:
+        """Return the mean of every tensor; of integers, such as BatchNorm's count of batches, and of what is carried the last."""
+        last = self.weights[-1]
+        return {name: last[name] if name in carried else _mean([weights[name] for weights in self.weights]) for name in last}
 
     def tensors(self) -> dict[str, Tensors]:
         """All of them as groups of a checkpoint, the oldest first."""

@@ -85,7 +85,8 @@ def _peak_of(make: Callable[[int], Trainer], size: int, device: torch.device) ->
 def _train_on(trainer: Trainer, size: int) -> None:
     """Two steps on noise, as the last of a run is made: on whole images, where patches are left out before."""
     dataset: Any = trainer.train_loader.dataset
-    shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
+    task: Any = trainer.learner.task
+    shape = (size, task.preparation.channels, *task.preparation.image_size)
     batch = {"images": torch.randint(0, 256, shape, dtype=torch.uint8)}
     for name, array in dataset.targets(dataset.items[0], None, np.random.default_rng(0)).items():
         batch[name] = torch.from_numpy(array).expand(size, *array.shape).clone()

@@ -10,16 +10,16 @@ from vitrail.runtime.observer import Row
 from vitrail.runtime.output import name_of
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Task
-from vitrail.training.data_kinds import inputs_of
 from vitrail.training.finetune.adapters import merge_lora, save_adapter
 from vitrail.training.finetune.freezing import choose_parts
+from vitrail.training.run_data import run_data_of
 from vitrail.training.runs.checkpoint import Tensors
 from vitrail.weights.formats.checksums import write_sums
 from vitrail.weights.formats.tensor_files import write_tensors
 from vitrail.weights.model_folder.card import model_card
 
 BESIDE = "beside.safetensors"
-"""What was learned beside the model, in the folder of the model."""
+"""Parts of the task beside the model, trained or carried, in the folder of the model."""
 
 
 def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card: str) -> None:
@@ -54,5 +54,5 @@ def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:
             "epoch": f"{row['epoch']} of {epochs}" + (f", the mean of the last {row['averaged']}" if "averaged" in row else ""),
         },
         base_model=base,
-        **inputs_of(settings).card(settings, data),
+        **run_data_of(settings).card(settings, data),
     )

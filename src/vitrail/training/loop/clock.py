@@ -34,6 +34,10 @@ class Clock:
         return min(1.0, self.spent / max(self.limit - reserve, 1e-3))
 
 
+class OutOfTimeError(Exception):
+    """A part of a run has had its part of the time; the text says what this means for the run."""
+
+
 def shown_seconds(seconds: float) -> str:
     """Return ``4:05`` minutes, or ``1h23m``."""
     minutes, rest = divmod(round(seconds), 60)

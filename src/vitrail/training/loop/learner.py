@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.config.settings import RunSettings, ScheduleSettings
+from vitrail.config.settings import RunSettings
 from vitrail.data.loading.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.models.calibration import use_measured
 from vitrail.runtime.device import TYPES, pick_device
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.task import Task
+from vitrail.tasks.task import Progress, Task
 from vitrail.training.finetune.freezing import choose_parts
 from vitrail.training.loop import parallel
 from vitrail.training.loop.optimizer import create_optimizers, freeze, named_state, require_parts, state_names
 from vitrail.training.loop.recompute import recompute_layers
-from vitrail.training.loop.schedule import first_and_last_image_size, image_size_at, learning_rate_factor, patch_dropout_at
+from vitrail.training.loop.schedule import learning_rate_factor
 from vitrail.training.runs.checkpoint import Tensors
 
 
@@ -54,19 +54,21 @@ class Learner:
     def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
         self.settings, self.group, self.total, self.warmup = settings, group, total, warmup
         t = settings.training
-        require_possible(settings, task.model, task.beside(), group)
+        require_possible(settings, task, group)
         use_measured()
         self.device = pick_device(t.device)
-        self.task = task.to(self.device)
+        self.task, self.trained = task.to(self.device), task.trained_parts()
         choose_parts(self.model, settings)
-        freeze(self.model, settings.optimizer, task.beside())  # before DDP, which waits for the gradient of all that has one
+        freeze(self.model, settings.optimizer, self.trained)  # before DDP, which waits for the gradient of all that has one
+        task.carried_parts().requires_grad_(False).eval()
         self.average = AveragedModel(task, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
         if t.recompute:
             recompute_layers(self.model)
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
-        self.statistics = [table for m in self.task.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
-        self.optimizers = create_optimizers(self.model, settings.optimizer, self.task.beside())
+        learning = (*self.model.modules(), *self.trained.modules())
+        self.statistics = [table for m in learning if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
+        self.optimizers = create_optimizers(self.model, settings.optimizer, self.trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.asks_late = self.device.type == "cuda" and _may_ask_late(self.optimizers, self.scaler, group)
         """Whether the optimizers' step follows before it is known if all is finite, so that a GPU is waited for once a step."""
@@ -78,20 +80,21 @@ class Learner:
 
     @property
     def evaluated(self) -> Task:
-        """The task with the weights that are evaluated and kept: the average, where there is one."""
-        task = self.task if self.average is None else self.average.module
+        """The task with the weights that are evaluated and kept: the average, if there is one, and what is carried as it is."""
+        if self.average is None:
+            return self.task
+        task = self.average.module
         assert isinstance(task, Task)
+        own = self.task.carried_parts().state_dict()
+        for name, tensor in task.carried_parts().state_dict().items():
+            tensor.copy_(own[name])
         return task
 
     def _shared(self) -> nn.Module:
         """The task as it is called, by several processes together."""
-        t = self.settings.training
-        if self.settings.schedule.shrinks_images:
-            task: Any = self.task
-            task.allow_any_size()
         if self.group.count == 1:
             return self.task
-        if t.parallel == "ddp":
+        if self.settings.training.parallel == "ddp":
             return parallel.with_averaged_gradients(self.task, self.device)
         for one in (self.task, self.evaluated) if self.average else (self.task,):
             parallel.shard(one, self.group, self.device)
@@ -100,10 +103,6 @@ class Learner:
     def rate(self, done: int) -> float:
         """The learning rate of the step after ``done`` others, as a share of each parameter's own."""
         return learning_rate_factor(self.settings.schedule, done, warmup=self.warmup, total=self.total)
-
-    def _resize_images(self, task: Any, done: int) -> None:
-        c = task.model.config
-        task.image_size = image_size_at(self.settings.schedule, c.image_size, c.size_multiple, done, total=self.total)
 
     def step(self, batch: Batch, *, done: int, size: int, own: int, units: int | None = None) -> Step:
         """One step of the optimizers.
@@ -119,8 +118,8 @@ class Learner:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * self.rate(done)
-        if self.settings.schedule.shrinks_images:
-            self._resize_images(self.task, done)
+        progress = Progress(done, self.total)
+        self.task.before_step(progress)
         names = ("loss", *self.task.counts)
         told: list[Tensor] = []  # of each part the loss and counts, where they were computed: to read them is to wait for them
         counted: list[int] = []
@@ -128,7 +127,7 @@ class Learner:
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         for i, part in enumerate(_split(batch, parts)):
             count = self.task.units(part) if own else 0
-            with parallel.synchronized(self.shared, i == parts - 1), self.precision(), self._patches_dropped(done):
+            with parallel.synchronized(self.shared, i == parts - 1), self.precision():
                 found = self.forward(part)
                 share = count / (units or size) * self.group.count  # gradients are averaged over the processes
                 self.scaler.scale(found["loss"] * share).backward()
@@ -143,6 +142,8 @@ class Learner:
         loss, *counts, seen = self.group.all_reduce(_sums(values, counted, len(names))).tolist()
         self._share_statistics(own / size)
         failure = self._apply_gradient(loss / seen, length)
+        if math.isfinite(loss) and math.isfinite(length):  # a scaler's overflow is no failure, and moves nothing either
+            self.task.after_step(progress, self.group)
         if failure:
             for statistic, old in zip(self.statistics, remembered, strict=True):
                 statistic.copy_(old)
@@ -191,21 +192,6 @@ class Learner:
             return None
         return f"the gradient's norm is {norm}" if math.isfinite(loss) else f"the loss is {loss}"
 
-    @contextlib.contextmanager
-    def _patches_dropped(self, done: int) -> Iterator[None]:
-        """The model with this step's patch dropout, which it reads off its configuration."""
-        config = self.model.config
-        dropped = getattr(config, "patch_dropout", 0.0)
-        if not dropped:
-            yield
-            return
-        share = patch_dropout_at(self.settings.schedule, dropped, done, total=self.total)
-        self.model.config = config.changed(patch_dropout=share)
-        try:
-            yield
-        finally:
-            self.model.config = config
-
     def precision(self) -> contextlib.AbstractContextManager[Any]:
         precision = self.settings.training.precision
         return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
@@ -214,7 +200,7 @@ class Learner:
         """All that was learnt, whole; every process must ask for it."""
         tensors = {
             **{name: parallel.whole(module.state_dict()) for name, module in self._learned().items()},
-            "optimizer": parallel.optimizer_tensors(self.optimizers, state_names(self.model, self.task.beside())),
+            "optimizer": parallel.optimizer_tensors(self.optimizers, state_names(self.model, self.trained)),
         }
         if self.average is not None:
             tensors["average"]["n_averaged"] = self.average.n_averaged
@@ -226,9 +212,8 @@ class Learner:
             self.average.n_averaged.copy_(tensors["average"].pop("n_averaged"))
         for name, module in self._learned().items():
             parallel.load_whole(module, tensors[name])
-        beside = self.task.beside()
-        state = named_state(tensors["optimizer"], self.model, self.settings.optimizer, beside)
-        parallel.load_optimizer_tensors(self.optimizers, state, state_names(self.model, beside))
+        state = named_state(tensors["optimizer"], self.model, self.settings.optimizer, self.trained)
+        parallel.load_optimizer_tensors(self.optimizers, state, state_names(self.model, self.trained))
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(scaler)
 
@@ -243,14 +228,16 @@ class Learner:
             parallel.load_whole(self.task, own)
 
     def _learned(self) -> dict[str, nn.Module]:
-        """What learns and its average, by the names of their files in a checkpoint; beside the model only where there is more."""
+        """Return what learns, its average, and what is carried, by the names of their files in a checkpoint."""
         found: dict[str, nn.Module] = {"model": self.model}
         if self.average is not None:
             found["average"] = nn.ModuleDict({"module": self.evaluated.model})
-        if beside := self.task.beside():
-            found["beside"] = beside
+        if self.trained:
+            found["beside"] = self.trained
             if self.average is not None:
-                found["average-beside"] = self.evaluated.beside()
+                found["average-beside"] = self.evaluated.trained_parts()
+        if carried := self.task.carried_parts():
+            found["carried"] = carried
         return found
 
 
@@ -263,28 +250,14 @@ def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, gro
     return fused and not scaler.is_enabled() and group.count == 1
 
 
-def require_possible(settings: RunSettings, model: Any, beside: nn.Module | None, group: Processes) -> None:
+def require_possible(settings: RunSettings, task: Task, group: Processes) -> None:
     """Refuse what no `Learner` can do, also before anything else takes time; raises `ConfigError`."""
     t = settings.training
     if t.tune != "lora":  # its adapters, which come later, are parts that may be named, too
-        require_parts(model, settings.optimizer, beside)
-    if settings.schedule.shrinks_images:
-        _require_smaller_images(settings.schedule, model.config.image_size)
+        require_parts(task.model, settings.optimizer, task.trained_parts())
     if group.count > 1 and t.parallel == "fsdp" and t.precision == "fp16":
         hint = "take bf16, or --parallel ddp"
         raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
-
-
-def _require_smaller_images(schedule: ScheduleSettings, full: tuple[int, int]) -> None:
-    """Refuse images that would shrink, or become larger than the model's."""
-    first, last = first_and_last_image_size(schedule, full)
-    for name, given, bound, whose in (("last", last, full, "the model's"), ("first", first, last, "the last ones'")):
-        if any(a > b for a, b in zip(given, bound, strict=True)):
-            raise ConfigError(
-                f"{given[0]:g} × {given[1]:g} is larger than {whose} {bound[0]:g} × {bound[1]:g}",
-                where=f"schedule.{name}_image_size",
-                hint="give a smaller one, or a larger --image-size",
-            )
 
 
 def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:

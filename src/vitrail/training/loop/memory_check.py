@@ -7,8 +7,8 @@ from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import available_memory
-from vitrail.task_registry import task_row
-from vitrail.training.loop.schedule import first_and_last_image_size
+from vitrail.tasks.image_schedule import first_and_last_image_size
+from vitrail.training.run_data import run_data_of
 
 NUMBER = 4
 """Bytes of a weight, of its gradient, and of each number that the optimizer keeps of it."""
@@ -55,8 +55,7 @@ def least_memory(settings: RunSettings, processes: int = 1, *, images: int | Non
         return weights, 0.0
     shared = processes if t.parallel == "fsdp" else 1
     kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared + weights * min(t.average, t.epochs)
-    labelled = task_row(settings.task.name).labelled  # others may show the model a part of an image
-    if t.batch_size == "auto" or t.recompute or not labelled:
+    if t.batch_size == "auto" or t.recompute or not run_data_of(settings).counts_batch_memory:
         return weights + kept, 0.0
     given = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)
     seen = 1 - getattr(settings.model, "patch_dropout", 0.0)

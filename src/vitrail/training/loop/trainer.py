@@ -16,26 +16,22 @@ from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.loading.sampler import some_items
 from vitrail.errors import DataError, VitrailError
-from vitrail.models.base import Model
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.runtime.signals import Signals
-from vitrail.tasks.classification.probe import OutOfTimeError, Probed, is_probed
-from vitrail.tasks.classification.teacher_logits import ask_once
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.metrics import described, of_epoch, rank
-from vitrail.tasks.task import Metrics
-from vitrail.tasks.teachers import AnyTeacher
+from vitrail.tasks.task import Metrics, Task
 from vitrail.training.finetune.features import remove_features
 from vitrail.training.finetune.freezing import start_training
 from vitrail.training.loop import parallel
-from vitrail.training.loop.clock import Clock, shown_seconds
+from vitrail.training.loop.clock import Clock, OutOfTimeError, shown_seconds
 from vitrail.training.loop.learner import Learner
 from vitrail.training.loop.schedule import warmup_steps
 from vitrail.training.loop.time_budget import TRIAL, TimeBudget
-from vitrail.training.runs.create_task import create_task
+from vitrail.training.run_data import FirstModel, run_data_of
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.training.runs.state import RunState, seed_of
 from vitrail.training.runs.tracking import Tracker, open_tracker
@@ -54,22 +50,20 @@ class Trainer(RunState):
     def __init__(
         self,
         settings: RunSettings,
-        model: Model,
-        preparation: Any,
+        task: Task,
         data: Data,
         folder: RunFolder,
         *,
         transform: Transform | None = None,
-        teacher: AnyTeacher | None = None,
-        probed: Probed | None = None,
+        first: FirstModel | None = None,
         group: Processes = ALONE,
         signals: Signals | None = None,
         clock: Clock | None = None,
     ):
-        self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
+        self.settings, self.data, self.folder = settings, data, folder
         self.group, self.signals = group, signals or Signals()
         t, d = settings.training, settings.data
-        task = create_task(settings, model, preparation, data, teacher)
+        self.kind = run_data_of(settings)
         self.items_in_batch = task.items_in(t.batch)
         learned_from = self.subset(data.split("train"))
         training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
@@ -80,9 +74,9 @@ class Trainer(RunState):
             1 + bool(t.average) + task.report_needs_validation,
         )
         self.val_loader = self.loader(task.dataset(self.validation))
-        self.probed = probed
+        self.first = first
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
-        if t.tune == "head" and is_probed(settings, task):
+        if t.tune == "head" and self.kind.has_first_model(settings, task):
             self.epochs = 0
         self.first_epoch, self.first_step = settings.schedule.extended_at
         total = (self.epochs - self.first_epoch) * self.steps
@@ -91,7 +85,7 @@ class Trainer(RunState):
         learner = Learner(settings, task, total=total, warmup=warmup, group=group)
         super().__init__(settings, data, folder, learner, group)
         self.clock = clock or Clock(t.time_limit)
-        self.share = float(probed is not None and probed.is_over)
+        self.share = float(first is not None and first.is_over)
         self.step_seconds = 0.0
         """Of this process's quickest step, apart from a first one that compiles the model."""
         self.observer = Observer()
@@ -155,11 +149,11 @@ class Trainer(RunState):
         try:
             with kept_memory():
                 fewer = self._plan()
-                if self.probed and not self.rows:
+                if self.first and not self.rows:
                     own = of_epoch(self._validation().scores()) if fewer else {}
-                    self._keep_probe(self.probed.row | {f"val_{name}": value for name, value in own.items()})
+                    self._keep_first(self.first.row | {f"val_{name}": value for name, value in own.items()})
                 if self.made or not self.is_over:
-                    self._ask_teacher()
+                    self._before_steps()
                 while self.made or not self.is_over:
                     self._epoch(self.epoch)
                 self._try_mean()
@@ -212,8 +206,8 @@ class Trainer(RunState):
             self.folder.tell(what, self.observer)
         return self.compared < every
 
-    def _ask_teacher(self) -> None:
-        """Ask a teacher once for every image, unless that takes half of the time that is left: then it is asked in every step."""
+    def _before_steps(self) -> None:
+        """Let the run's kind of data compute what every step needs, in no more than half of the time that is left."""
         end = self.clock.spent + self.clock.left / 2
 
         def on_batch(images: int) -> None:
@@ -222,13 +216,14 @@ class Trainer(RunState):
             if late:
                 raise OutOfTimeError
 
+        learned = self.train_loader.dataset
         try:
-            ask_once(self.learner, self.train_loader.dataset, self.loader, self.observer, on_batch, self.group)
-        except OutOfTimeError:
-            self.folder.tell("there is no time to ask the teacher for every image once: it is asked in every step", self.observer)
+            self.kind.before_steps(self.learner, learned, self.loader, self.observer, on_batch, self.group)
+        except OutOfTimeError as consequence:
+            self.folder.tell(str(consequence), self.observer)
 
-    def _keep_probe(self, row: Row) -> None:
-        """The head that the probe has fitted is the first model of the run."""
+    def _keep_first(self, row: Row) -> None:
+        """Keep the model that the run has before its first epoch."""
         self.rows, self.best = [row], row
         with self.group.together(), self._room_for(2**10):
             self.folder.write_rows(self.rows)
@@ -343,7 +338,7 @@ class Trainer(RunState):
         if len(self.last_epochs) < 2:
             return
         self.save()  # what a signal would save while the task holds the mean
-        mean = self.last_epochs.mean()
+        mean = self.last_epochs.mean(self.learner.task.carried_parts().state_dict())
         self.observer.begin("evaluating the mean of the last epochs on val", len(self.val_loader.dataset))
         with self.learner.holding(mean):
             scores = of_epoch(self._validation().scores())

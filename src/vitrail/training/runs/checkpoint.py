@@ -8,8 +8,8 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.files import LARGE, read_text, recover_folder, room_for, whole_folder, write_json, write_text
-from vitrail.weights.formats.safe_files import read_json
 from vitrail.weights.formats.checksums import SUMS, checksums
+from vitrail.weights.formats.safe_files import read_json
 from vitrail.weights.formats.tensor_files import read_tensors, write_tensors
 
 Tensors = dict[str, Tensor]
@@ -67,6 +67,11 @@ def require_complete(folder: Path) -> None:
 def checkpoints(run: Path) -> list[Path]:
     """All checkpoints of a run folder, the newest first, complete or not."""
     return sorted((run / "checkpoints").glob("step-*"), reverse=True)
+
+
+def has_checkpoint(run: Path) -> bool:
+    """Return whether a run has a checkpoint, if only one that a kill left renamed; see `recover_checkpoints`."""
+    return bool(checkpoints(run)) or any((run / "checkpoints").glob(".step-*-old"))
 
 
 def keep_newest(run: Path) -> int:

@@ -2,16 +2,16 @@
 
 from typing import Any
 
+from vitrail.config.settings import RunSettings
 from vitrail.data.items import Data
 from vitrail.models.base import Model
 from vitrail.task_registry import task_row
 from vitrail.tasks.task import Options, Task
 from vitrail.tasks.teachers import AnyTeacher
-from vitrail.config.settings import RunSettings
 
 
 def create_task(settings: RunSettings, model: Model, preparation: Any, data: Data, teacher: AnyTeacher | None = None) -> Task:
-    """What a run learns, and with what model; raises `ConfigError` where settings, model or data do not fit together."""
+    """Return what a run learns, and with what model; raises `ConfigError` where settings, model or data do not fit together."""
     options = Options(
         settings.task,
         settings.distillation,
@@ -21,4 +21,5 @@ def create_task(settings: RunSettings, model: Model, preparation: Any, data: Dat
         teacher=teacher,
     )
     task: Task = task_row(settings.task.name).module("task").create(model, preparation, data, options)
+    task.follow_schedule(settings.schedule)
     return task

@@ -1,25 +1,16 @@
 """The data that a model is tried on: what is named, or what a run learned from, without what it leaves out."""
 
-from collections.abc import Container
-from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
+from vitrail.config.run_files import BAD_IMAGES, is_run
 from vitrail.data.readers import sources
-from vitrail.tasks.captioning.images.captioned_images import CaptionData
-from vitrail.data.loading.sampler import some_share
-from vitrail.tasks.pose.people.people import PeopleData
-from vitrail.data.splits import share_of
 from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.runtime.observer import Note
-from vitrail.task_registry import task_row
-from vitrail.config.run_files import BAD_IMAGES, is_run
+from vitrail.training.images import learned_images
+from vitrail.training.run_data import run_data_of
 from vitrail.training.runs.run_folder import RunFolder
-from vitrail.config.settings import RunSettings
-
-D = TypeVar("D", PeopleData, CaptionData)
 
 
 def open_for(
@@ -39,7 +30,7 @@ def open_for(
         raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
     bad, place = run.bad_images, run.settings.data.source if data is None else data
     source = open_images(place, assignment=run.assignment, group=run.settings.data.group).without(bad)
-    if labelled == task_row(run.settings.task.name).labelled:  # else it would be another share than the run learned from
+    if labelled == run_data_of(run.settings).row.labelled:  # else it would be another share than the run learned from
         source = learned_images(source, run.settings)
     if bad:
         note(f"images that the run could not read and leaves out: {len(bad):,}; {BAD_IMAGES} lists them")
@@ -58,33 +49,15 @@ def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sou
 
 
 def unlabelled_run(model: object) -> RunFolder | None:
-    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task defines their scores."""
+    """Return the run that a MODEL is, if its model gives vectors, and only the task defines their scores."""
     run = _run_of(model)
-    row = None if run is None else task_row(run.settings.task.name)
-    return None if row is None or row.labelled or row.items == "people" else run
+    return run if run is not None and run_data_of(run.settings).scored_with_run else None
 
 
 def own_run(model: object, data: str | Path | None) -> tuple[RunFolder | None, bool]:
     """The run that a MODEL is, if it is one, and whether it is tried on its own data: that is named, or none is."""
     run = _run_of(model)
     return run, run is not None and (data is None or _same(str(path_of(data)), run.settings.data.source))
-
-
-def learned_images(source: sources.ImageData, settings: RunSettings) -> sources.ImageData:
-    """The data with the share of its training images, of every class alike, that the settings ask for."""
-    if settings.data.train_share == 1:
-        return source
-    kept = share_of(source.splits["train"], settings.data.train_share, settings.data.split_seed)
-    return replace(source, splits={**source.splits, "train": kept})
-
-
-def used_items(source: D, bad: Container[str], settings: RunSettings) -> D:
-    """The data without some items, and with the share of its training split that the settings ask for."""
-    source = source.without(bad)
-    if settings.data.train_share < 1:
-        kept = some_share(source.splits["train"], settings.data.train_share, settings.data.split_seed)
-        source = replace(source, splits={**source.splits, "train": kept})
-    return source
 
 
 def _run_of(model: object) -> RunFolder | None:

@@ -4,12 +4,12 @@ import hashlib
 import json
 from typing import Any
 
+from vitrail.config.configuration import Values, check_names, deep_merge, require_keep_fits_patience
+from vitrail.config.settings import RunSettings
 from vitrail.data.checks.duplicates import digest_of
 from vitrail.data.items import Data
 from vitrail.errors import ConfigError, DataError
-from vitrail.config.configuration import Values, check_names, deep_merge, require_keep_fits_patience
 from vitrail.training.runs.run_folder import RunFolder
-from vitrail.config.settings import RunSettings
 
 FREE = {
     "data.source",

@@ -6,56 +6,41 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from vitrail.data.items import Data, ImageData
-from vitrail.data.loading.loader import EpochLoader
+from vitrail.config.configuration import Values
+from vitrail.config.settings import RunSettings
 from vitrail.data.images.transform import Transform
+from vitrail.data.items import Data
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.files import path_of
 from vitrail.models.cost import cost
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer
-from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes, open_processes
-from vitrail.runtime.signals import InterruptedRunError, Signals, remembered_signals
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.floor import Floor, deciding_metric, is_no_better
 from vitrail.tasks.task import Metrics, Task
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.finetune.adapters import target_layers
-from vitrail.training.loop.best_model import BESIDE
-from vitrail.training.runs.checkpoint import checkpoints
-from vitrail.training.loop.clock import Clock, round_limit, shown_seconds
-from vitrail.config.configuration import Values
-from vitrail.training.loop.memory_check import require_memory
-from vitrail.training.data_kinds import inputs_of
-from vitrail.training.loop.learner import require_possible
-from vitrail.training.runs.setup import (
-    open_teacher,
-    require_teacher,
-    require_transform,
-    resolve_run,
-    with_batch_size,
-    with_precision,
-)
-from vitrail.tasks.classification.probe import Probe, is_probed
-from vitrail.config.request import require_data_of
-from vitrail.training.runs.resuming import settings_to_resume
-from vitrail.training.runs.run_folder import RunFolder
-from vitrail.tasks.captioning.sentences import begin_with_sentences
-from vitrail.config.settings import RunSettings
-from vitrail.training.runs.create_task import create_task
-from vitrail.training.loop.time_budget import TRIAL
-from vitrail.training.runs.tracking import require_tracker
-from vitrail.training.loop.trainer import Trainer
 from vitrail.training.finetune.freezing import require_nothing_fresh
-from vitrail.weights.model_folder.folder import TrainedModel, fill, keep_thresholds
-from vitrail.weights.locate import require_best
+from vitrail.training.loop.best_model import BESIDE
+from vitrail.training.loop.clock import Clock, round_limit, shown_seconds
+from vitrail.training.loop.learner import require_possible
+from vitrail.training.loop.time_budget import TRIAL
+from vitrail.training.loop.trainer import Trainer
+from vitrail.training.run_data import run_data_of
+from vitrail.training.runs.checkpoint import checkpoints
+from vitrail.training.runs.create_task import create_task
+from vitrail.training.runs.plan import RunPlan, Work
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.runs.setup import plan_resumed, plan_run, resolve_run
 from vitrail.weights.formats.tensor_files import read_tensors
+from vitrail.weights.locate import require_best
+from vitrail.weights.model_folder.folder import TrainedModel, fill, keep_thresholds
 
-PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
-TIME_ENDS = "the time is up: the head is fitted, and no epochs follow"
 STOPPING = "stopping after this step; a second time stops at once"
 
 
@@ -110,43 +95,22 @@ def begin_run(
     """Train a model and write its run folder; see `vitrail.train`."""
     observer = observer or Observer()
     clock = Clock(None, begun=observer.command_began)
-    resolved, start = resolve_run(recipe, path_of(config) if config else None, settings)
-    require_teacher(resolved, teacher)
-    inputs = inputs_of(resolved)
+    asked, start = resolve_run(recipe, path_of(config) if config else None, settings)
     with open_processes() as group:
-        with group.together():
-            folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
-            require_free(folder)
-            require_tracker(resolved.training.track if group.first else "none")
-            teacher = open_teacher(resolved, teacher)
-            source = inputs.open_source(resolved, start=start)
-            resolved = inputs.complete(resolved, source, start)
-            if transform is not None:
-                resolved = resolved.changed(transform=repr(transform)[:1000])
-            require_transform(resolved, transform)
-        source.tell(observer.note)
-        if advice := inputs.advice(resolved, source):
-            observer.note(advice)
-        bad = inputs.check(source, resolved, observer, group)
-        source = inputs.used(source, bad, resolved)
-        resolved = with_precision(resolved, observer, group)
-        with group.together():
-            require_memory(resolved, group.count, images=len(source.splits["train"]))
-        resolved = with_batch_size(resolved, source, teacher, observer, group)
+        place = None if out is None else path_of(out)
+        plan = plan_run(place, asked, start, transform=transform, teacher=teacher, observer=observer, group=group)
         with remembered_signals(lambda: observer.note(STOPPING)) as signals:
             group.all_reduce_max(0)  # each hears signals before there is anything to lose
-            run = _create(folder, resolved, source, bad, group)
+            run = _create(plan, group)
             with run.at_work(signals, group):
-                source.tell(run.log)
-                for warning in inputs.warnings(resolved, source) if group.first else ():
+                plan.data.tell(run.log)
+                for warning in run_data_of(plan.settings).warnings(plan.settings, plan.data) if group.first else ():
                     run.tell(warning, observer)
-                clock.limit = resolved.training.time_limit
-                trainer = _trainer(
-                    resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
-                    signals=signals, clock=clock,
-                )  # fmt: skip
-                if trainer.epochs > resolved.training.epochs:
-                    run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
+                clock.limit = plan.settings.training.time_limit
+                trainer = _trainer(plan, Work(run, observer, group, signals, clock))
+                if trainer.epochs > plan.settings.training.epochs:
+                    least = plan.settings.training.min_steps
+                    run.log(f"{trainer.epochs} epochs make the {least} steps of training.min_steps")
                 return _finish(trainer, report, observer)
 
 
@@ -163,37 +127,19 @@ def resume_run(
     run = RunFolder.open(path_of(folder))
     begun, observer = run.settings, observer or Observer()
     clock = Clock(None, begun=observer.command_began)
-    resolved = settings_to_resume(run, settings)
-    extends = resolved.schedule.extended_at != begun.schedule.extended_at
-    require_transform(resolved, transform)
-    require_teacher(resolved, teacher)
     with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
-        with group.together():
-            require_data_of(run.path, settings)
-            require_tracker(resolved.training.track if group.first else "none")
-            inputs = inputs_of(resolved)
-            source = inputs.open_source(resolved, run=run)
-            used = inputs.used(source, run.bad_images, resolved)
-            require_memory(resolved, group.count, images=len(used.splits["train"]))
+        plan = plan_resumed(run, settings, transform=transform, teacher=teacher, observer=observer, group=group)
         run.writes = group.first
         with run.at_work(signals, group):
             with group.together():
                 run.recover()
-                resolved = resolved.changed(data=resolved.data.changed(source=source.source))
-                source.tell(observer.note)
-                teacher, start = open_teacher(resolved, teacher), None
-                if resolved.start is not None and not checkpoints(run.path):
-                    start = inputs.open_start(resolved.start)
-            clock.limit = resolved.training.time_limit
-            trainer = _trainer(
-                resolved, start, used, run, observer=observer, teacher=teacher, transform=transform, group=group,
-                signals=signals, clock=clock,
-            )  # fmt: skip
+            clock.limit = plan.settings.training.time_limit
+            trainer = _trainer(plan, Work(run, observer, group, signals, clock))
             trainer.restore(observer)
-            if extends:
-                run.extend(resolved)  # not before all of it has opened: until then the run is finished
-            elif source.source != begun.data.source:
-                run.move_data(source.source)
+            if plan.settings.schedule.extended_at != begun.schedule.extended_at:
+                run.extend(plan.settings)  # not before all of it has opened: until then the run is finished
+            elif plan.data.source != begun.data.source:
+                run.move_data(plan.data.source)
             return _finish(trainer, report, observer)
 
 
@@ -205,68 +151,35 @@ def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, flo
     return run.path, _best(run, run.settings), found["split"], found["scores"]
 
 
-def _trainer(
-    settings: RunSettings,
-    start: TrainedModel | None,
-    source: Data,
-    run: RunFolder,
-    *,
-    observer: Observer,
-    teacher: AnyTeacher | None,
-    transform: Transform | None,
-    group: Processes,
-    signals: Signals,
-    clock: Clock,
-) -> Trainer:
-    """What trains the model, which a probe may have given its first head."""
+def _trainer(plan: RunPlan, work: Work) -> Trainer:
+    """Build the model and what trains it; a run without a checkpoint first does what its data has it begin with."""
+    settings, start, kind = plan.settings, plan.start, run_data_of(plan.settings)
     torch.manual_seed(settings.training.seed)
-    inputs = inputs_of(settings)
-    model, preparation = inputs.start_model(settings, start, source), inputs.preparation_of(settings, source)
-    probed = None
+    model = kind.start_model(settings, start, plan.data)
     if start is not None and (settings.training.tune != "all" or settings.training.frozen_share):
         require_nothing_fresh(model, start.model, settings)
     if settings.training.tune == "lora":
-        target_layers(model, settings.lora)  # refuses a layer that the model lacks before a probe takes time
-    if start is not None and settings.training.probe:
-        task = create_task(settings, model, preparation, source, teacher)
-        if is_probed(settings, task):
-            require_possible(settings, model, task.beside(), group)
-            assert isinstance(task, Classification)
-            assert isinstance(source, ImageData)
-            options: dict[str, Any] = {"transform": transform, "group": group, "signals": signals, "clock": clock}
-            probe = Probe(settings, model, preparation, source, task, run, **options)
-            probed = probe.run(observer)
-            ends = PROBE_ENDS if settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
-            for line in (probed.line, *([ends] if ends else [])):
-                run.tell(line, observer)
-    begin_with_sentences(model, settings, source, run, observer=observer, group=group, signals=signals, clock=clock)
-    return Trainer(
-        settings,
-        model,
-        preparation,
-        source,
-        run,
-        teacher=teacher,
-        probed=probed,
-        transform=transform,
-        group=group,
-        signals=signals,
-        clock=clock,
-    )
+        target_layers(model, settings.lora)  # refuses a layer that the model lacks before anything takes time
+    task = create_task(settings, model, plan.preparation, plan.data, plan.teacher)
+    require_possible(settings, task, work.group)
+    first = None if checkpoints(work.folder.path) else kind.begin(plan, task, work)
+    ways: dict[str, Any] = {"group": work.group, "signals": work.signals, "clock": work.clock}
+    return Trainer(settings, task, plan.data, work.folder, transform=plan.transform, first=first, **ways)
 
 
-def _create(folder: Path, settings: RunSettings, source: Data, bad: dict[str, str], group: Processes) -> RunFolder:
-    """The run folder, which the first process makes."""
+def _create(plan: RunPlan, group: Processes) -> RunFolder:
+    """Make the run folder; the first process does."""
     with group.together():
         if not group.first:
-            return RunFolder(folder, writes=False)
+            return RunFolder(plan.folder, writes=False)
+        settings, data = plan.settings, plan.data
         summary = cost(settings.model.config).to_text(settings.model.name) + "\n"
-        files = {"model_summary.txt": summary.encode(), **inputs_of(settings).files(source)}
-        run = RunFolder.create(folder, settings, source.assignment, bad, **files)
-        counts = ", ".join(f"{split} {len(items)}" for split, items in source.splits.items())
+        files = {"model_summary.txt": summary.encode(), **run_data_of(settings).files(data)}
+        run = RunFolder.create(plan.folder, settings, data.assignment, plan.bad, **files)
+        counts = ", ".join(f"{split} {len(items)}" for split, items in data.splits.items())
         run.log(f"{settings.model.name} on {settings.data.source}: {counts}")
-        if not source.splits["val"]:
-            run.log(f"no validation {source.things}: the training {source.things} stand in for them")
+        if not data.splits["val"]:
+            run.log(f"no validation {data.things}: the training {data.things} stand in for them")
         return run
 
 
@@ -370,18 +283,19 @@ def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str
 
 
 def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:
-    """The best model of a run, and what it has learned with what was learned beside it."""
+    """Return the best model of a run, and its task with all that stands beside the model."""
     folder, trained = run.path / "best", _best(run, settings)
     task = create_task(settings, trained.model, trained.preparation, source)
-    if beside := task.beside():
-        fill(beside, read_tensors(folder / BESIDE), where=folder / BESIDE)
+    parts = nn.ModuleDict(dict([*task.trained_parts().items(), *task.carried_parts().items()]))
+    if parts:
+        fill(parts, read_tensors(folder / BESIDE), where=folder / BESIDE)
     return trained, task
 
 
 def _best(run: RunFolder, settings: RunSettings) -> TrainedModel:
     """The best model of a run; raises `ModelFileError` where it is not there."""
     require_best(run.path)
-    trained: TrainedModel = inputs_of(settings).load(run.path / "best")
+    trained: TrainedModel = run_data_of(settings).load(run.path / "best")
     return trained
 
 

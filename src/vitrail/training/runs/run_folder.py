@@ -12,18 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import Any
 
-from vitrail.data.readers import sources
-from vitrail.errors import ConfigError, DataError, DiskFullError, UnreadableImageError, VitrailError
-from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
-from vitrail.models.cost import totals
-from vitrail.models.registry import family_of
-from vitrail.runtime.environment import environment, now
-from vitrail.runtime.observer import Observer
-from vitrail.runtime.output import taken
-from vitrail.runtime.processes import Processes
-from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signals, requeue
-from vitrail.runtime.terminal import escaped
-from vitrail.training.runs.checkpoint import checkpoints, keep_newest, read_state, recover_checkpoints
 from vitrail.config.configuration import read_yaml, to_yaml
 from vitrail.config.run_files import (
     BAD_IMAGES,
@@ -39,6 +27,18 @@ from vitrail.config.run_files import (
     texts,
 )
 from vitrail.config.settings import RunSettings
+from vitrail.data.readers import sources
+from vitrail.errors import ConfigError, DataError, DiskFullError, UnreadableImageError, VitrailError
+from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
+from vitrail.models.cost import totals
+from vitrail.models.registry import family_of
+from vitrail.runtime.environment import environment, now
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import taken
+from vitrail.runtime.processes import Processes
+from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signals, requeue
+from vitrail.runtime.terminal import escaped
+from vitrail.training.runs.checkpoint import checkpoints, keep_newest, read_state, recover_checkpoints
 
 
 class RunFolder:

@@ -1,43 +1,127 @@
-"""What a run needs before its first step: settings, with a precision and a batch size where the machine decides."""
+"""The plan of a run, made before anything is written: its settings, its data, and what the machine chooses."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vitrail.data.items import Data
+from vitrail.config.configuration import Values
+from vitrail.config.request import Request, require_data_of
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.box_preparation import BoxPreparation
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.images.transform import Transform
 from vitrail.errors import ConfigError
 from vitrail.models.inference import quickest_precision
 from vitrail.models.registry import build
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.teachers import AnyTeacher, told
 from vitrail.training.loop.batch_size import largest_batch_size
-from vitrail.config.configuration import Values
-from vitrail.training.data_kinds import inputs_for, inputs_of
-from vitrail.config.request import Request
-from vitrail.training.runs.run_folder import RunFolder
-from vitrail.config.settings import RunSettings
+from vitrail.training.loop.memory_check import require_memory
 from vitrail.training.loop.trainer import Trainer
-from vitrail.tasks.captioning.weights import TrainedCaptioner
-from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.training.run_data import run_data, run_data_of
+from vitrail.training.runs.checkpoint import has_checkpoint
+from vitrail.training.runs.create_task import create_task
+from vitrail.training.runs.plan import RunPlan
+from vitrail.training.runs.resuming import settings_to_resume
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.runs.tracking import require_tracker
 from vitrail.weights.reference import open_model
 
 
 def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, Any]:
-    """The complete settings of a run, and the model it starts from, if it does."""
+    """Return the settings of a run as they are asked for, and the model it starts from, if it does."""
     asked = Request.read(recipe, config, settings)
     if asked.start is None:
         return asked.settings(), None
-    start = inputs_for(asked.task).open_start(asked.start)
-    resolved = asked.settings(start.model.config)
-    if isinstance(start, TrainedModel | TrainedCaptioner):
-        resolved = resolved.changed(preparation=start.preparation)
+    start = run_data(asked.task).open_start(asked.start)
+    resolved, preparation = asked.settings(start.model.config), start.preparation
+    if isinstance(preparation, Preparation | BoxPreparation):  # a model of texts has tokens in its place
+        return resolved.changed(preparation=preparation), start
     return resolved, start
 
 
+def plan_run(
+    out: Path | None,
+    asked: RunSettings,
+    start: Any,
+    *,
+    transform: Transform | None,
+    teacher: AnyTeacher | None,
+    observer: Observer,
+    group: Processes,
+) -> RunPlan:
+    """Decide all of a new run, from the settings that are asked for and the model to start from; see `resolve_run`.
+
+    Raises:
+        VitrailError: settings, data or machine do not fit together; nothing is written yet.
+    """
+    require_teacher(asked, teacher)
+    kind = run_data_of(asked)
+    with group.together():
+        folder = group.broadcast(out if out is not None else default_folder(asked.results, asked.data.source))
+        require_free(folder)
+        require_tracker(asked.training.track if group.first else "none")
+        opened_teacher = open_teacher(asked, teacher)
+        source = kind.open_source(asked, start=start)
+        completed = kind.complete(asked, source, start)
+        named = completed if transform is None else completed.changed(transform=repr(transform)[:1000])
+        require_transform(named, transform)
+    source.tell(observer.note)
+    if advice := kind.advice(named, source):
+        observer.note(advice)
+    bad = kind.check(source, named, observer, group)
+    data = kind.used(source, bad, named)
+    settled = with_precision(named, observer, group)
+    with group.together():
+        require_memory(settled, group.count, images=len(data.splits["train"]))
+    preparation = kind.preparation_of(settled, data)
+
+    def trainer_with(settings: RunSettings) -> Trainer:
+        task = create_task(settings, build(settings.model.config), preparation, data, opened_teacher)
+        return Trainer(settings, task, data, RunFolder(Path(), writes=False))
+
+    final = with_batch_size(settled, trainer_with, len(data.split("train")), observer, group)
+    return RunPlan(folder, final, data, bad, preparation, start, opened_teacher, transform)
+
+
+def plan_resumed(
+    run: RunFolder,
+    settings: Values,
+    *,
+    transform: Transform | None,
+    teacher: AnyTeacher | None,
+    observer: Observer,
+    group: Processes,
+) -> RunPlan:
+    """Decide how a run goes on, from its own settings and those that are given over them.
+
+    Raises:
+        VitrailError: the run cannot go on so; nothing is written yet.
+    """
+    with group.together():
+        asked = settings_to_resume(run, settings)
+        require_transform(asked, transform)
+        require_teacher(asked, teacher)
+        require_data_of(run.path, settings)
+        require_tracker(asked.training.track if group.first else "none")
+        kind, bad = run_data_of(asked), run.bad_images
+        source = kind.open_source(asked, run=run)
+        data = kind.used(source, bad, asked)
+        require_memory(asked, group.count, images=len(data.splits["train"]))
+        source.tell(observer.note)
+        final = asked.changed(data=asked.data.changed(source=source.source))
+        opened_teacher, start = open_teacher(final, teacher), None
+        if final.start is not None and not has_checkpoint(run.path):
+            start = kind.open_start(final.start)
+        preparation = kind.preparation_of(final, data)
+    return RunPlan(run.path, final, data, bad, preparation, start, opened_teacher, transform)
+
+
 def require_transform(settings: RunSettings, transform: Transform | None) -> None:
-    """A run whose settings speak of a transform needs it, and one that was started without it cannot take one up."""
+    """Refuse a run whose settings name a transform without it, and one that was started without it with one."""
     if bool(settings.transform) != (transform is not None):
         raise ConfigError(
             f"the run was started with the transform {settings.transform}" if settings.transform else "the run has no transform",
@@ -47,14 +131,14 @@ def require_transform(settings: RunSettings, transform: Transform | None) -> Non
 
 
 def teacher_settings(teacher: str | Path | AnyTeacher | None) -> Values:
-    """What settings can say of a teacher: where it is, or of one that was given in Python a few words."""
+    """Return what settings can say of a teacher: where it is, or of one that was given in Python a few words."""
     if teacher is None:
         return {}
     return {"teacher": str(teacher)} if isinstance(teacher, str | Path) else {"distillation.given": told(teacher)}
 
 
 def require_teacher(settings: RunSettings, given: AnyTeacher | None) -> None:
-    """A run whose settings speak of a teacher that was given in Python needs that one, and no other."""
+    """Refuse any other teacher, or none, for a run whose settings name one that was given in Python."""
     expected, found = settings.distillation.given, "" if given is None else told(given)
     if expected and settings.distillation.teacher is not None:
         raise ConfigError("there are two teachers", where="--teacher", hint="give one of them")
@@ -68,12 +152,13 @@ def require_teacher(settings: RunSettings, given: AnyTeacher | None) -> None:
 
 
 def open_teacher(settings: RunSettings, given: AnyTeacher | None) -> AnyTeacher | None:
+    """Return the teacher that the settings name, opened, or the one that is ``given``."""
     reference = settings.distillation.teacher
     return given if reference is None else open_model(reference)
 
 
 def with_precision(settings: RunSettings, observer: Observer, group: Processes) -> RunSettings:
-    """The settings with one precision for all processes, where the machine decides."""
+    """Return the settings with one precision for all processes, where the machine decides."""
     t = settings.training
     device = pick_device(t.device)
     quickest = quickest_precision(device)
@@ -87,22 +172,26 @@ def with_precision(settings: RunSettings, observer: Observer, group: Processes) 
 
 
 def with_batch_size(
-    settings: RunSettings, source: Data, teacher: AnyTeacher | None, observer: Observer, group: Processes
+    settings: RunSettings, trainer_with: Callable[[RunSettings], Trainer], items: int, observer: Observer, group: Processes
 ) -> RunSettings:
-    """The settings with a number for the batch size, which each process finds for its share of the batch."""
+    """Return the settings with a number for the batch size, which each process finds for its share of the batch.
+
+    Args:
+        settings: of the run.
+        trainer_with: a trainer by other settings, of which nothing is kept.
+        items: what there is to learn from.
+        observer: hears of every size that is tried.
+        group: the processes that share a batch.
+    """
     if settings.training.batch_size != "auto":
         return settings
-    preparation, nowhere = inputs_of(settings).preparation_of(settings, source), RunFolder(Path(), writes=False)
 
     def with_batch(size: int) -> RunSettings:
         return settings.changed(training=settings.training.changed(batch_size=size))
 
-    def make(size: int) -> Trainer:
-        return Trainer(with_batch(size), build(settings.model.config), preparation, source, nowhere, teacher=teacher)
-
     with group.together():
-        most, device = -(-len(source.split("train")) // group.count), pick_device(settings.training.device)
-        share = largest_batch_size(make, most, device, on_message=observer.note)
+        most, device = -(-items // group.count), pick_device(settings.training.device)
+        share = largest_batch_size(lambda size: trainer_with(with_batch(size)), most, device, on_message=observer.note)
     (smallest,) = group.all_reduce_max(-share)
     observer.note(f"batch size {-smallest * group.count}")
     return with_batch(-smallest * group.count)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from vitrail.config.run_files import are_numbers, is_row
+from vitrail.config.settings import RunSettings
 from vitrail.data.items import Data
 from vitrail.errors import DivergedError, ModelFileError
 from vitrail.files import room_for, whole_folder
@@ -20,16 +22,13 @@ from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.tasks.metrics import rank
-from vitrail.training.loop import best_model
-from vitrail.training.loop import parallel
+from vitrail.training.loop import best_model, parallel
 from vitrail.training.loop.averaging import LastEpochs
-from vitrail.training.runs.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.loop.clock import Clock
 from vitrail.training.loop.learner import Learner
+from vitrail.training.runs.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.runs.resuming import extended, fingerprint, require_same_data, require_same_settings
-from vitrail.config.run_files import are_numbers, is_row
 from vitrail.training.runs.run_folder import RunFolder
-from vitrail.config.settings import RunSettings
 from vitrail.weights.locate import require_best
 
 

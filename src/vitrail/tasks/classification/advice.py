@@ -1,8 +1,7 @@
-"""What one could do better, told when a run begins."""
+"""The advice to start from a trained model, told when a run begins."""
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.items import ImageData
-from vitrail.task_registry import task_row
 from vitrail.weights.published import SMALLEST
 
 FEW = 10_000
@@ -12,10 +11,9 @@ LEAST_SIDE = 64
 
 
 def advice_to_start(settings: RunSettings, source: ImageData) -> str | None:
-    """A line that names a trained model to start from, for a classifier that learns from few photographs alone."""
+    """Return a line that names a trained model to start from, for a classifier that learns from few photographs alone."""
     images = len(source.split("train"))
-    alone = settings.start is None and task_row(settings.task.name).labelled
-    if not alone or images >= FEW or min(settings.model.config.image_size) < LEAST_SIDE:
+    if settings.start is not None or images >= FEW or min(settings.model.config.image_size) < LEAST_SIDE:
         return None
     return (
         f"{images:,} images are few to learn from scratch: a model that is trained already usually answers far better, "

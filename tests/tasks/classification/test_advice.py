@@ -7,7 +7,7 @@ import pytest
 from vitrail import api
 from vitrail.config.configuration import nested
 from vitrail.runtime.observer import Observer
-from vitrail.training.finetune.advice import advice_to_start
+from vitrail.training.run_data import run_data_of
 from vitrail.training.runs.setup import resolve_run
 from vitrail.weights.published import published
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unreported")
 
 def advice(images: int = 400, recipe: str = "scratch", **settings) -> str | None:
     resolved, _ = resolve_run(recipe, None, nested({"data": "photos", **settings}))
-    return advice_to_start(resolved, SimpleNamespace(split=lambda name: [name] * images))
+    return run_data_of(resolved).advice(resolved, SimpleNamespace(split=lambda name: [name] * images))
 
 
 def test_few_photographs_are_told_of_a_trained_start_and_how_to_get_it():

@@ -1,0 +1,57 @@
+"""The schedule of what a model sees, step by step: the share of patches that are left out, and the size of the images."""
+
+from vitrail.checks import nearest_multiple
+from vitrail.errors import ConfigError
+from vitrail.tasks.settings import ScheduleSettings
+
+GROWN = 0.8
+"""Share of a run after which images have their full size."""
+
+
+def patch_dropout_at(settings: ScheduleSettings, share: float, step: int, *, total: int) -> float:
+    """Return the share of patches left out in step ``step`` of ``total``, counted from 0, of a model that leaves out ``share``.
+
+    Falling along a line to 0 at step ``total``, a run learns the most from cheap, partial images and ends on whole ones.
+    """
+    return share if settings.patch_dropout == "constant" else share * (1 - step / max(1, total))
+
+
+def image_size_at(
+    settings: ScheduleSettings, full: tuple[int, int], patch: tuple[int, int], step: int, *, total: int
+) -> tuple[int, int]:
+    """Return height and width of the images in step ``step`` of ``total``, counted from 0: whole patches, along a line.
+
+    Progressive resizing (Howard 2018, https://www.fast.ai/posts/2018-04-30-dawnbench-fastai.html): the first steps are cheap.
+    """
+    if not settings.shrinks_images:
+        return full
+    t = min(1.0, step / (GROWN * max(1, total)))
+    sides = zip(*first_and_last_image_size(settings, full), patch, strict=True)
+    height, width = (nearest_multiple(first + (last - first) * t, side) for first, last, side in sides)
+    return height, width
+
+
+def first_and_last_image_size(
+    settings: ScheduleSettings, full: tuple[int, int]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return height and width of the images in the first and in the last step, in pixels."""
+    last = _in_pixels(settings.last_image_size or full, full)
+    return _in_pixels(settings.first_image_size or last, full), last
+
+
+def _in_pixels(given: tuple[float, float], full: tuple[int, int]) -> tuple[float, float]:
+    """Return height and width; what is 1 or less is a share of the full size."""
+    height, width = (side if side > 1 else side * own for side, own in zip(given, full, strict=True))
+    return height, width
+
+
+def require_smaller_images(schedule: ScheduleSettings, full: tuple[int, int]) -> None:
+    """Refuse images that would shrink from step to step, or become larger than the model's; raises `ConfigError`."""
+    first, last = first_and_last_image_size(schedule, full)
+    for name, given, bound, whose in (("last", last, full, "the model's"), ("first", first, last, "the last ones'")):
+        if any(a > b for a, b in zip(given, bound, strict=True)):
+            raise ConfigError(
+                f"{given[0]:g} × {given[1]:g} is larger than {whose} {bound[0]:g} × {bound[1]:g}",
+                where=f"schedule.{name}_image_size",
+                hint="give a smaller one, or a larger --image-size",
+            )

@@ -1,0 +1,46 @@
+"""A run that is decided, and a run at work."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.transform import Transform
+from vitrail.data.items import Data
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import Processes
+from vitrail.runtime.signals import Signals
+from vitrail.tasks.teachers import AnyTeacher
+from vitrail.training.loop.clock import Clock
+from vitrail.training.runs.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """All that is decided of a run before anything is written; nothing changes it later."""
+
+    folder: Path
+    settings: RunSettings
+    """Complete: with what the data and the machine decide, the precision and the batch size among it."""
+    data: Data
+    """The items that are learned from and scored, without those that are left out."""
+    bad: dict[str, str]
+    """The items that are left out, by name, and why."""
+    preparation: Any
+    """Makes the model's input of an item."""
+    start: Any = None
+    """The trained model that it begins with; None where there is none, or a checkpoint has its weights."""
+    teacher: AnyTeacher | None = None
+    transform: Transform | None = None
+    """The user's own change to training images."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where a run writes, and who watches, shares, stops and times it."""
+
+    folder: RunFolder
+    observer: Observer
+    group: Processes
+    signals: Signals
+    clock: Clock
