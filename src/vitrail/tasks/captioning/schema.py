@@ -7,6 +7,12 @@ from pydantic import Field
 from vitrail.deploy.server.schema import Document, ServerLimits
 
 
+class CaptionFields(Document):
+    """What a request for captions may hold beside its images."""
+
+    attention: bool = Field(False, description="Whether to tell where the model looked for each word, too.")
+
+
 class CaptionedWord(Document):
     """A word of a caption."""
 
