@@ -26,7 +26,7 @@ from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.app import application
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.deploy.server.maps import Look
+from vitrail.deploy.server.images import Look
 from vitrail.deploy.server.operation import Served
 from vitrail.deploy.server.service import Service
 from vitrail.deploy.server.workers import running

@@ -139,8 +139,7 @@ def test_a_model_that_is_missing_is_refused(vitrail, tmp_path):
 
 
 def test_without_the_extra_the_command_that_installs_it_is_told(vitrail, trained, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("vitrail.deploy.server.")]:
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "vitrail.deploy.server.http.app", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     answer = vitrail("serve", trained, "--port", 0)
     assert answer.code == 2

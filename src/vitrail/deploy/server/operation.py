@@ -18,7 +18,7 @@ Output = TypeVar("Output")
 
 
 class ServerSettings(Settings):
-    """Options of `vitrail.api.serve` that are a task's own. The ``service`` of a room has a subclass of it, `SETTINGS`."""
+    """Options of `vitrail.api.serve` that are a task's own. The ``service`` of a room has a subclass, ``Settings``."""
 
     limits: Limits = Limits()
     """What the server takes on."""

@@ -1,36 +1,16 @@
-"""The documents that every server answers with, and requests of images, as OpenAPI describes them."""
+"""The documents that every server answers with, as OpenAPI describes them."""
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from vitrail.deploy.server.http import problems
-from vitrail.deploy.server.http.forms import FORM, RAW
-from vitrail.deploy.server.http.limits import Limits
 
 
 class Document(BaseModel):
     """Base of all of them."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class ServerLimits(Document):
-    """What a request may ask for."""
-
-    body: int
-    """Bytes of its body."""
-    images: int
-    """Images in it."""
-    pixels: int
-    """Pixels of each."""
-    deadline: float
-    """Seconds to its answer."""
-
-
-def image_limits(limits: Limits, items: str) -> dict[str, float]:
-    """Return the limits of a request of images, of which ``items`` are counted."""
-    return {"body": limits.body, items: limits.items, "pixels": limits.pixels, "deadline": limits.deadline}
 
 
 class Status(Document):
@@ -55,20 +35,6 @@ class ProblemDocument(Document):
     """What is wrong with each image or parameter."""
 
 
-FILE = {"type": "string", "format": "binary", "contentMediaType": RAW}
-KINDS = ("image/jpeg", "image/png", "image/webp", "image/bmp", "image/gif", RAW)
-"""Of a body that is an image."""
-
-
-def image_request(description: str, **parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a request of images, or of a form with these parts, of which it needs the first."""
-    form = {"type": "object", "properties": parts, "required": [next(iter(parts))]}
-    content = {**{kind: {"schema": FILE} for kind in KINDS}, FORM: {"schema": form}}
-    description = f"An image, or a form with {description}; compressed no further."
-    return {"requestBody": {"required": True, "description": description, "content": content}}
-
-
-IMAGES = image_request("one file or several", images={"type": "array", "items": FILE, "minItems": 1})
 REASONS = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",

@@ -108,13 +108,16 @@ def serve(
             torch.set_num_threads(workers * threads)
 
 
+COMMON = [name for name, parameter in signature(serve).parameters.items() if parameter.kind == parameter.KEYWORD_ONLY]
+"""Options of any server."""
+
+
 def _settings(row: TaskRow, options: dict[str, Any]) -> "ServerSettings":
     """Return the settings of a server that are its task's own; raises `ConfigError` where the task has none by some name."""
-    settings: type[ServerSettings] = row.module("service").SETTINGS
-    known = [*signature(serve).parameters, *settings.model_fields]
-    for name in set(options) - set(known):
-        flag, close = f"--{name.replace('_', '-')}", nearest(name, known)
-        hint = f"did you mean {close!r}?" if close else f"leave it out; the task takes {', '.join(settings.model_fields)}"
+    settings: type[ServerSettings] = row.module("service").Settings
+    for name in options.keys() - settings.model_fields.keys():
+        flag, close = f"--{name.replace('_', '-')}", nearest(name, [*COMMON, *settings.model_fields])
+        hint = f"did you mean {close!r}?" if close else "leave it out"
         raise ConfigError(f"a model of the task {row.name} is served without {flag}", where=flag, hint=hint)
     return settings.read({name: value for name, value in options.items() if value is not None}, where="serve")
 

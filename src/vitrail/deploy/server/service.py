@@ -166,7 +166,8 @@ class Service:
             with contextlib.ExitStack() as places:
                 if rows is not None and not large:  # a large image would hold places for as long as it waits
                     places.enter_context(queue.places(rows))
-                prepared = await self._prepared(operation, requested, files, pixels)
+                with self._decoders.turn() if large else contextlib.nullcontext():
+                    prepared = await self._prepared(operation, requested, files, pixels)
                 files.clear()
                 held.close()  # from here on there are only rows
                 values = [row for part in prepared for row in part.rows]
@@ -188,8 +189,7 @@ class Service:
 
         if not pixels:
             return [await self._aside(prepare, file.content) for file in files]
-        with self._decoders.turn() if max(pixels) > LARGE else contextlib.nullcontext():
-            return _good(files, await self._decoders.decode([file.content for file in files], pixels, prepare))
+        return _good(files, await self._decoders.decode([file.content for file in files], pixels, prepare))
 
     def _require_time(self, queue: Queue[Any, Any], rows: int) -> None:
         """Refuse what would not be computed by the deadline, at the present pace.

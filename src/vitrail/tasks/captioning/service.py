@@ -14,9 +14,8 @@ from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
 from vitrail.deploy.server.http.problems import unseen
-from vitrail.deploy.server.maps import encoded, framed
+from vitrail.deploy.server.images import IMAGES, black, encoded, framed, image_limits
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
-from vitrail.deploy.server.schema import IMAGES, image_limits
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.tasks.captioning import schema
@@ -31,9 +30,6 @@ class Settings(ServerSettings):
     engine: str = "auto"
 
 
-SETTINGS = Settings
-
-
 def open_served(model: str | Path, settings: Settings) -> Callable[[Place], "ServedCaptions"]:
     """Return what gives the captions of a worker; what all workers share is opened now."""
     refuse_given("a captioner writes in Python", {"--engine": settings.engine not in ("auto", "torch")})
@@ -45,7 +41,6 @@ class Row(NamedTuple):
     """An image to write about."""
 
     pixels: np.ndarray
-    """As the model takes them, uint8 (C, H, W)."""
     attention: bool
 
 
@@ -94,8 +89,7 @@ class ServedCaptions:
 
     def blank(self) -> Row:
         """Return a black image."""
-        preparation = self.writer.preparation
-        return Row(np.zeros((preparation.channels, *preparation.image_size), np.uint8), False)
+        return Row(black(self.writer.preparation), False)
 
     def _attention(self, fields: schema.CaptionFields) -> bool:
         if fields.attention and not self.writer.attends:
@@ -103,8 +97,8 @@ class ServedCaptions:
         return fields.attention
 
     def _framed(self, content: bytes, attention: bool) -> Prepared[Row]:
-        image = framed(self.writer.preparation, content)
-        return Prepared([Row(image.pixels, attention)], image.seen)
+        pixels, seen = framed(self.writer.preparation, content)
+        return Prepared([Row(pixels, attention)], seen)
 
     def _written(self, rows: list[Row]) -> list[Caption]:
         pixels = torch.from_numpy(np.stack([row.pixels for row in rows]))

@@ -4,7 +4,8 @@ from typing import Any
 
 from pydantic import Field
 
-from vitrail.deploy.server.schema import Document, ServerLimits
+from vitrail.deploy.server.images import ServerLimits
+from vitrail.deploy.server.schema import Document
 
 MOST_LABELS = 100
 

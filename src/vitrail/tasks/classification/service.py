@@ -14,10 +14,9 @@ from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
-from vitrail.deploy.server.maps import EXPORTED, Look, encoded, framed
+from vitrail.deploy.server.images import EXPORTED, IMAGES, Look, black, encoded, framed, image_limits
 from vitrail.deploy.server.opening import Model, predictor_of
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
-from vitrail.deploy.server.schema import IMAGES, image_limits
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.study.maps.attention import look_of, relevance_map
@@ -33,9 +32,6 @@ class Settings(ServerSettings):
     engine: str = "auto"
     reject: bool = False
     """Give an image no label where its surest one does not reach its threshold."""
-
-
-SETTINGS = Settings
 
 
 def open_served(model: Model, settings: Settings) -> Callable[[Place], "ServedLabels"]:
@@ -54,9 +50,7 @@ class Row(NamedTuple):
     """An image to label."""
 
     pixels: np.ndarray
-    """As the model takes them, uint8 (C, H, W)."""
     top: int
-    """Labels that are requested."""
 
 
 class ServedLabels:
@@ -125,8 +119,7 @@ class ServedLabels:
 
     def blank(self) -> Row:
         """Return a black image."""
-        preparation = self.predictor.preparation
-        return Row(np.zeros((preparation.channels, *preparation.image_size), np.uint8), 1)
+        return Row(black(self.predictor.preparation), 1)
 
     def _pixels(self, content: bytes, fields: schema.LabelFields) -> Prepared[Row]:
         return Prepared([Row(self.predictor.preparation.pixels(content), fields.top)])
@@ -142,8 +135,8 @@ class ServedLabels:
         return {"predictions": [image.outputs[0].to_json(image.name, several=several) for image in images]}
 
     def _framed(self, content: bytes, fields: object) -> Prepared[np.ndarray]:
-        image = framed(self.predictor.preparation, content)
-        return Prepared([image.pixels], image.seen)
+        pixels, seen = framed(self.predictor.preparation, content)
+        return Prepared([pixels], seen)
 
     def _maps(self, rows: list[np.ndarray]) -> list[dict[str, Any]]:
         return [self._seen(torch.from_numpy(pixels[None])) for pixels in rows]

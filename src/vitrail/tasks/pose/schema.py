@@ -7,7 +7,8 @@ from pydantic_core import from_json
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.deploy.server.http.problems import ProblemError, mistaken
-from vitrail.deploy.server.schema import FILE, Document, image_request
+from vitrail.deploy.server.images import FILE, image_request
+from vitrail.deploy.server.schema import Document
 
 EXAMPLE = "[[12, 30, 110, 240]]"
 HINT = f"a box is left, top, width and height in pixels: boxes={EXAMPLE}"

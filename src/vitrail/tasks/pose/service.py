@@ -3,28 +3,26 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import SERVED, check_head, decode
-from vitrail.data.images.plan import Extent
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
-from vitrail.deploy.server.maps import EXPORTED, Look, encoded
+from vitrail.deploy.server.images import EXPORTED, Look, black, encoded, image_limits
 from vitrail.deploy.server.opening import Model, predictor_of
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
-from vitrail.deploy.server.schema import image_limits
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.tasks.pose import schema
 from vitrail.tasks.pose.files.detections import require_inside
 from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.people.limbs import drawn_limbs
-from vitrail.tasks.pose.predictor import FoundPerson, PosePredictor, of_joints
+from vitrail.tasks.pose.predictor import FoundPerson, PosePredictor
 from vitrail.tasks.pose.study.joints import look_of_joints
 from vitrail.tasks.pose.task import turned
 from vitrail.weights.model_folder.folder import TrainedModel
@@ -37,35 +35,17 @@ class Settings(ServerSettings):
     engine: str = "auto"
 
 
-SETTINGS = Settings
-
-
 def open_served(model: Model, settings: Settings) -> Callable[[Place], "ServedPoses"]:
     """Return what gives the poses of a worker; what all workers share is opened now."""
-    predictor = predictor_of(model, settings.precision, settings.engine, partial(of_joints, where="model"))
+    predictor = predictor_of(model, settings.precision, settings.engine)
     look, unseen = look_of_joints(model) if isinstance(model, TrainedModel) else (None, EXPORTED)
     return lambda place: ServedPoses(predictor(place), settings.limits, look, unseen)
 
 
-class Cut(NamedTuple):
-    """People in an image."""
-
-    size: Extent
-    """Width and height of the upright image."""
-    boxes: list[Box]
-
-
-class Joints(NamedTuple):
-    """The joints of one person."""
-
-    places: np.ndarray
-    """In the model's input, (K, 2)."""
-    scores: np.ndarray
-    """(K,)."""
-
-
 Boxes = list[Box] | None
 """Boxes around people; None where the image is one person."""
+Joints = tuple[np.ndarray, np.ndarray]
+"""Places of one person's joints in the model's input, (K, 2), and scores, (K,)."""
 
 
 class ServedPoses:
@@ -132,33 +112,31 @@ class ServedPoses:
 
     def blank(self) -> np.ndarray:
         """Return a black image."""
-        preparation = self.predictor.preparation
-        return np.zeros((preparation.channels, *preparation.image_size), np.uint8)
+        return black(self.predictor.preparation)
 
     def _cut(self, content: bytes, boxes: Boxes) -> Prepared[np.ndarray]:
-        """Return the people in an image, by their boxes or from rim to rim; raises `DataError`."""
+        """Return the people in an image, by their boxes or from rim to rim, and its size and the boxes; raises `DataError`."""
         preparation = self.predictor.preparation
         image = decode(content, channels=preparation.channels)
         boxes = [Box.of_picture(image.size)] if boxes is None else boxes
         require_inside(boxes, image.size, where="boxes")
-        return Prepared([preparation.cut_out(image, box) for box in boxes], Cut(image.size, boxes))
+        return Prepared([preparation.cut_out(image, box) for box in boxes], (image.size, boxes))
 
     def _joints(self, rows: list[np.ndarray]) -> list[Joints]:
         places, scores = self.predictor.joints(torch.from_numpy(np.stack(rows)))
-        return [Joints(*each) for each in zip(places.numpy(), scores.numpy(), strict=True)]
+        return list(zip(places.numpy(), scores.numpy(), strict=True))
 
     def _people(self, boxes: Boxes, images: list[Computed[Joints]]) -> dict[str, Any]:
-        ((_, cut, people),) = images
-        skeleton = self.predictor.skeleton
-        persons = [
-            {"bbox": list(box), **self._person(box, joints).to_json(skeleton)}
-            for box, joints in zip(cut.boxes, people, strict=True)
-        ]
-        return {"size": list(cut.size), "people": persons, "limbs": [list(limb) for limb in drawn_limbs(skeleton)]}
+        ((_, (size, cut_out), joints),) = images
+        people = [self._person(*each) for each in zip(cut_out, joints, strict=True)]
+        limbs = [list(limb) for limb in drawn_limbs(self.predictor.skeleton)]
+        return {"size": list(size), "people": people, "limbs": limbs}
 
-    def _person(self, box: Box, joints: Joints) -> FoundPerson:
-        outside = self.predictor.preparation.warp(box).outside(joints.places)
-        return FoundPerson(box, outside, joints.scores, float(person_score(joints.scores[None])[0]))
+    def _person(self, box: Box, joints: Joints) -> dict[str, Any]:
+        places, scores = joints
+        outside = self.predictor.preparation.warp(box).outside(places)
+        person = FoundPerson(box, outside, scores, float(person_score(scores[None])[0]))
+        return {"bbox": list(box), **person.to_json(self.predictor.skeleton)}
 
     def _maps(self, rows: list[np.ndarray]) -> list[dict[str, Any]]:
         maps = [encoded(self.looked(torch.from_numpy(pixels[None]))) for pixels in rows]
@@ -172,7 +150,7 @@ class ServedPoses:
         return turned(maps, -turns.expand(len(maps)))
 
     def _looks(self, boxes: Boxes, images: list[Computed[dict[str, Any]]]) -> dict[str, Any]:
-        ((_, cut, (maps,)),) = images
-        (width, height), (left, top, right, bottom) = cut.size, self.predictor.preparation.warp(cut.boxes[0]).seen
+        ((_, ((width, height), (box,)), (maps,)),) = images
+        left, top, right, bottom = self.predictor.preparation.warp(box).seen
         seen = [left / width, top / height, right / width, bottom / height]
         return {"seen": seen, "joints": list(self.predictor.skeleton.joints), **maps}

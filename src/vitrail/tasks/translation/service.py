@@ -30,9 +30,6 @@ class Settings(ServerSettings):
     engine: str = "auto"
 
 
-SETTINGS = Settings
-
-
 def open_served(model: str | Path, settings: Settings) -> Callable[[Place], "ServedTranslations"]:
     """Return what gives the translations of a worker; what all workers share is opened now."""
     refuse_given("a translator answers as it is, in Python or exported", {"--engine": settings.engine not in ("auto", "torch")})

@@ -1,6 +1,7 @@
 """The kinds of body that a request may have: images, or JSON."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -39,8 +40,9 @@ class Images:
             if name not in self.form_fields:
                 raise ProblemError(422, f"{name} is no field of a form here", hint=f"send it in the address: ?{name}=…")
             if name in fields.model_fields_set:
-                raise ProblemError(422, f"{name} comes twice", hint="send it in the address or in the form")
-        return fields.model_copy(update=form.fields), form.files
+                raise ProblemError(422, f"the field {name} comes twice", hint="send it in the address or in the form")
+        with _explained("form"):
+            return type(fields).model_validate({**fields.model_dump(exclude_unset=True), **form.fields}), form.files
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,18 @@ class Json:
 
     def read(self, content: bytes, headers: Headers, fields: BaseModel) -> tuple[BaseModel, list[File]]:
         """Return the fields of a request, and the whole document as its only part; raises `ProblemError`."""
-        try:
-            fields = self.document.model_validate_json(content, context=self.context)
-        except ValidationError as error:
-            mistakes = error.errors(include_url=False, include_context=False, include_input=False)
-            raise mistaken(mistakes, within=("body",), hint=f"send {self.example}") from None
-        return fields, [File("body", content)]
+        with _explained("body", hint=f"send {self.example}"):
+            return self.document.model_validate_json(content, context=self.context), [File("body", content)]
 
 
 Body = Images | Json
+
+
+@contextmanager
+def _explained(where: str, hint: str | None = None) -> Iterator[None]:
+    """Raise pydantic's errors as a `ProblemError`."""
+    try:
+        yield
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+        raise mistaken(mistakes, within=(where,), hint=hint) from None
