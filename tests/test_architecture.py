@@ -92,7 +92,7 @@ ALLOWED = {
 DEBTS = {
     "vitrail.deploy.bench.bench", "vitrail.deploy.bench.engines", "vitrail.deploy.bench.worth", "vitrail.deploy.export.artefact",
     "vitrail.deploy.export.export", "vitrail.deploy.export.export_model", "vitrail.deploy.export.samples",
-    "vitrail.deploy.predict", "vitrail.deploy.predictor", "vitrail.deploy.server.schema", "vitrail.deploy.server.serve",
+    "vitrail.deploy.predict", "vitrail.deploy.predictor",
     "vitrail.study.compare.comparison_page", "vitrail.study.quality.predictions", "vitrail.study.study",
     "vitrail.weights.convert", "vitrail.weights.pretrained", "vitrail.weights.reference",
 }  # fmt: skip

@@ -1,7 +1,6 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +8,13 @@ from vitrail.config.configuration import nested
 from vitrail.data.images.transform import Transform
 from vitrail.deploy.bench import bench as benches
 from vitrail.deploy.predict import predict as predict
-from vitrail.deploy.server import serve as server
+from vitrail.deploy.server.serve import serve as serve
 from vitrail.evaluation import evaluate as evaluate
 from vitrail.files import path_of, whole_folder
 from vitrail.result import Run, write_report
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import require_free
 from vitrail.studies import study_model as study_model
-from vitrail.study.maps.attention import look_of, relevance_map
-from vitrail.tasks.pose.study.joints import look_of_joints
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.tasks.translation.data import open_pairs_for
 from vitrail.tasks.translation.export import Exportable, export_any
@@ -115,12 +112,6 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
         write_bench(path_of(out), found, benches.best_rows(found["rows"]))
     return found
-
-
-def serve(model: str | Path, **options: Any) -> int:
-    """Answer over HTTP until a signal comes, and give its number; see `vitrail.deploy.server.serve.serve`."""
-    relevance_of = partial(look_of, seen=relevance_map)
-    return server.serve(model, look_of=look_of, relevance_of=relevance_of, joints_of=look_of_joints, **options)
 
 
 def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":

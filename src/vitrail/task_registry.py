@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from vitrail.errors import unknown
 
-RoomModule = Literal["settings", "data", "task", "report"]
+RoomModule = Literal["settings", "data", "task", "report", "service"]
 """Modules of a room that the rest of the library asks for by name."""
 
 

@@ -26,9 +26,11 @@ from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.app import application
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.deploy.server.images import ImageService, Look
+from vitrail.deploy.server.images import Look
+from vitrail.deploy.server.operation import Served
 from vitrail.deploy.server.service import Service
 from vitrail.deploy.server.workers import running
+from vitrail.tasks.classification.service import ServedLabels
 from vitrail.weights.model_folder.folder import TrainedModel
 
 SHADES = 256
@@ -105,7 +107,7 @@ class Running:
 
     url: str
     port: int
-    service: Service[Any, Any]
+    service: Service
     server: running.Server
     client: httpx.Client
 
@@ -178,20 +180,22 @@ def serving(
     on_answer: Callable[[str], None] | None = None,
 ) -> Iterator[Running]:
     """A server of images in a thread, until the end of the block."""
-    service = ImageService(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test", relevance)
-    with serving_by(service, token=token, origins=origins, on_answer=on_answer) as running_now:
+    task = ServedLabels(predictor or in_python(tiny()), limits or Limits(), look, "it is a test", relevance)
+    with serving_by(task, "tiny", token=token, origins=origins, on_answer=on_answer) as running_now:
         yield running_now
 
 
 @contextmanager
 def serving_by(
-    service: Service[Any, Any],
+    task: Served,
+    name: str,
     *,
     token: str | None = None,
     origins: frozenset[str] = frozenset(),
     on_answer: Callable[[str], None] | None = None,
 ) -> Iterator[Running]:
     """A server in a thread, until the end of the block."""
+    service = Service(task, name)
     started, bound = threading.Event(), running.listen("127.0.0.1", 0)
     server = running.Server(application(service, Access(token, origins), on_answer), service, started.set)
     service.start()
@@ -254,7 +258,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--batch", type=int, default=16)
     given = parser.parse_args()
-    service = ImageService(Shades(given.seconds).predictor, "shades", Limits(batch=given.batch))
+    service = Service(ServedLabels(Shades(given.seconds).predictor, Limits(batch=given.batch)), "shades")
     with running.listen("127.0.0.1", 0) as bound:
         address = running.address(bound)
         running.run(application(service, Access()), service, bound, lambda: sys.stderr.write(f"{address}\n"))

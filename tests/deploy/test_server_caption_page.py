@@ -9,7 +9,7 @@ from sklearn.datasets import load_sample_images
 from small_captioner import small_captioner
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.tasks.captioning.predict import Writer
-from vitrail.tasks.captioning.service import CaptionService
+from vitrail.tasks.captioning.service import ServedCaptions
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
@@ -22,7 +22,7 @@ PROBLEM = "!document.getElementById('problem').hidden && document.getElementById
 
 @pytest.fixture(scope="module")
 def server():
-    with serving_by(CaptionService(Writer(small_captioner()), "captions", Limits(body=500_000))) as found:
+    with serving_by(ServedCaptions(Writer(small_captioner()), Limits(body=500_000)), "captions") as found:
         yield found
 
 

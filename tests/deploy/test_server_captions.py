@@ -9,7 +9,7 @@ from server_running import noise, png, serving_by
 from small_captioner import small_captioner
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.tasks.captioning.predict import Writer, caption
-from vitrail.tasks.captioning.service import CaptionService
+from vitrail.tasks.captioning.service import ServedCaptions
 
 LIMITS = Limits(body=500_000, items=8, waiting=16, batch=4, pixels=1_000_000)
 PICTURES = [noise(seed, size) for seed, size in enumerate([(40, 30), (30, 40), (24, 24)])]
@@ -22,7 +22,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def server(trained):
-    with serving_by(CaptionService(Writer(trained), "captions", LIMITS)) as found:
+    with serving_by(ServedCaptions(Writer(trained), LIMITS), "captions") as found:
         yield found
 
 
@@ -70,7 +70,7 @@ def test_those_who_ask_for_looks_and_those_who_do_not_are_answered_together(serv
 
 def test_a_model_without_attention_says_so():
     trained = small_captioner("Captioner-LSTM-Ti/16", attention="none")
-    with serving_by(CaptionService(Writer(trained), "captions", LIMITS)) as server:
+    with serving_by(ServedCaptions(Writer(trained), LIMITS), "captions") as server:
         assert server.client.get("/model").json()["attention"] is False
         assert captions(ask(server, PICTURES[0]))[0]["words"]
         answer = ask(server, PICTURES[0], attention=True)

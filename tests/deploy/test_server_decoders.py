@@ -37,15 +37,19 @@ class Work:
                 await asyncio.sleep(0.001)
 
 
+def pixels_of(content):
+    return LARGE + (content == BIG)
+
+
 async def decode(decoders, contents, work):
-    return await decoders.decode(contents, await decoders.sizes(contents), work)
+    return await decoders.decode(contents, await decoders.sizes(contents, pixels_of), work)
 
 
 def decoding(test):
     """Run a test with decoders, and let everything go at its end."""
 
     async def run():
-        found, work = Decoders(lambda content: LARGE + (content == BIG)), Work()
+        found, work = Decoders(), Work()
         try:
             await test(found, work)
         finally:
@@ -98,9 +102,9 @@ def test_so_many_requests_with_large_pictures_wait_and_more_are_refused():
 def test_a_request_of_many_large_pictures_is_refused_before_one_is_decoded():
     async def test(found, work):
         most = MOST_PIXELS // (LARGE + 1)
-        assert await found.sizes([SMALL] * 1000 + [BIG] * most) == [LARGE] * 1000 + [LARGE + 1] * most
+        assert await found.sizes([SMALL] * 1000 + [BIG] * most, pixels_of) == [LARGE] * 1000 + [LARGE + 1] * most
         with pytest.raises(ProblemError, match="pixels together"):
-            await found.sizes([BIG] * (most + 1))
+            await found.sizes([BIG] * (most + 1), pixels_of)
 
     decoding(test)
 

@@ -15,9 +15,10 @@ from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.app import application
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.problems import ProblemError
-from vitrail.deploy.server.images import ImageService
+from vitrail.deploy.server.service import Service
 from vitrail.deploy.server.workers import running
 from vitrail.deploy.server.workers.shared_state import Board, Place
+from vitrail.tasks.classification.service import ServedLabels
 
 PNG = {"Content-Type": "image/png"}
 
@@ -92,7 +93,7 @@ def test_a_body_that_is_still_on_its_way_is_waited_for():
 def test_what_comes_late_to_a_worker_is_refused_only_where_no_other_goes_on(others):
     board = Board(2)
     board.slots[1].ready = others
-    service = ImageService(Shades().predictor, "shades", Limits(), place=Place(board, 0))
+    service = Service(ServedLabels(Shades().predictor, Limits()), "shades", Place(board, 0))
     service.draining = board.slots[0].troubled = True
     with contextlib.nullcontext() if others else pytest.raises(ProblemError, match="shutting down"), service.admitted():
         assert service.active == 1
@@ -129,7 +130,7 @@ def test_the_second_signal_ends_it_at_once(second):
 @pytest.mark.parametrize(("received", "code"), [(15, 0), (2, 130)])
 def test_a_batch_that_nobody_waits_for_keeps_no_server_from_a_clean_end(monkeypatch, received, code):
     """Python's own exit would abort, were the thread inside torch."""
-    go, service = threading.Event(), ImageService(Shades().predictor, "shades", Limits())
+    go, service = threading.Event(), Service(ServedLabels(Shades().predictor, Limits()), "shades")
 
     def serve(server, sockets):
         service._queue._compute = lambda values: [go.wait(30) for _ in values]

@@ -8,7 +8,7 @@ from server_running import Running, serving, serving_by, tiny
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.study.maps.attention import look_of
-from vitrail.tasks.translation.service import TextService
+from vitrail.tasks.translation.service import ServedTranslations
 from vitrail.tasks.translation.translate import writer_of
 
 CHECKS = [
@@ -57,5 +57,5 @@ def test_no_request_is_an_error_of_the_server():
 
 
 def test_no_request_is_an_error_of_the_server_of_a_translator(translator):
-    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as server:
+    with serving_by(ServedTranslations(writer_of(translator), TEXTS), "words") as server:
         assert fuzzed(server, 60) >= 60

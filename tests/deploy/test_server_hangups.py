@@ -11,7 +11,7 @@ from server_running import Shades, serving, serving_by, shade
 
 from vitrail.deploy.server.http import middleware as edge
 from vitrail.deploy.server.http.limits import TEXTS, Limits
-from vitrail.tasks.translation.service import TextService
+from vitrail.tasks.translation.service import ServedTranslations
 from vitrail.tasks.translation.translate import writer_of
 
 IMAGE = ("image/png", shade(7))
@@ -53,7 +53,7 @@ def test_clients_that_hang_up_are_no_errors(caplog, abruptly):
         for path, (kind, content) in [("/predict", IMAGE), ("/predict", FORM), ("/attention", IMAGE)]:
             with server.connect() as connection:  # while it waits
                 connection.sendall(request(path, kind, content))
-                server.until(lambda: len(server.service._queue) + len(server.service._looks) > 0)
+                server.until(lambda: len(server.service._queue) + len(server.service.queues["/attention"]) > 0)
                 hang_up(connection, abruptly)
             server.until(lambda: server.service.active == 1)
         shades.go.set()
@@ -66,7 +66,7 @@ def test_clients_that_hang_up_are_no_errors(caplog, abruptly):
 def test_clients_of_a_translator_that_hang_up_are_no_errors(caplog, translator):
     content = json.dumps({"text": "one two three."}).encode()
     sent = request("/translate", "application/json", content)
-    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as server:
+    with serving_by(ServedTranslations(writer_of(translator), TEXTS), "words") as server:
         go = threading.Event()
         server.service._queue._compute = lambda values: [go.wait(10) for _ in values]
         for bytes_sent, begun in ((sent[:-5], lambda: server.service.active), (sent, lambda: server.service._queue.taken)):

@@ -15,11 +15,10 @@ from stick_figures import JOINTS, LIMBS
 from tiny_pose import SIZE, tiny_pose
 from vitrail.data.images.box_preparation import Box
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.study.maps.attention import look_of
 from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.predictor import PosePredictor, any_in_python
-from vitrail.tasks.pose.server.service import PoseService
+from vitrail.tasks.pose.service import ServedPoses
 from vitrail.tasks.pose.study.joints import layer_maps
 
 WIDTH, HEIGHT = 60, 48
@@ -35,7 +34,7 @@ def trained():
 @pytest.fixture(scope="module")
 def server(trained):
     look, why = look_of(trained, layer_maps)
-    with serving_by(PoseService(any_in_python(trained), "joints", LIMITS, look, why)) as found:
+    with serving_by(ServedPoses(any_in_python(trained), LIMITS, look, why), "joints") as found:
         yield found
 
 
@@ -144,17 +143,17 @@ def test_the_attention_of_a_person_has_a_map_for_each_layer_and_joint(server, tr
 
 def test_attention_lies_on_the_picture_however_the_model_has_turned_it():
     upright = tiny_pose(depth=2, upright=True, image_size=(64, 64))
-    service = PoseService(any_in_python(upright), "joints", LIMITS, *look_of(upright, layer_maps))
+    task = ServedPoses(any_in_python(upright), LIMITS, *look_of(upright, layer_maps))
     pixels = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8)
-    maps = service._looked(pixels)
+    maps = task.looked(pixels)
     assert maps.shape == (2, len(JOINTS), 8, 8)
     for turns in range(1, 4):
-        found = service._looked(torch.rot90(pixels, turns, (-2, -1)))
+        found = task.looked(torch.rot90(pixels, turns, (-2, -1)))
         torch.testing.assert_close(torch.rot90(found, -turns, (-2, -1)), maps, atol=1e-5, rtol=0)
 
 
 def test_a_server_that_cannot_see_attention_says_why(trained, picture):
-    with serving_by(PoseService(any_in_python(trained), "joints", LIMITS, None, "it is a test")) as blind:
+    with serving_by(ServedPoses(any_in_python(trained), LIMITS, None, "it is a test"), "joints") as blind:
         answer = ask(blind, picture, path="/attention")
         assert answer.status_code == 501 and "it is a test" in answer.json()["detail"]
         assert blind.client.get("/model").json()["attention"] is False
@@ -290,8 +289,7 @@ def test_whatever_is_sent_as_boxes_gets_an_answer_or_a_sentence(server, picture)
 
 
 def test_a_full_queue_refuses_all_people_of_a_picture(trained, picture):
-    service = PoseService(any_in_python(trained), "joints", Limits(items=8, waiting=4, batch=4), place=Place.alone())
-    with serving_by(service) as small:
+    with serving_by(ServedPoses(any_in_python(trained), Limits(items=8, waiting=4, batch=4)), "joints") as small:
         assert len(people(ask(small, picture, [BOXES[0]] * 4))) == 4
         answer = ask(small, picture, [BOXES[0]] * 5)
         assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
@@ -306,7 +304,7 @@ def test_a_model_that_fails_is_a_problem_and_the_next_request_is_answered(traine
         return found * float("nan") if fails and fails.pop() else found
 
     predictor = PosePredictor("test", own.skeleton, own.preparation, heatmaps)
-    with serving_by(PoseService(predictor, "joints", LIMITS)) as server:
+    with serving_by(ServedPoses(predictor, LIMITS), "joints") as server:
         fails.append(True)
         answer = ask(server, picture)
         assert answer.status_code == 500 and answer.json()["detail"] == "the model failed"

@@ -226,7 +226,7 @@ def test_attention_has_places_of_its_own(shades):
         answer = server.later(shade(1))
         assert shades.begun.wait(10)
         looks = [server.later(shade(2), "/attention") for _ in range(4)]
-        server.until(lambda: server.service._looks.taken == 4)
+        server.until(lambda: server.service.queues["/attention"].taken == 4)
         refused = server.post(shade(2), "/attention")
         assert refused.status_code == 429 and "retry-after" in refused.headers
         other = server.later(shade(3))  # which is not refused
@@ -249,7 +249,7 @@ def test_between_two_looks_a_batch_is_answered(shades):
         assert shades.begun.wait(10)
         looks = [server.later(shade(9), "/attention") for _ in range(3)]
         answers = [server.later(shade(value)) for value in (1, 2)]
-        server.until(lambda: len(server.service._looks) == 3 and len(server.service._queue) == 2)
+        server.until(lambda: len(server.service.queues["/attention"]) == 3 and len(server.service._queue) == 2)
         shades.batches = type("Noted", (list,), {"append": lambda self, batch: order.append("answer")})()
         shades.go.set()
         assert {one.result.status_code for one in (first, *looks, *answers)} == {200}

@@ -11,7 +11,7 @@ from server_running import serving_by
 
 from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.tasks.translation import service as texts
-from vitrail.tasks.translation.service import TextService
+from vitrail.tasks.translation.service import ServedTranslations
 from vitrail.tasks.translation.translate import Translator, writer_of
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
@@ -28,7 +28,7 @@ LIT = (
 
 @pytest.fixture(scope="module")
 def server(translator):
-    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as found:
+    with serving_by(ServedTranslations(writer_of(translator), TEXTS), "words") as found:
         yield found
 
 
@@ -103,7 +103,7 @@ def test_it_fits_its_screen_in_light_and_dark(page, tmp_path, width, height, dar
 @contextlib.contextmanager
 def page_for_five_characters(browser, translator):
     """The page of a server that refuses longer texts."""
-    with serving_by(TextService(writer_of(translator), "words", Limits(characters=5))) as server:
+    with serving_by(ServedTranslations(writer_of(translator), Limits(characters=5)), "words") as server:
         browser.open(server.url)
         browser.until("document.title === 'words'")
         yield
@@ -136,7 +136,7 @@ def test_what_was_translated_stays_where_a_later_line_is_refused(browser, transl
 
 
 def test_a_model_without_attention_shows_the_translation_alone(browser, unseeing):
-    with serving_by(TextService(writer_of(unseeing), "blind", TEXTS)) as server:
+    with serving_by(ServedTranslations(writer_of(unseeing), TEXTS), "blind") as server:
         browser.open(server.url)
         browser.until("document.title === 'blind'")
         ask(browser, "one cat")
@@ -147,7 +147,7 @@ def test_a_model_without_attention_shows_the_translation_alone(browser, unseeing
 def test_languages_that_are_no_codes_are_called_as_they_are(browser, unseeing):
     writer = writer_of(unseeing)
     writer.languages = ("src", "de-lowercased")
-    with serving_by(TextService(writer, "files", TEXTS)) as server:
+    with serving_by(ServedTranslations(writer, TEXTS), "files") as server:
         browser.open(server.url)
         browser.until("document.title === 'files'")
         assert browser.value("document.getElementById('about').innerText") == "src to de-lowercased, torch fp32"
@@ -155,7 +155,7 @@ def test_languages_that_are_no_codes_are_called_as_they_are(browser, unseeing):
 
 
 def test_a_server_with_a_token_asks_for_it(browser, translator):
-    with serving_by(TextService(writer_of(translator), "words", TEXTS), token="secret") as server:
+    with serving_by(ServedTranslations(writer_of(translator), TEXTS), "words", token="secret") as server:
         browser.open(server.url)
         browser.until("!document.getElementById('entry').hidden")
         browser.value("document.getElementById('token').value = 'secret'; document.querySelector('#entry button').click()")

@@ -10,7 +10,7 @@ from vitrail.data.text.tokenizer import ByteLevel
 from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.errors import DataError
 from vitrail.tasks.translation import service as texts
-from vitrail.tasks.translation.service import TextService
+from vitrail.tasks.translation.service import ServedTranslations
 from vitrail.tasks.translation.translate import InPython, Translator, writer_of
 
 SENTENCES = ["one cat", "red dog and cat", "", "dog", "one red cat and dog"]
@@ -18,7 +18,7 @@ SENTENCES = ["one cat", "red dog and cat", "", "dog", "one red cat and dog"]
 
 @pytest.fixture(scope="module")
 def server(translator):
-    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as found:
+    with serving_by(ServedTranslations(writer_of(translator), TEXTS), "words") as found:
         yield found
 
 
@@ -73,33 +73,30 @@ def test_a_long_text_has_the_attention_of_each_of_its_pieces(server, translator)
     assert len(found["attention"]) == 12 == len(Translator(translator).cut("One red cat and one dog. " * 12))
 
 
-class Held(TextService):
-    """One that computes nothing until it may, and remembers what was computed together."""
+class Held(ServedTranslations):
+    """One that computes nothing, once it has started, until it may, and remembers what was computed together."""
 
     def __init__(self, trained, limits):
-        super().__init__(writer_of(trained), "words", limits)
+        super().__init__(writer_of(trained), limits)
         self.go, self.begun, self.batches = threading.Event(), threading.Event(), []
-
-    def start(self):
         self.go.set()
-        super().start()
-        self.go.clear()
-        self.batches.clear()
 
-    def _compute(self, values):
+    def _written(self, rows):
         self.begun.set()
         assert self.go.wait(30)
-        self.batches.append(len(values))
-        return super()._compute(values)
+        self.batches.append(len(rows))
+        return super()._written(rows)
 
 
 @pytest.fixture
 def held(translator):
-    service = Held(translator, Limits(waiting=6, batch=4))
-    with serving_by(service) as server:
-        service.begun.clear()
+    task = Held(translator, Limits(waiting=6, batch=4))
+    with serving_by(task, "words") as server:
+        task.go.clear()
+        task.begun.clear()
+        task.batches.clear()
         yield server
-        service.go.set()
+        task.go.set()
 
 
 def later(server, text, **options):
@@ -112,7 +109,7 @@ def later(server, text, **options):
 
 def test_texts_of_many_requests_are_translated_together_as_each_would_be_alone(held, translator):
     first = later(held, "dog")
-    assert held.service.begun.wait(10)
+    assert held.service.task.begun.wait(10)
     asked = [("one cat", {}), ("red dog", {"beams": 1}), (["one", "cat and dog"], {"attention": True})]
     others = [later(held, text, **options) for text, options in asked]
     held.until(lambda: len(held.service._queue) == 4)
@@ -120,17 +117,17 @@ def test_texts_of_many_requests_are_translated_together_as_each_would_be_alone(h
     wanted = [
         expected(translator, [text] if isinstance(text, str) else text, **options) for text, options in [("dog", {}), *asked]
     ]
-    held.service.go.set()
+    held.service.task.go.set()
     for answer, translated in zip([first, *others], wanted, strict=True):
         same(translations(answer.result), translated)
-    assert held.service.batches == [1, 4]
+    assert held.service.task.batches == [1, 4]
 
 
 def test_whether_a_model_has_attention_is_not_asked_beside_the_thread_that_computes(translator, monkeypatch):
     """To ask is to run the model, which only one thread may do at a time."""
     asked = []
     monkeypatch.setattr(InPython, "attends", property(lambda self: asked.append(1) or True))
-    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as server:
+    with serving_by(ServedTranslations(writer_of(translator), TEXTS), "words") as server:
         before = len(asked)
         ask(server, "one", attention=True)
         server.client.get("/")
@@ -142,7 +139,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(held):
     held.taken(4)
     answer = ask(held, ["one", "cat", "dog"])
     assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
-    held.service.go.set()
+    held.service.task.go.set()
     assert len(translations(waiting.result)) == 4
 
 
@@ -161,13 +158,11 @@ def test_no_answer_goes_to_another_client(server, translator):
         (40, (0, 1, 2), 4, [3, 4, 5, 2]),
     ],
 )
-def test_it_learns_its_pace_on_tokens_that_any_model_has(translator, monkeypatch, tokens, marks, most, expected):
+def test_it_learns_its_pace_on_tokens_that_any_model_has(translator, tokens, marks, most, expected):
     writer = writer_of(translator)
     named = dict(zip(("pad", "start", "end"), marks, strict=True))
     writer.preparation, writer.max_tokens = type("Vocabulary", (), {**named, "__len__": lambda self: tokens})(), most
-    service = TextService(writer, "words", TEXTS)
-    monkeypatch.setattr(service, "_compute", lambda values: values)
-    assert [piece.tokens for piece in service._rehearse()(2)] == [expected] * 2
+    assert ServedTranslations(writer, TEXTS).blank().tokens == expected
 
 
 # what it refuses
@@ -240,14 +235,14 @@ def test_what_a_server_at_work_cannot_do_by_the_deadline_is_refused_at_once(held
     held.taken(1)
     answer = ask(held, ["one", "cat", "dog", "red", "and"])
     assert answer.status_code == 413 and "5 pieces would take about 12 seconds" in answer.json()["detail"]
-    held.service.go.set()
+    held.service.task.go.set()
     assert len(translations(waiting.result)) == 1
 
 
 def test_an_idle_server_that_seemed_slow_takes_on_what_shows_that_it_is_not(held):
     """As behind a while in which the process was stopped."""
     held.service._queue.pace = 400.0
-    held.service.go.set()
+    held.service.task.go.set()
     assert len(translations(ask(held, ["one", "cat", "dog"]))) == 3
     held.until(lambda: held.service._queue.taken == 0)
     assert held.service._queue.pace < 400
@@ -259,7 +254,7 @@ def test_letters_that_need_many_bytes_and_control_characters_are_texts_like_any_
 
 
 def test_a_model_without_attention_translates_and_says_that_it_cannot_tell(unseeing):
-    with serving_by(TextService(writer_of(unseeing), "blind", TEXTS)) as server:
+    with serving_by(ServedTranslations(writer_of(unseeing), TEXTS), "blind") as server:
         assert server.client.get("/model").json()["attention"] is False
         assert ask(server, "one", beams=1).status_code == 200
         answer = ask(server, "one", attention=True)
@@ -293,7 +288,8 @@ def test_prometheus_is_told_of_texts(server):
 
 
 def test_the_page_and_its_parts_need_no_token(translator):
-    with serving_by(TextService(writer_of(translator), "words", TEXTS), token="secret") as server, client(server.url) as stranger:
+    task = ServedTranslations(writer_of(translator), TEXTS)
+    with serving_by(task, "words", token="secret") as server, client(server.url) as stranger:
         for path in ("/", "/page.js", "/page.css", "/texts.js", "/texts.css", "/openapi.json"):
             answer = stranger.get(path)
             assert answer.status_code == 200 and "default-src 'none'" in answer.headers["content-security-policy"]

@@ -6,11 +6,12 @@ from server_running import Shades, client, serving, shade
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.app import application
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.deploy.server.images import ImageService
 from vitrail.deploy.server.queue import Worker
+from vitrail.deploy.server.service import Service
 from vitrail.deploy.server.workers import running
 from vitrail.deploy.server.workers import watchdog as watch
 from vitrail.errors import VitrailError
+from vitrail.tasks.classification.service import ServedLabels
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ def test_a_thread_that_has_died_is_told_of_and_ends_the_server(monkeypatch):
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_the_process_ends_with_1_and_says_why(monkeypatch, caplog, ended):
-    service = ImageService(Shades().predictor, "shades", Limits())
+    service = Service(ServedLabels(Shades().predictor, Limits()), "shades")
     monkeypatch.setattr(running.Server, "run", lambda server, sockets: setattr(server, "lost", "the model hangs"))
     monkeypatch.setattr(service, "ended", lambda seconds: ended)
     left = []

@@ -130,7 +130,7 @@ def test_a_translator_is_served_within_its_own_limits(vitrail, translated_run, m
     monkeypatch.setattr("vitrail.deploy.server.workers.running.run", lambda *arguments: 15)
     for words in ("", "--max-texts 3 --max-characters 9 --max-mebibytes 2 --queue 8"):
         assert vitrail("serve", translated_run.folder, "--port", 0, *words.split()).code == 0
-    assert seen[0].limits == TEXTS and seen[0].writer.languages == ("en", "de")
+    assert seen[0].limits == TEXTS and seen[0].task.writer.languages == ("en", "de")
     assert seen[1].limits == replace(TEXTS, items=3, characters=9, body=2 * 2**20, waiting=8)
 
 
@@ -139,8 +139,7 @@ def test_a_model_that_is_missing_is_refused(vitrail, tmp_path):
 
 
 def test_without_the_extra_the_command_that_installs_it_is_told(vitrail, trained, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("vitrail.deploy.server.")]:
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "vitrail.deploy.server.http.app", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     answer = vitrail("serve", trained, "--port", 0)
     assert answer.code == 2
@@ -173,6 +172,6 @@ def test_a_captioner_is_served_in_its_precision_and_behind_no_engine(vitrail, tm
     monkeypatch.setattr("vitrail.deploy.server.http.app.application", lambda service, access, on_answer: seen.append(service))
     monkeypatch.setattr("vitrail.deploy.server.workers.running.run", lambda *arguments: 15)
     assert vitrail("serve", tmp_path / "captions", "--port", 0, "--precision", "bf16", "--max-images", 3).code == 0
-    assert seen[0].writer.engine == "torch bf16" and seen[0].limits.items == 3 and seen[0].name == "captions"
+    assert seen[0].task.writer.engine == "torch bf16" and seen[0].limits.items == 3 and seen[0].name == "captions"
     answer = vitrail("serve", tmp_path / "captions", "--port", 0, "--engine", "onnxruntime")
     assert answer.code == 2 and "--engine" in answer.err

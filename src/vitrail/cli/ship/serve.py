@@ -110,19 +110,18 @@ def serve(
 
     if workers == 1:  # torch must not compute before processes are forked
         measure_before(model)
+    options = {"precision": precision, "engine": None if engine == "auto" else engine, "reject": reject or None}
     received = api.serve(
         model,
         host=host,
         port=port,
         token_file=token_file,
         allow_origins=origins,
-        engine=engine,
-        precision=precision,
-        reject=reject,
-        limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),
         workers=workers,
         on_start=lambda address: note(f"listening at {address}"),
         on_answer=_noted if access_log else None,
+        limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),
+        **{name: value for name, value in options.items() if value is not None},
     )
     if received == signal.SIGINT:
         sys.exit(128 + received)

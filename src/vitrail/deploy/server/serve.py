@@ -5,97 +5,72 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vitrail.checks import refuse_given, require_at_most, require_positive
+from vitrail.checks import require_at_most, require_positive
 from vitrail.deploy.export.artefact import graph_of
-from vitrail.deploy.predict import open_any_predictor
-from vitrail.deploy.server.http.limits import IMAGES, TEXTS, Limits
 from vitrail.deploy.server.http.origins import origin_of
 from vitrail.deploy.server.workers.shared_state import MOST_WORKERS, Board, Place
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, nearest
 from vitrail.files import path_of, read_text
-from vitrail.runtime.device import Precision, pick_device
+from vitrail.runtime.device import pick_device
 from vitrail.runtime.output import name_of
-from vitrail.tasks.captioning.predict import Writer
-from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor, of_classes
-from vitrail.tasks.translation.translate import is_translator, writer_of
-from vitrail.weights.locate import is_captioner, is_exported_translator
-from vitrail.weights.model_folder.folder import TrainedModel
-from vitrail.weights.reference import open_model
+from vitrail.task_registry import TaskRow
+from vitrail.weights.locate import is_exported_translator
 
 if TYPE_CHECKING:
-    from vitrail.deploy.server.images import Look
-    from vitrail.deploy.server.service import Service
+    from vitrail.deploy.server.operation import ServerSettings
 
 TOKEN = "VITRAIL_TOKEN"
 """The environment's name for the token."""
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
 TOKEN_LENGTH, TOKEN_VARIETY = 16, 5
 """Characters of a token, and different ones among them, at least."""
-Opened = Callable[[Place], "Service[Any, Any]"]
-"""Makes what answers in one process; what all can share has been opened before."""
-LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
-"""Gives the function that computes a model's attention maps; or why there is none."""
 
 
 def serve(
     model: str | Path,
     *,
-    look_of: LookOf,
-    relevance_of: LookOf | None = None,
-    joints_of: LookOf | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
     allow_origins: Sequence[str] = (),
-    precision: Precision | None = None,
-    engine: str = "auto",
-    reject: bool = False,
-    limits: Limits | None = None,
     workers: int = 1,
     on_start: Callable[[str], None] = lambda address: None,
     on_answer: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> int:
-    """Answer over HTTP until a signal comes and everything that was let in is answered. Gives the signal's number.
+    """Answer over HTTP until a signal comes and everything that was let in is answered. Return the signal's number.
 
     Args:
-        model: a run folder, a model folder, a file of weights, a hub id or an exported model; it gives classes or
-            joints, translates, or writes about images.
-        look_of: gives the function that computes attention maps.
-        relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
-        joints_of: of a model that finds joints, gives the function that computes where their queries look, in place of both.
+        model: a run folder, a model folder, a file of weights, a hub id or an exported model.
         host: an address or a name of this machine. One that others can reach needs a token.
         port: 0 is for any that is free.
         token_file: holds the token, of at least 16 characters; by default it is in the environment's ``VITRAIL_TOKEN``.
         allow_origins: addresses of pages, such as ``https://shop.example``, that may ask from a browser; others may not.
-        precision, engine: as in `open_predictor`; a translator has but one of each.
-        reject: of a model of classes, whether images are rejected; see `vitrail.predict`.
-        limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.http.limits`.
         workers: processes that answer, which share the processor's cores. From two on they are forks of this process, in which
             torch must not have computed yet: one that dies is replaced, and the others go on.
         on_start: called with the address, once it listens.
         on_answer: called with a line for an access log after every request.
+        options: of the model's task. All take ``limits``, what the server takes on: a `vitrail.deploy.server.http.limits.Limits`.
+            A model of images takes ``precision``, and with an exported one ``engine``, as in `vitrail.predict`; one of classes
+            takes ``reject``, too.
 
     Raises:
-        ConfigError: the extra is not installed, or a token is missing or can be guessed.
-        ModelFileError: the model is missing, damaged, refused, or has neither classes nor joints.
+        ConfigError: the extra is not installed, a token is missing or can be guessed, or the task has no such option.
+        ModelFileError: the model is missing, damaged, refused, or gives vectors.
         VitrailError: the address cannot be listened at, or requests were given up at the end.
     """
     require_positive(**{"--workers": workers})
-    texts = is_translator(model)
-    captions = not texts and is_captioner(model)
-    if texts:
-        given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
-        refuse_given("a translator answers as it is, in Python or exported", {**given, "--reject": reject})
-    elif captions:
-        refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch"), "--reject": reject})
     try:
         from vitrail.deploy.server.http.access import Access
         from vitrail.deploy.server.http.app import application
+        from vitrail.deploy.server.opening import task_of
+        from vitrail.deploy.server.service import Service
         from vitrail.deploy.server.workers import running
         from vitrail.deploy.server.workers.connections import Door
         from vitrail.deploy.server.workers.supervisor import Supervisor
@@ -105,20 +80,16 @@ def serve(
     token, origins = _token(token_file), frozenset(map(origin_of, allow_origins))
     with running.listen(host, port) as bound:
         _require_token(token, running.is_loopback(bound))
-        limits, address = limits or (TEXTS if texts else IMAGES), running.address(bound)
+        address = running.address(bound)
+        threads = 0 if workers == 1 else _threads_of_each(workers, exported=_is_exported(model))
+        row, opened = task_of(model)
+        settings = _settings(row, options)
+        served = row.module("service").open_served(opened, settings)
 
         def answer(place: Place, door: socket.socket, ready: Callable[[], None]) -> int:
-            service = opened(place)
+            service = Service(served(place), name_of(str(model)), place)
             return running.run(application(service, Access(token, origins), on_answer), service, door, ready)
 
-        threads = 0 if workers == 1 else _threads_of_each(workers, exported=_is_exported(model))
-        looks = {"labels": look_of, "relevance": relevance_of, "joints": joints_of}
-        if texts:
-            opened = _of_texts(model, limits)
-        elif captions:
-            opened = _of_captions(model, limits, precision)
-        else:
-            opened = _of_images(model, limits, looks, precision, engine, reject)
         if workers == 1:
             return answer(Place.alone(), bound, lambda: on_start(address))
 
@@ -131,10 +102,24 @@ def serve(
         gc.collect()
         gc.freeze()  # what is here now is shared by all workers as long as nobody writes to it, which a collection would
         try:
-            return Supervisor(Board(workers), work, bound, running.patience(limits)).run(lambda: on_start(address))
+            return Supervisor(Board(workers), work, bound, running.patience(settings.limits)).run(lambda: on_start(address))
         finally:
             gc.unfreeze()
             torch.set_num_threads(workers * threads)
+
+
+COMMON = [name for name, parameter in signature(serve).parameters.items() if parameter.kind == parameter.KEYWORD_ONLY]
+"""Options of any server."""
+
+
+def _settings(row: TaskRow, options: dict[str, Any]) -> "ServerSettings":
+    """Return the settings of a server that are its task's own; raises `ConfigError` where the task has none by some name."""
+    settings: type[ServerSettings] = row.module("service").Settings
+    for name in options.keys() - settings.model_fields.keys():
+        flag, close = f"--{name.replace('_', '-')}", nearest(name, [*COMMON, *settings.model_fields])
+        hint = f"did you mean {close!r}?" if close else "leave it out"
+        raise ConfigError(f"a model of the task {row.name} is served without {flag}", where=flag, hint=hint)
+    return settings.read({name: value for name, value in options.items() if value is not None}, where="serve")
 
 
 def _token(file: str | Path | None) -> str | None:
@@ -188,74 +173,3 @@ def _threads_of_each(workers: int, *, exported: bool) -> int:
 def _is_exported(model: str | Path) -> bool:
     """Whether an engine answers, which computes on the processor."""
     return graph_of(model) is not None or is_exported_translator(model)
-
-
-def _of_texts(model: str | Path, limits: Limits) -> Opened:
-    from vitrail.tasks.translation.service import TextService
-
-    name = name_of(str(model))
-    if is_exported_translator(model):  # whose engine has threads: each worker opens its own
-        return lambda place: TextService(writer_of(model), name, limits, place)
-    writer = writer_of(model)
-    return lambda place: TextService(writer, name, limits, place)
-
-
-def _of_captions(model: str | Path, limits: Limits, precision: Precision | None) -> Opened:
-    from vitrail.tasks.captioning.service import CaptionService
-
-    writer = Writer(model, precision=precision or "fp32")
-    return lambda place: CaptionService(writer, name_of(str(model)), limits, place)
-
-
-def _of_images(
-    model: str | Path,
-    limits: Limits,
-    looks: "dict[str, LookOf | None]",
-    precision: Precision | None,
-    engine: str,
-    reject: bool,
-) -> Opened:
-    """With the functions that compute maps, or why there are none."""
-
-    def chosen(predictor: AnyPredictor) -> AnyPredictor:
-        return of_classes(predictor).rejecting() if reject else predictor
-
-    name = name_of(str(model))
-    if graph_of(model) is not None:
-        unseen = "an exported model keeps its attention to itself"
-        return lambda place: _service(chosen(_predictor(model, precision, engine, place)), name, limits, place, unseen=unseen)
-    trained = open_model(model)
-    predictor = chosen(open_any_predictor(trained, precision, engine=engine))
-    finds_joints = isinstance(predictor, PosePredictor)
-    look, unseen = _seen(looks["joints" if finds_joints else "labels"], trained)
-    relevance = None if finds_joints else _seen(looks["relevance"], trained)[0]
-    return lambda place: _service(predictor, name, limits, place, look, unseen, relevance)
-
-
-def _seen(of: "LookOf | None", trained: TrainedModel) -> "tuple[Look | None, str]":
-    return (None, "") if of is None else of(trained)
-
-
-def _service(
-    predictor: AnyPredictor,
-    name: str,
-    limits: Limits,
-    place: Place,
-    look: "Look | None" = None,
-    unseen: str = "",
-    relevance: "Look | None" = None,
-) -> "Service[Any, Any]":
-    """What answers in one process, by what the model gives."""
-    from vitrail.deploy.server.images import ImageService
-    from vitrail.tasks.pose.server.service import PoseService
-
-    if isinstance(predictor, PosePredictor):
-        return PoseService(predictor, name, limits, look, unseen, place)
-    return ImageService(predictor, name, limits, look, unseen, relevance, place)
-
-
-def _predictor(model: str | Path, precision: Precision | None, engine: str, place: Place) -> AnyPredictor:
-    """Of an exported model; the first worker finds out which engine is the quickest, and the others believe it."""
-    found = open_any_predictor(model, precision, engine=place.board.head.engine.decode() or engine)
-    place.board.head.engine = found.name.split()[0].encode()
-    return found

@@ -4,7 +4,14 @@ from typing import Any
 
 from pydantic import Field
 
-from vitrail.deploy.server.schema import Document, ServerLimits
+from vitrail.deploy.server.images import ServerLimits
+from vitrail.deploy.server.schema import Document
+
+
+class CaptionFields(Document):
+    """What a request for captions may hold beside its images."""
+
+    attention: bool = Field(False, description="Whether to tell where the model looked for each word, too.")
 
 
 class CaptionedWord(Document):

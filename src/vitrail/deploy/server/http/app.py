@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
@@ -14,31 +13,33 @@ from vitrail.deploy.server.http.access import Access, Guesses
 from vitrail.deploy.server.http.middleware import Edge
 from vitrail.deploy.server.http.problems import stuck, tell_problems
 from vitrail.deploy.server.metrics import merged
+from vitrail.deploy.server.operation import Operation
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
-PAGE = Path(__file__).parent / "page"
-SHARED = ("page.css", "page.js", "pictures.css", "pictures.js", "icon.svg")
-"""Files that pages share; beside them each has its own, which begin with its name."""
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MAY_REFUSE = (403, 408, 413, 415, 422, 429, 500, 503, 504)
+"""Statuses of any request that has a body."""
 NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
 """The description that the page links to, and what load balancers check; and the page, which asks for the token."""
 
 
-def application(service: Service[Any, Any], access: Access, on_answer: Callable[[str], None] | None = None) -> Edge:
+def application(service: Service, access: Access, on_answer: Callable[[str], None] | None = None) -> Edge:
     """The server as an ASGI application; `Service.start` comes before the first request. ``on_answer`` is for an access log."""
     app = FastAPI(
         title="Vitrail",
         version=version("vitrail"),
-        summary=service.summary,
+        summary=service.task.summary,
         docs_url=None,  # they would load their scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
     )
     tell_problems(app)
-    service.add_to(app)
+    for operation in service.task.operations:
+        _add(app, service, operation)
     _state(app, service)
-    page = _page(app, service.page)
+    page = service.task.page.files()
+    for path, (content, kind) in page.items():
+        app.add_route(path, _file(content, kind), include_in_schema=False)
     _described(app, access)
     paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))
     return Edge(
@@ -53,12 +54,31 @@ def application(service: Service[Any, Any], access: Access, on_answer: Callable[
     )
 
 
-def _state(app: FastAPI, service: Service[Any, Any]) -> None:
+def _add(app: FastAPI, service: Service, operation: Operation[Any, Any, Any]) -> None:
+    """Have an application answer at the path of an operation."""
+
+    async def respond(request: Request, fields: Any) -> Response:
+        return await service.respond(operation, request, fields)
+
+    respond.__annotations__["fields"] = Annotated[operation.fields, Query()]
+    looks = operation.looks or operation.may_lack_attention
+    app.post(
+        operation.path,
+        name=operation.path.strip("/"),
+        response_model=operation.document,
+        responses=refusals(*MAY_REFUSE, *([501] if looks else [])),
+        openapi_extra=operation.body.openapi,
+        summary=operation.summary,
+        description=operation.description,
+    )(respond)
+
+
+def _state(app: FastAPI, service: Service) -> None:
     def status(word: str) -> Response:
         place = service.place
         return JSONResponse({"status": word, "workers": place.answering, "workers_wanted": len(place.board.slots)})
 
-    @app.get("/model", response_model=service.document, responses=refusals(), summary="What answers")
+    @app.get("/model", response_model=service.task.document, responses=refusals(), summary="What answers")
     async def model() -> Response:
         """The model, how it takes what it is asked about, and the limits of a request."""
         return JSONResponse(service.described())
@@ -89,15 +109,6 @@ def _state(app: FastAPI, service: Service[Any, Any]) -> None:
             place.say(found)
             found = merged(place.heard())
         return Response(found, media_type=CONTENT_TYPE_LATEST)
-
-
-def _page(app: FastAPI, name: str) -> list[str]:
-    """Add the page of that name; gives its paths."""
-    own = sorted(file.name for file in PAGE.glob(f"{name}*") if file.suffix != ".html")
-    files = {"/": f"{name}.html", **{f"/{file}": file for file in (*SHARED, *own)}}
-    for path, file in files.items():
-        app.add_route(path, _file((PAGE / file).read_bytes(), KINDS[Path(file).suffix]), include_in_schema=False)
-    return list(files)
 
 
 def _file(content: bytes, kind: str) -> Any:

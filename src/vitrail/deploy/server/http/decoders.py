@@ -28,28 +28,28 @@ class Decoders:
     Of large pictures one is decoded at a time, whoever sent it: that bounds the memory of all requests together.
 
     Args:
-        check: a file's content to the pixels that will be decoded, by its head alone.
         turn: held while a large picture is decoded, so that no other worker of the server decodes one.
     """
 
-    def __init__(self, check: Callable[[bytes], int], turn: Callable[[], AbstractContextManager[object]] = nullcontext):
-        self._check, self._turn, self._waiting = check, turn, 0
+    def __init__(self, turn: Callable[[], AbstractContextManager[object]] = nullcontext):
+        self._turn, self._waiting = turn, 0
         self._small, self._large = ThreadPoolExecutor(THREADS, "decode"), ThreadPoolExecutor(1, "decode-large")
 
-    async def sizes(self, contents: list[bytes]) -> list[int | DataError]:
-        """The pixels that will be decoded of each picture of a request, or why it is refused; by their heads.
+    async def sizes(self, contents: list[bytes], check: Callable[[bytes], int]) -> list[int | DataError]:
+        """Return the pixels that will be decoded of each picture of a request, or why it is refused.
+
+        Args:
+            contents: the files.
+            check: a file's content to the pixels that will be decoded, by its head alone.
 
         Raises:
             ProblemError: the large ones are too large together.
         """
-        found = await asyncio.get_running_loop().run_in_executor(self._small, self._sizes, contents)
+        found = await asyncio.get_running_loop().run_in_executor(self._small, _results, check, contents)
         if sum(pixels for pixels in found if isinstance(pixels, int) and pixels > LARGE) > MOST_PIXELS:
             what = f"the large pictures of the request have more than {MOST_PIXELS:,} pixels together"
             raise ProblemError(413, what, hint="send fewer at a time, or smaller ones")
         return found
-
-    def _sizes(self, contents: list[bytes]) -> list[int | DataError]:
-        return [_result(self._check, content) for content in contents]
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -87,3 +87,7 @@ def _result(work: Callable[[bytes], D], content: bytes) -> D | DataError:
         return work(content)
     except DataError as error:
         return error
+
+
+def _results(work: Callable[[bytes], D], contents: list[bytes]) -> list[D | DataError]:
+    return [_result(work, content) for content in contents]

@@ -65,6 +65,11 @@ def stuck(why: str) -> ProblemError:
     return ProblemError(503, why, hint="ask another server, or this one later", headers={"Retry-After": "5"})
 
 
+def unseen(why: str, *, hint: str | None = None) -> ProblemError:
+    """The refusal to tell where the model looks."""
+    return ProblemError(501, f"this server cannot tell where the model looks: {why}", hint=hint)
+
+
 def crowded() -> ProblemError:
     """No place for a connection."""
     return ProblemError(503, "too many connections", hint="try again in a second", headers={"Retry-After": "1"})

@@ -77,7 +77,7 @@ def address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: Callable[[], None]) -> int:
+def run(app: Edge, service: Service, bound: socket.socket, on_start: Callable[[], None]) -> int:
     """Serve until a signal comes, then answer what was let in. Gives the signal's number, or ends the process where a batch
     that nobody waits for is still being computed; with exit code 1 where one never ends.
 
@@ -125,7 +125,7 @@ def _leave(code: int) -> NoReturn:
 class Server(uvicorn.Server):
     """Uvicorn, which at the first signal refuses what is new, finishes what it has, and only then stops to listen."""
 
-    def __init__(self, app: Edge, service: Service[Any, Any], on_start: Callable[[], None]):
+    def __init__(self, app: Edge, service: Service, on_start: Callable[[], None]):
         self._crowd = Crowd(service.metrics, service.place)
         config = uvicorn.Config(
             app,

@@ -5,7 +5,6 @@ const TRIES = 4;
 
 export let model = null; // what /model says
 let introduced = () => "";
-let asking = ""; // how a program asks
 let guarded = false; // whether the server asks for a token
 
 export async function ask(path, options = {}, wait = () => {}) {
@@ -53,7 +52,8 @@ function parsed(text) {
 }
 
 function showExample() {
-  at("example").textContent = `curl ${guarded ? "-H 'Authorization: Bearer TOKEN' " : ""}${asking}`;
+  const token = guarded ? "-H 'Authorization: Bearer TOKEN' " : "";
+  at("example").textContent = `curl ${token}${at("example").dataset.sent.replace("ADDRESS/", new URL(".", location))}`;
 }
 
 // Waits until a token is entered, perhaps in place of one that was refused; what was said before is said again then.
@@ -92,9 +92,9 @@ export function part(name, ...inside) {
   return made;
 }
 
-// Greets whoever comes; `introduce` says in a few words what the model is, `example` what curl is to send.
-export function begin(introduce, example) {
-  [introduced, asking] = [introduce, example];
+// Greets whoever comes; `introduce` says in a few words what the model is.
+export function begin(introduce) {
+  introduced = introduce;
   showExample();
   at("entry").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -9,6 +9,16 @@ export function sending(file) {
   return { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } };
 }
 
+// Shows a picture; `again` is on the button for the next one.
+export function present({ file, url }, again) {
+  at("picture").src = url;
+  at("picture").alt = file.name ? `Your picture ${file.name}` : "Your picture";
+  at("figure").hidden = false;
+  at("place").classList.add("filled");
+  at("choose").firstElementChild.textContent = again;
+}
+
+at("picture").addEventListener("error", () => (at("figure").hidden = true)); // the server says what is wrong with it
 at("picture").addEventListener("load", ({ target: { naturalWidth: wide, naturalHeight: high, style } }) => {
   style.setProperty("--wide", wide);
   style.setProperty("--ratio", wide / high);

@@ -1,14 +1,33 @@
-"""The documents of a server that finds joints, as OpenAPI describes them."""
+"""The documents of a server that finds joints, as OpenAPI describes them, and the boxes of a request."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
-from vitrail.deploy.server.pictures import FORM
-from vitrail.deploy.server.schema import FILE, KINDS, Document
-from vitrail.tasks.pose.server.request import EXAMPLE
+from vitrail.data.images.box_preparation import Box
+from vitrail.deploy.server.http.problems import ProblemError, mistaken
+from vitrail.deploy.server.images import FILE, image_request
+from vitrail.deploy.server.schema import Document
 
+EXAMPLE = "[[12, 30, 110, 240]]"
+HINT = f"a box is left, top, width and height in pixels: boxes={EXAMPLE}"
+
+_LIST: TypeAdapter[list[list[float]]] = TypeAdapter(
+    list[Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=4, max_length=4)]]
+)
 Sides = Field(min_length=4, max_length=4, examples=[[12.0, 30.0, 110.0, 240.0]])
+
+
+class BoxFields(Document):
+    """What a request for joints may hold beside its image."""
+
+    boxes: str | None = Field(
+        None,
+        description="Left, top, width and height of the box around each person, in pixels of the upright picture, as JSON; "
+        "without it the picture is one person. A form may have it as a field.",
+        examples=[EXAMPLE],
+    )
 
 
 class FoundJoints(Document):
@@ -85,19 +104,30 @@ class PoseModel(Document):
     limits: PoseLimits
 
 
-PICTURE = {
-    "requestBody": {
-        "required": True,
-        "description": "An image, or a form with one file and perhaps boxes; compressed no further.",
-        "content": {
-            **{kind: {"schema": FILE} for kind in KINDS},
-            FORM: {
-                "schema": {
-                    "type": "object",
-                    "properties": {"image": FILE, "boxes": {"type": "string", "examples": [EXAMPLE]}},
-                    "required": ["image"],
-                }
-            },
-        },
-    }
-}
+BOXES = {"type": "string", "examples": [EXAMPLE]}
+PICTURE = image_request("one file and perhaps boxes", image=FILE, boxes=BOXES)
+
+
+def boxes_of(text: str | None, most: int) -> list[Box] | None:
+    """Return the boxes that JSON holds, at most so many; None for none, where the picture is one person.
+
+    Raises:
+        ProblemError: it is no list of boxes, or they are too many.
+    """
+    if text is None:
+        return None
+    try:
+        values: Any = from_json(text, allow_inf_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise ProblemError(422, f"boxes are no JSON: {error}", hint=HINT) from None
+    if not isinstance(values, list) or not values:
+        what = "the list of boxes is empty" if values == [] else "boxes are no list"
+        raise ProblemError(422, what, hint=f"{HINT}; without any the picture is one person")
+    if len(values) > most and isinstance(values[0], list):  # else it may be a single box
+        what = f"there are {len(values):,} boxes, and the most at a time is {most}"
+        raise ProblemError(413, what, hint="send them in several requests")
+    try:
+        return [Box(*sides) for sides in _LIST.validate_python(values, strict=True)]
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+        raise mistaken(mistakes, within=("boxes",), hint=HINT) from None

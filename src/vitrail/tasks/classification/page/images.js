@@ -1,7 +1,7 @@
 // Sends pictures to the server that this page came from, and shows what the model says and where it looked.
 
 import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
-import { clearness, fog, numbers, onPictures, paint, place, sending } from "./pictures.js";
+import { clearness, fog, numbers, onPictures, paint, place, present, sending } from "./pictures.js";
 
 const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const KEPT = 50; // pictures that can be returned to
@@ -86,19 +86,13 @@ function show(picture) {
   looked = null;
   for (const { entry } of asked) entry.removeAttribute("aria-current");
   picture.entry.setAttribute("aria-current", "true");
-  at("picture").src = picture.url;
-  at("picture").alt = picture.file.name ? `Your picture ${picture.file.name}` : "Your picture";
-  at("figure").hidden = false;
-  at("place").classList.add("filled");
-  at("choose").firstElementChild.textContent = "Choose others";
+  present(picture, "Choose others");
   at("attention").hidden = at("overlay").hidden = true;
   list(picture.answer);
   if (picture.seen) see(picture.seen);
   if (picture.problem) complain(picture.problem);
   else say(...picture.said);
 }
-
-at("picture").addEventListener("error", () => (at("figure").hidden = true)); // the server says what is wrong with it
 
 // The best labels; where there may be several, all that reach their thresholds, which are marked.
 function list({ predictions, labels } = { predictions: [] }) {
@@ -180,7 +174,4 @@ at("layer").addEventListener("input", draw);
 at("heads").addEventListener("change", draw);
 at("shown").addEventListener("change", draw);
 
-begin(
-  ({ labels, engine }) => `${labels.length === 1 ? "1 label" : `${labels.length.toLocaleString("en")} labels`}, ${engine}`,
-  `-F images=@cat.jpg ${new URL("predict", location)}`,
-);
+begin(({ labels, engine }) => `${labels.length === 1 ? "1 label" : `${labels.length.toLocaleString("en")} labels`}, ${engine}`);

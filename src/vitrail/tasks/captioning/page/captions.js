@@ -1,7 +1,7 @@
 // Sends a picture to the server that this page came from, shows the sentence about it, and for each word where it looked.
 
 import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
-import { clearness, fog, numbers, onPictures, paint, place, sending } from "./pictures.js";
+import { clearness, fog, numbers, onPictures, paint, place, present, sending } from "./pictures.js";
 
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 0 });
 
@@ -19,11 +19,7 @@ async function take(files) {
   const isLate = () => number !== asking;
   if (url) URL.revokeObjectURL(url);
   url = URL.createObjectURL(file);
-  at("picture").src = url;
-  at("picture").alt = file.name ? `Your picture ${file.name}` : "Your picture";
-  at("figure").hidden = false;
-  at("place").classList.add("filled");
-  at("choose").firstElementChild.textContent = "Choose another";
+  present({ file, url }, "Choose another");
   forget();
   try {
     if (!model) await meet();
@@ -40,8 +36,6 @@ async function take(files) {
     if (!isLate()) complain(error);
   }
 }
-
-at("picture").addEventListener("error", () => (at("figure").hidden = true)); // the server says what is wrong with it
 
 // the sentence
 
@@ -88,7 +82,4 @@ function point(number) {
 }
 
 onPictures(take);
-begin(
-  ({ vocabulary, engine }) => `writes sentences, ${vocabulary.toLocaleString("en")} tokens, ${engine}`,
-  `-F images=@dog.jpg '${new URL("caption", location)}?attention=true'`,
-);
+begin(({ vocabulary, engine }) => `writes sentences, ${vocabulary.toLocaleString("en")} tokens, ${engine}`);

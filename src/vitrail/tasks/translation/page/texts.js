@@ -186,4 +186,4 @@ at("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) at("asks").requestSubmit();
 });
 
-begin(introduce, `--json '{"text": "…"}' ${new URL("translate", location)}`);
+begin(introduce);

@@ -1,7 +1,6 @@
-"""Pictures out of the body of a request, and what a form says of them."""
+"""Images in the body of a request: the body itself, or the files of a form, with the form's fields."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -14,48 +13,45 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 FIELDS = 8
-"""Parts of a form that are no pictures."""
+"""Parts of a form that are no images."""
 LONGEST_FIELD = 2**16
 """Bytes of such a part that is read."""
 RAW = "application/octet-stream"
 FORM = "multipart/form-data"
 
 
-@dataclass(frozen=True)
-class Picture:
+class File(NamedTuple):
     """A file as it came."""
 
     name: str
     content: bytes
 
 
-def require_picture(headers: Headers) -> None:
-    """Refuse a body whose declared type cannot hold pictures."""
+class Form(NamedTuple):
+    """The files of a body, and its fields."""
+
+    files: list[File]
+    fields: dict[str, str]
+
+
+def require_image(headers: Headers) -> None:
+    """Refuse a body whose declared type cannot hold images."""
     require_plain(headers)
     kind = media_type(headers)
     if kind not in ("", RAW, FORM) and not kind.startswith("image/"):
         raise ProblemError(415, f"{kind} is no image", hint=f"send it as image/jpeg (or the like), {RAW} or {FORM}")
 
 
-@dataclass(frozen=True)
-class Form:
-    """What a body holds."""
-
-    pictures: list[Picture]
-    fields: dict[str, str]
-    """What else was asked for by its name, and is there."""
-
-
 def form_of(content: bytes, headers: Headers, most: int, fields: tuple[str, ...] = ()) -> Form:
-    """The pictures of a body: itself, or the files of a form, which may have further ``fields``.
+    """Return the images of a body and, where it is a form, those of the ``fields`` that it has; any others are passed over.
 
     Raises:
-        ProblemError: there are no pictures, more than ``most``, a field is too long, or the form is damaged.
+        ProblemError: there are no images, more than ``most``, a field is too long, or the form is damaged.
     """
     if media_type(headers) != FORM:
         if not content:
             raise ProblemError(422, "the body is empty", hint="send an image")
-        return Form([Picture("image", content)], {})
+        return Form([File("image", content)], {})
     form = _Parts(most, fields)
     try:
         parser = MultipartParser(parse_options_header(headers["content-type"])[1].get(b"boundary", b""), form.callbacks)
@@ -66,14 +62,8 @@ def form_of(content: bytes, headers: Headers, most: int, fields: tuple[str, ...]
     if not form.whole or not form.files:
         what = "the form has no files" if form.whole else "the form is cut off"
         raise ProblemError(422, what, hint="send each image as a file, in a part with filename=: curl -F images=@cat.jpg")
-    found = [Picture(name or f"image {number}", bytes(data)) for number, (name, data) in enumerate(form.files, start=1)]
-    return Form(found, {name: data.decode(errors="replace") for name, data in form.fields.items()})
-
-
-def require_in_query(form: Form, name: str) -> None:
-    """Refuse a parameter of the query that comes as a field of the form, where it would be passed over."""
-    if name in form.fields:
-        raise ProblemError(422, f"{name} is no field of a form here", hint=f"send it in the address: ?{name}=…")
+    files = [File(name or f"image {number}", bytes(data)) for number, (name, data) in enumerate(form.files, start=1)]
+    return Form(files, {name: data.decode(errors="replace") for name, data in form.fields.items()})
 
 
 class _Parts:

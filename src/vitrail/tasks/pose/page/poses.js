@@ -2,7 +2,7 @@
 
 import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
 import { onBox, shape } from "./poses-boxes.js";
-import { clearness, fog, numbers, onPictures, paint, place, sending } from "./pictures.js";
+import { clearness, fog, numbers, onPictures, paint, place, present, sending } from "./pictures.js";
 
 const CONFIDENT = 0.3; // joints with a lower score are faint
 const score = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
@@ -28,11 +28,7 @@ function take(files) {
   if (shown) URL.revokeObjectURL(shown.url);
   shown = { file, url: URL.createObjectURL(file), boxes: [], answered: [] };
   [person, joint] = [0, 0];
-  at("picture").src = shown.url;
-  at("picture").alt = file.name ? `Your picture ${file.name}` : "Your picture";
-  at("figure").hidden = false;
-  at("place").classList.add("filled");
-  at("choose").firstElementChild.textContent = "Choose another";
+  present(shown, "Choose another");
   askAbout();
 }
 
@@ -80,8 +76,6 @@ function forget() {
   at("attention").hidden = at("overlay").hidden = at("key").hidden = true;
   draw();
 }
-
-at("picture").addEventListener("error", () => (at("figure").hidden = true)); // the server says what is wrong with it
 
 // what is shown
 
@@ -280,4 +274,4 @@ onBox(() => (shown && model ? size() : null), add);
 at("layer").addEventListener("input", look);
 at("shown").addEventListener("change", look);
 
-begin(introduce, `-F image=@team.jpg -F boxes='[[12, 30, 110, 240]]' ${new URL("predict", location)}`);
+begin(introduce);
