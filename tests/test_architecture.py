@@ -95,7 +95,7 @@ DEBTS = {
     "vitrail.deploy.predict", "vitrail.deploy.predictor", "vitrail.deploy.server.schema", "vitrail.deploy.server.serve",
     "vitrail.study.compare.comparison_page", "vitrail.study.quality.predictions", "vitrail.study.study",
     "vitrail.training.loop.trainer", "vitrail.training.runs.data_of_model", "vitrail.training.runs.run",
-    "vitrail.training.runs.setup", "vitrail.weights.convert", "vitrail.weights.pretrained", "vitrail.weights.reference",
+    "vitrail.training.runs.setup",
 }  # fmt: skip
 """Modules of frameworks that still import a task's room; none may join them."""
 ROOMS = {row.room for row in TASKS.values()}

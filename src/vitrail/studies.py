@@ -19,7 +19,8 @@ from vitrail.study.sections.study_images import Subjects, subjects_of
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.training.runs.data_of_model import open_any
-from vitrail.weights.model_folder.folder import TrainedModel, require_as_built
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import require_as_built
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:

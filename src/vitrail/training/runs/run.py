@@ -50,7 +50,8 @@ from vitrail.training.loop.time_budget import TRIAL
 from vitrail.training.runs.tracking import require_tracker
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.finetune.freezing import require_nothing_fresh
-from vitrail.weights.model_folder.folder import TrainedModel, fill, keep_thresholds
+from vitrail.weights.model_folder.folder import TrainedModel, keep_thresholds
+from vitrail.weights.model_folder.trained import fill
 from vitrail.weights.locate import require_best
 from vitrail.weights.formats.tensor_files import read_tensors
 
