@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from vitrail.errors import unknown
 
-RoomModule = Literal["settings", "data", "task", "report", "weights"]
+RoomModule = Literal["settings", "data", "task", "report", "weights", "study.sections", "compared"]
 """Modules of a room that the rest of the library asks for by name."""
 Reads = Literal["images", "texts"]
 Answers = Literal["vector", "heatmaps", "text"]
@@ -32,6 +32,8 @@ class TaskRow:
     """... and what they make of it; the room of the first task with both has the kind of trained model in `weights`."""
     model_types: tuple[str, ...] = ()
     """Names in ``config.json`` of transformers that belong to such models alone."""
+    compared: bool = False
+    """True where the room has `compared`: sections of a page on several runs."""
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now."""
@@ -51,7 +53,7 @@ class TaskRow:
 ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
-    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
+    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",), compared=True),
     TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),
 )
