@@ -24,7 +24,8 @@ from vitrail.study.page import figures
 from vitrail.training.images import preparation_of
 from vitrail.training.runs import run_folder
 from vitrail.training.runs.setup import resolve_run
-from vitrail.weights.model_folder.folder import TrainedModel, save_model
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import open_model
 
 pytestmark = pytest.mark.usefixtures("unreported")

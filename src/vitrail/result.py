@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from vitrail.data.images.pictures import Picture
 from vitrail.deploy.predict import predict
@@ -11,12 +11,11 @@ from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.environment import environment
 from vitrail.runtime.notebook import table
-from vitrail.tasks.captioning.weights import TrainedCaptioner
 from vitrail.tasks.metrics import COUNTS, main_metric, metrics_in
-from vitrail.tasks.translation.weights import TrainedTranslator
 from vitrail.training.runs.run import Finished
 from vitrail.weights.model_folder.classifier_output import Labels
 from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Run:
     """A finished run: its folder, the best model, and its scores on the split that reports are made on."""
 
     folder: Path
-    trained: TrainedModel | TrainedTranslator | TrainedCaptioner
+    trained: Trained
     split: str
     scores: dict[str, float | int]
     warnings: tuple[str, ...] = ()
@@ -34,13 +33,10 @@ class Run:
 
     def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
         """See `predict`; models that write are asked by `vitrail.translate` and `vitrail.caption`."""
-        if isinstance(self.trained, TrainedTranslator):
-            hint = "call vitrail.translate(run.trained, texts)"
-            raise ConfigError("a translator sees no images", where="Run.predict", hint=hint)
-        if isinstance(self.trained, TrainedCaptioner):
-            hint = "call vitrail.caption(run.trained, images)"
-            raise ConfigError("a captioner writes sentences and gives no labels", where="Run.predict", hint=hint)
-        return predict(self.trained, images, top=top)
+        what, hint = self.trained.no_labels
+        if what:
+            raise ConfigError(what, where="Run.predict", hint=hint)
+        return predict(cast(TrainedModel, self.trained), images, top=top)
 
     @classmethod
     def of(cls, finished: Finished) -> Self:

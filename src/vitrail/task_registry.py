@@ -6,8 +6,10 @@ from typing import Any, Literal
 
 from vitrail.errors import unknown
 
-RoomModule = Literal["settings", "data", "task", "report", "service"]
+RoomModule = Literal["settings", "data", "task", "report", "weights", "service", "study.sections", "compared"]
 """Modules of a room that the rest of the library asks for by name."""
+Reads = Literal["images", "texts"]
+Answers = Literal["vector", "heatmaps", "text"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,14 @@ class TaskRow:
     """Kind of the data: whole images, sentences with their translations, people in images, or images with sentences."""
     recipe: str | None = None
     """The recipe of a run that names none; None where model and data decide."""
+    reads: Reads = "images"
+    """What its models read, ..."""
+    answers: Answers = "vector"
+    """... and what they make of it; the room of the first task with both has the kind of trained model in `weights`."""
+    model_types: tuple[str, ...] = ()
+    """Names in ``config.json`` of transformers that belong to such models alone."""
+    compared: bool = False
+    """True where the room has `compared`: sections of a page on several runs."""
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now."""
@@ -43,9 +53,9 @@ class TaskRow:
 ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
-    TaskRow("translate", "translation", "none", "sentences", recipe="translate"),
-    TaskRow("pose", "pose", "none", "people", recipe="pose"),
-    TaskRow("caption", "captioning", "none", "captions", recipe="caption"),
+    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",), compared=True),
+    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),
+    TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),
 )
 
 TASKS = {row.name: row for row in ROWS}
@@ -56,3 +66,8 @@ def task_row(name: str) -> TaskRow:
     if name not in TASKS:
         raise unknown("task", name, list(TASKS), where="--task")
     return TASKS[name]
+
+
+def row_of_kind(reads: Reads, answers: Answers) -> TaskRow:
+    """Return the row whose room has the kind of trained model that reads and answers so."""
+    return next(row for row in ROWS if (row.reads, row.answers) == (reads, answers))

@@ -4,8 +4,8 @@ import pytest
 
 from vitrail.data.class_matching import match_classes
 from vitrail.errors import DataError
-from vitrail.weights.model_folder.folder import distinct
 from vitrail.weights.model_folder.imagenet import aliases_of, class_ids, class_names
+from vitrail.weights.model_folder.labels import distinct
 
 IMAGENET = distinct(class_names())
 

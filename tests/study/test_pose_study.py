@@ -15,13 +15,13 @@ from tiny_pose import SIZE, tiny_pose
 from vitrail.data.loading.sampler import shuffled
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
-from vitrail.study.sections.study_images import Subjects
+from vitrail.study.sections.request import StudyRequest
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.predictor import any_in_python
 from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.study.joints import joint_maps
-from vitrail.tasks.pose.study.sections import write_pose_study
-from vitrail.tasks.pose.study.study_people import PoseStudy, people_of
+from vitrail.tasks.pose.study.sections import write_study
+from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, people_of
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +52,9 @@ def test_maps_and_heatmaps_of_all_people_and_joints_are_kept(study, people):
 @pytest.mark.parametrize("mirror", [True, False])
 def test_scores_are_the_scores_of_an_evaluation_with_mirror_images_or_without(people, tmp_path, mirror):
     source, settings = open_people(people), PoseSettings(mirror=mirror)
-    _, subjects, mirrors = people_of(people, lambda: (source, "all", settings), "all", 8)
+    _, subjects = people_of(people, lambda: (source, "all", settings), "all", 8)
     (tmp_path / "all").mkdir()
-    options = {"title": "all", "mirror": mirrors}
-    numbers = write_pose_study(tmp_path / "all", tiny_pose(depth=2), subjects, Observer(), **options)
+    numbers = write_study(tmp_path / "all", tiny_pose(depth=2), subjects, StudyRequest(), title="all")
     expected = any_in_python(tiny_pose(depth=2)).evaluate(source.split("all"), settings, batch_size=3).scores()
     found = numbers["scores"]
     assert found["people"] == 8 and "loss" not in found
@@ -87,7 +86,7 @@ def test_sections_that_make_sense_are_there_and_the_others_are_named(study):
 
 def test_what_is_drawn_is_what_the_model_sees_with_joints_where_it_finds_them(people, tmp_path):
     trained, person = tiny_pose(depth=2), open_people(people).split("all")[1]
-    study = PoseStudy(tmp_path, trained, Subjects([person], labelled=True), Observer(), layer=-1, head=None)
+    study = PoseStudy(tmp_path, trained, StudiedPeople([person], labelled=True), Observer(), layer=-1, head=None)
     view, plan = study.view(0, 96)
     assert view.size == (72, 96)
     small = view.resize(SIZE[::-1], Image.Resampling.BOX)
@@ -100,7 +99,7 @@ def test_what_is_drawn_is_what_the_model_sees_with_joints_where_it_finds_them(pe
 def test_people_are_studied_as_they_are_turned_upright_and_joints_are_where_predictions_have_them(people, tmp_path, sizes):
     trained = tiny_pose(depth=2, upright=True, smaller_sizes=sizes, image_size=(64, 64))
     chosen = open_people(people).split("all")
-    study = PoseStudy(tmp_path, trained, Subjects(chosen, labelled=True), Observer(), layer=-1, head=None)
+    study = PoseStudy(tmp_path, trained, StudiedPeople(chosen, labelled=True), Observer(), layer=-1, head=None)
     assert len(set(study.turns.tolist())) > 1
     for number, person in enumerate(chosen):
         ((found,),) = vitrail.predict_poses(trained, person.image, [person.target.box])

@@ -6,7 +6,8 @@ import torch
 from vitrail.data.images.preparation import Preparation
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vision.vit import ViT
-from vitrail.weights.model_folder.folder import TrainedModel, save_model
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import save_model
 
 LABELS = ["cat", "dog", "10 o'clock é"]
 

@@ -27,8 +27,9 @@ from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.convert import convert
 from vitrail.weights.formats.safe_files import read_metadata
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.model_folder.folder import FORMAT, TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.imagenet import class_ids, class_names
+from vitrail.weights.model_folder.trained import FORMAT
 from vitrail.weights.reference import from_pretrained
 from vitrail.weights.state_dict import write
 

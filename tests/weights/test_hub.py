@@ -19,10 +19,10 @@ from marian_folder import random_marian, write_folder
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
 from vitrail.tasks.translation.weights import open_translator
-from vitrail.weights.convert import convert_writer
+from vitrail.weights.convert import convert
 from vitrail.weights.hub import cached, fetch, is_hub_id, push
 from vitrail.weights.locate import is_of_texts, translates
-from vitrail.weights.model_folder.folder import save_model
+from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import load_model
 from weights.hub_server import READER, WRITER, Answer, Hub, Refusal
 
@@ -377,7 +377,7 @@ def test_a_translator_that_went_through_the_hub_is_found_to_be_one_and_translate
     texts = ["one red cat", "dog"]
     expected = vitrail.translate(trained, texts, beams=1)
     assert vitrail.translate("ann/en-de", texts, beams=1) == expected
-    convert_writer(open_translator("ann/en-de"), tmp_path / "out")
+    convert(open_translator("ann/en-de"), tmp_path / "out")
     assert vitrail.translate(tmp_path / "out", texts, beams=1) == expected
 
 

@@ -22,7 +22,7 @@ from vitrail.models.registry import create_model
 from vitrail.tasks.translation.translate import Translator, translate
 from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
 from vitrail.training.runs.run import begin_run
-from vitrail.weights.convert import convert_writer
+from vitrail.weights.convert import convert
 from words import TINY_TRANSLATOR, WORDS, write_pairs
 
 OPERATORS = declare_operators()
@@ -53,7 +53,7 @@ def test_random_models_have_the_same_logits_here_and_there_and_back(fields, tmp_
         expected = theirs(input_ids=source, attention_mask=source != pad, decoder_input_ids=target).logits
         found = trained(source, target)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-        convert_writer(trained, tmp_path / "again", layout="marian")
+        convert(trained, tmp_path / "again", layout="marian")
         again = MarianMTModel.from_pretrained(tmp_path / "again").eval()
         logits = again(input_ids=source, attention_mask=source != pad, decoder_input_ids=target).logits
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
@@ -94,7 +94,7 @@ def test_such_a_folder_is_translated_evaluated_and_trained_on_with_its_tokens(fo
     for place in (more.folder, more.folder / "best"):  # of which the first is for resuming
         assert open_tokens(place).encode(texts) == open_tokens(folder).encode(texts)
     assert open_translator(more.folder).config.start == open_translator(folder).config.pad
-    convert_writer(more.trained, tmp_path / "out")
+    convert(more.trained, tmp_path / "out")
     assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "out"), MarianTokenizer)
 
 
@@ -108,13 +108,13 @@ def test_a_text_and_its_translation_are_aligned_in_the_tokens_of_their_languages
 
 def test_the_card_of_a_folder_written_for_transformers_is_of_a_translator(translator, tmp_path):
     unnamed = TrainedTranslator(translator.model, translator.preparation, translator.languages)
-    convert_writer(unnamed, tmp_path / "out", layout="marian")
+    convert(unnamed, tmp_path / "out", layout="marian")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "pipeline_tag: translation" in card and "gives an image" not in card
 
 
 def test_our_own_models_open_in_transformers_with_their_tokens_and_come_back(translator, tmp_path):
-    convert_writer(translator, tmp_path / "out")
+    convert(translator, tmp_path / "out")
     theirs, tokenizer = MarianMTModel.from_pretrained(tmp_path / "out").eval(), AutoTokenizer.from_pretrained(tmp_path / "out")
     again = open_translator(tmp_path / "out")
     texts = ["one red cat", "dog and cat", "<s> x <pad>", "red"]
@@ -130,7 +130,7 @@ def test_our_own_models_open_in_transformers_with_their_tokens_and_come_back(tra
     for model in (translator, again):
         assert [done.text for done in Translator(model, beams=1).translate(texts)] == written
     assert again.preparation.to_json() == translator.preparation.to_json() and again.languages == translator.languages
-    convert_writer(again, tmp_path / "own", layout="vitrail")
+    convert(again, tmp_path / "own", layout="vitrail")
     assert open_translator(tmp_path / "own").config == again.config
 
 
@@ -145,12 +145,12 @@ def test_what_marian_has_no_place_for_is_refused_by_name_and_else_written_as_our
         sizes = {"depth": 1, "dim": 16, "vocabulary": len(translator.preparation)}
         model = TrainedTranslator(create_model(name, **{**sizes, **fields}), translator.preparation, ("en", "de"))
         with pytest.raises(ConfigError, match=what):
-            convert_writer(model, tmp_path / "out", layout="marian")
-        convert_writer(model, tmp_path / f"{name}{what}")
+            convert(model, tmp_path / "out", layout="marian")
+        convert(model, tmp_path / f"{name}{what}")
         assert json.loads((tmp_path / f"{name}{what}" / "config.json").read_text())["model_type"] == "vitrail"
     for out, layout in ((tmp_path / "x.safetensors", None), (tmp_path, None), (tmp_path / "y", "timm")):
         with pytest.raises(ConfigError):
-            convert_writer(translator, out, layout=layout)
+            convert(translator, out, layout=layout)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from vitrail.weights.hub import is_hub_id
 from vitrail.weights.layouts.timm.models import ROWS
 from vitrail.weights.locate import locate, require_possible
 from vitrail.weights.model_folder.card import model_card
-from vitrail.weights.model_folder.folder import save_model
+from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.published import PUBLISHED, published
 from vitrail.weights.reference import open_model
 

@@ -14,7 +14,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from vitrail.errors import ModelFileError
 from vitrail.models.registry import model_config
 from vitrail.weights.formats.checksums import write_sums
-from vitrail.weights.model_folder.folder import save_model
+from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import config_of, from_pretrained, open_model
 
 

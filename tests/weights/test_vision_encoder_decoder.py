@@ -22,7 +22,7 @@ from vitrail.errors import ConfigError, ModelFileError  # noqa: E402
 from vitrail.tasks.captioning.predict import caption  # noqa: E402
 from vitrail.tasks.captioning.task import write  # noqa: E402
 from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner  # noqa: E402
-from vitrail.weights.convert import convert_writer  # noqa: E402
+from vitrail.weights.convert import convert  # noqa: E402
 
 LAYOUT = "vision-encoder-decoder"
 SHAPES = {
@@ -62,9 +62,9 @@ def test_random_models_have_the_same_logits_here_and_there_and_back(kind, tmp_pa
     torch.testing.assert_close(logits(trained, pixels, target), expected, rtol=1e-5, atol=1e-5)
     if theirs.config.decoder.n_embd < theirs.config.encoder.hidden_size:
         with pytest.raises(ConfigError, match="wider"):
-            convert_writer(trained, tmp_path / "again", layout=LAYOUT)
+            convert(trained, tmp_path / "again", layout=LAYOUT)
         return
-    convert_writer(trained, tmp_path / "again", layout=LAYOUT)
+    convert(trained, tmp_path / "again", layout=LAYOUT)
     again = VisionEncoderDecoderModel.from_pretrained(tmp_path / "again").eval()
     torch.testing.assert_close(logits(again, pixels, target), expected, rtol=1e-5, atol=1e-5)
     assert open_captioner(tmp_path / "again").config == trained.config
@@ -117,7 +117,7 @@ def test_words_look_where_they_look_in_transformers(folder):
 )
 def test_captioners_of_ours_are_written_for_transformers(fields, tmp_path):
     ours = small_captioner(**{"norm": "pre", "max_tokens": 40, **fields})
-    convert_writer(ours, tmp_path / "theirs", layout=LAYOUT)
+    convert(ours, tmp_path / "theirs", layout=LAYOUT)
     theirs = VisionEncoderDecoderModel.from_pretrained(tmp_path / "theirs").eval()
     pixels, target = torch.randn(3, 3, 24, 24), torch.randint(0, len(ours.tokenizer), (3, 8))
     expected = logits(ours, pixels, target)
@@ -143,7 +143,7 @@ def test_captioners_of_ours_are_written_for_transformers(fields, tmp_path):
 )
 def test_what_it_cannot_hold_is_refused_by_name_and_nothing_is_written(fields, told, tmp_path):
     with pytest.raises(ConfigError, match=told):
-        convert_writer(small_captioner(**fields), tmp_path / "out", layout=LAYOUT)
+        convert(small_captioner(**fields), tmp_path / "out", layout=LAYOUT)
     assert not (tmp_path / "out").exists()
 
 

@@ -7,9 +7,9 @@ from typing import Any, TypeGuard
 
 from vitrail.errors import ConfigError, ModelFileError, nearest
 from vitrail.files import path_of
-from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
+from vitrail.task_registry import ROWS, TaskRow, row_of_kind
 from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle, told_by
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
 from vitrail.weights.published import PUBLISHED, Published, published
@@ -20,10 +20,8 @@ OWN_FOLDER = "runs"
 
 EXPORTED = "translator.json"
 """What we keep of a translator that was written for an engine."""
-TEXT_MODEL_TYPES = ("marian",)
-"""What ``config.json`` of transformers calls the models of texts that are read, ..."""
-CAPTIONER_TYPES = ("vision-encoder-decoder",)
-"""... and those that write about images."""
+SAYS_ITSELF = "a model that writes texts says itself what it is"
+"""Why nothing can be said of such a model when it is opened."""
 
 
 def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
@@ -80,20 +78,25 @@ def has_weights(folder: Path) -> bool:
 
 
 def is_of_texts(reference: object) -> TypeGuard[str | Path]:
-    """Whether a MODEL translates texts, and does not see images; one of the hub is fetched.
+    """Return whether a MODEL translates texts, and does not see images. Raises as `row_behind`."""
+    row = row_behind(reference)
+    return row is not None and row.reads == "texts"
+
+
+def is_captioner(reference: object) -> TypeGuard[str | Path]:
+    """Return whether a MODEL writes texts about images. Raises as `row_behind`."""
+    row = row_behind(reference)
+    return row is not None and row.reads == "images"
+
+
+def row_behind(reference: object) -> TaskRow | None:
+    """Return the row of the task of a MODEL that writes texts; None for any other model. One of the hub is fetched.
 
     Raises:
         ModelFileError: it cannot be fetched.
         ConfigError: it is on the hub, and the extra is not installed.
     """
-    values = _described(reference)
-    return values.get("model_type") in TEXT_MODEL_TYPES or _reads(values) == "texts"
-
-
-def is_captioner(reference: object) -> TypeGuard[str | Path]:
-    """Whether a MODEL writes texts about images; one of the hub is fetched. Raises as `is_of_texts`."""
-    values = _described(reference)
-    return values.get("model_type") in CAPTIONER_TYPES or _reads(values) == "images"
+    return row_in(_described(reference))
 
 
 def _described(reference: object) -> dict[str, Any]:
@@ -111,10 +114,16 @@ def _described(reference: object) -> dict[str, Any]:
     return read_json(description) if description.is_file() else {}
 
 
-def _reads(values: Mapping[str, Any]) -> str:
-    """What a model that writes texts reads, by its ``config.json``, which is our own; nothing for any other model."""
-    row = architecture_in(values.get("architectures"))
-    return row.config.reads if row is not None and issubclass(row.config, TextConfig) else ""
+def row_in(values: Mapping[str, Any]) -> TaskRow | None:
+    """Return the row of a task whose models write texts by ``config.json``, ours or transformers'; None for any other model."""
+    if values.get("model_type") is not None:
+        for row in ROWS:
+            if values["model_type"] in row.model_types:
+                return row
+    architecture = architecture_in(values.get("architectures"))
+    if architecture is None or architecture.config.answer != "text":
+        return None
+    return row_of_kind(architecture.config.reads, "text")
 
 
 def _is_of_hub(reference: str | Path) -> bool:

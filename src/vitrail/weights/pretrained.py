@@ -1,22 +1,21 @@
 """A checkpoint to a model: what was understood of it, with the changes that the user wants."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.parts import last_layer
-from vitrail.tasks.pose.weights import TrainedPose, skeleton_of
+from vitrail.task_registry import row_of_kind
 from vitrail.weights.formats.checkpoint import Checkpoint
-from vitrail.weights.formats.safe_files import CONFIG
 from vitrail.weights.formats.tensor_files import require_numbers
 from vitrail.weights.layout import Size
-from vitrail.weights.model_folder.folder import FORMAT, TrainedModel, fill
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.preparation import preparation_of
+from vitrail.weights.model_folder.trained import FORMAT, fill
 from vitrail.weights.recognize import foreign_source, own_source
 from vitrail.weights.transfer import adapt
 
@@ -80,12 +79,9 @@ def build(
     model = empty_model(config)
     fill(model, tensors, where=checkpoint.file)
     about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for these; the files do not say)")
-    trained: TrainedModel
-    if isinstance(preparation, BoxPreparation):
-        skeleton = skeleton_of({**checkpoint.config, **checkpoint.told}, labels, checkpoint.file.parent / CONFIG)
-        trained = TrainedPose(model.eval(), skeleton, preparation, checkpoint.card)
-    else:
-        trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card, thresholds)
+    understood = replace(source, labels=labels, thresholds=thresholds)
+    room = row_of_kind(config.reads, config.answer).module("weights")
+    trained: TrainedModel = room.trained_of(model.eval(), understood, preparation, checkpoint)
     about = about.strip() if source.about else ""
     if same_classes and labels and _answers_alike(model):
         about += f"\n{ALIKE}"

@@ -7,19 +7,20 @@ from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.configs.base import ImageConfig
-from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import ARCHITECTURES, architecture_in
 from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.settings import brief
+from vitrail.task_registry import row_of_kind
 from vitrail.weights.formats.checkpoint import Checkpoint, Source, tower
 from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, LAYOUT, PREPROCESSOR, SKELETON, section
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.locate import CAPTIONER_TYPES, TEXT_MODEL_TYPES
+from vitrail.weights.locate import row_in
 from vitrail.weights.model_folder import imagenet
 from vitrail.weights.model_folder.description import read_description
-from vitrail.weights.model_folder.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
+from vitrail.weights.model_folder.labels import PROBLEMS, THRESHOLDS, distinct
 from vitrail.weights.model_folder.preparation import from_processor
+from vitrail.weights.model_folder.trained import FORMAT, read_config
 from vitrail.weights.normalization import HALF
 from vitrail.weights.state_dict import guesses, recognise
 
@@ -38,7 +39,7 @@ def own_source(checkpoint: Checkpoint) -> Source:
         what = f"architectures is {brief(kind)}, and not one of those known here"
         raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
     if not issubclass(row.config, ImageConfig):
-        raise _writes_texts(where, sees=issubclass(row.config, TextConfig) and row.config.reads == "images")
+        raise row_of_kind(row.config.reads, row.config.answer).module("weights").no_labels(where)
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON)}
     del values["model_type"]
     if checkpoint.preprocessor is None:
@@ -144,8 +145,8 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
     kind = config.get("model_type")
     if kind is None:
         return [layout for layout in LAYOUTS.values() if layout.read or "architecture" not in config]
-    if kind in (*TEXT_MODEL_TYPES, *CAPTIONER_TYPES):
-        raise _writes_texts(where, sees=kind in CAPTIONER_TYPES)
+    if (row := row_in({"model_type": kind})) is not None:
+        raise row.module("weights").no_labels(where)
     named = [layout for layout in LAYOUTS.values() if kind in layout.model_types]
     if not named:
         known = sorted({kind for layout in LAYOUTS.values() for kind in layout.model_types})
@@ -153,13 +154,6 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
             f"model_type {brief(kind)} is none that is known here", where=where, hint=f"known: {FORMAT}, {', '.join(known)}"
         )
     return named
-
-
-def _writes_texts(where: Path, *, sees: bool) -> ModelFileError:
-    """What is said of a model that writes texts, about images that it ``sees`` or of other texts."""
-    what = "a captioner gives no labels and no vectors" if sees else "a translator is no model of images"
-    hint = f"give it to vitrail {'caption' if sees else 'translate'}, evaluate, serve, convert or summary"
-    return ModelFileError(what, where=where, hint=hint)
 
 
 def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:

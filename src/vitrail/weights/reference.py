@@ -4,16 +4,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vitrail.checks import refuse_given
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import ROWS, model_config
 from vitrail.runtime.terminal import escaped
-from vitrail.tasks.captioning.weights import open_captioner
-from vitrail.tasks.translation.weights import open_translator
 from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.formats.checksums import read_again
-from vitrail.weights.locate import is_captioner, is_name, is_of_texts, locate
+from vitrail.weights.locate import SAYS_ITSELF, is_name, locate, row_behind
 from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import Trained
 from vitrail.weights.pretrained import Changes, build
 
 
@@ -69,6 +69,31 @@ def from_pretrained(
     return trained
 
 
+def open_trained(reference: str | Path, *, trust_pickle: bool = False, key: str | None = None, **changes: Any) -> Trained:
+    """Open whichever kind of model a MODEL is.
+
+    Args:
+        reference: the MODEL.
+        trust_pickle, key: as of `from_pretrained`.
+        changes: its other arguments. A model that writes texts takes none of them.
+
+    Raises:
+        ModelFileError: missing, damaged or refused.
+        ConfigError: a change that cannot be made.
+    """
+    if (row := row_behind(reference)) is None:
+        return from_pretrained(reference, trust_pickle=trust_pickle, key=key, **changes)
+    refuse_given(SAYS_ITSELF, {name: value is not None for name, value in {"key": key, **changes}.items()})
+    room = row.module("weights")
+
+    def read() -> Trained:
+        with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle) as checkpoint:
+            trained: Trained = room.read(checkpoint)
+            return trained
+
+    return read_again(reference, read)
+
+
 def open_model(reference: str | Path) -> TrainedModel:
     """The model behind a MODEL as it is; see `from_pretrained`."""
     return from_pretrained(reference)
@@ -81,13 +106,12 @@ def load_model(folder: Path) -> TrainedModel:
 
 
 def config_of(reference: str | Path) -> ModelConfig:
-    """The configuration behind a MODEL, which is a name or a trained model.
+    """Return the configuration behind a MODEL, which is a name or a trained model.
 
     Raises:
         ModelFileError: neither a name nor a model.
     """
     if is_name(reference):
         return model_config(str(reference))
-    if is_captioner(reference):
-        return open_captioner(reference).config
-    return open_translator(reference).config if is_of_texts(reference) else open_model(reference).config
+    config: ModelConfig = open_trained(reference).config
+    return config

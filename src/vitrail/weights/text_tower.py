@@ -17,7 +17,7 @@ from vitrail.settings import brief
 from vitrail.weights.formats.checkpoint import Checkpoint, tower
 from vitrail.weights.formats.safe_files import TOKENIZER, section
 from vitrail.weights.layouts.vit.clip import OPENAI_NUMBERS
-from vitrail.weights.model_folder.folder import fill
+from vitrail.weights.model_folder.trained import fill
 
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
 HEAD_DIM = 64

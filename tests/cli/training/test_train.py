@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("unreported")
 @pytest.fixture
 def settings_of(vitrail, monkeypatch, pictures, tmp_path):
     """The complete settings that a command line stands for; nothing is trained."""
-    seen, model = {}, SimpleNamespace(labels=["a", "b"])
+    seen, model = {}, SimpleNamespace(uses=())
 
     def note_down(out=None, *, recipe=None, config=None, observer=None, **settings):
         seen["settings"], seen["start"] = preparing.resolve_run(recipe, config, nested(settings))
@@ -347,7 +347,7 @@ def test_resuming_a_finished_run_says_so_and_evaluates_nothing(vitrail, run, mon
 
 def test_the_next_command_for_a_model_that_has_hardly_learned_trains_it_for_longer(tmp_path, capsys):
     longer = f"vitrail resume {tmp_path} --epochs 28 --training.time-limit 20m"
-    model = SimpleNamespace(labels=["a", "b"])
+    model = SimpleNamespace(uses=("predict {} IMAGES",))
     print_result(Run(tmp_path, model, "test", {"top1": 0.1, "loss": 2.3, "images": 9}, ("hardly trained",), longer))
     first, second, *others = capsys.readouterr().err.split("next:\n")[1].splitlines()
     assert first.endswith(longer.removeprefix("vitrail")) and " evaluate " in second and not others

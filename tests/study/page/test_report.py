@@ -20,12 +20,12 @@ from vitrail.models.registry import model_config
 from vitrail.models.vision.vit import ViT
 from vitrail.study.page.report import title_of, write_report
 from vitrail.study.page.report_part import Reported
-from vitrail.study.quality.predictions import Predictions
 from vitrail.tasks.classification import report as classification
 from vitrail.tasks.classification.multi_label import MultiLabel
 from vitrail.tasks.classification.multi_label_report import THESE
 from vitrail.tasks.classification.report import chosen_on, several_labels
 from vitrail.tasks.classification.single_label import Classification, LabelMetrics
+from vitrail.tasks.classification.study.predictions import Predictions
 from vitrail.weights.reference import load_model
 
 CONFIG = ViTConfig(image_size=8, patch_size=4, channels=1, num_classes=2, dim=16, depth=1, heads=2, mlp_dim=32)

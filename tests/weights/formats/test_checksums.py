@@ -14,7 +14,8 @@ from vitrail import api
 from vitrail.deploy.export.graph_files import description_in
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights.formats.checksums import read_again, verified
-from vitrail.weights.model_folder.folder import keep_thresholds, save_model
+from vitrail.weights.model_folder.folder import keep_thresholds
+from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import from_pretrained, load_model
 
 SUMS = "SHA256SUMS"

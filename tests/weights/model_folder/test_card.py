@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitrail.cli.app import app
 from vitrail.weights.model_folder.card import model_card
-from vitrail.weights.model_folder.folder import save_model
+from vitrail.weights.model_folder.trained import save_model
 
 FULL = {
     "name": "ViT-Ti/16 on flowers",

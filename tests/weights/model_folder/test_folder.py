@@ -14,8 +14,9 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights.convert import convert
 from vitrail.weights.formats.checksums import write_sums
 from vitrail.weights.formats.tensor_files import read_tensors
-from vitrail.weights.model_folder import folder as folder_module
-from vitrail.weights.model_folder.folder import TrainedModel, save_model
+from vitrail.weights.model_folder import trained as trained_module
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import load_model
 
 POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"]
@@ -127,13 +128,13 @@ def test_a_model_on_the_way_of_training_is_saved_as_it_is(tmp_path, trained):
 def test_a_failed_write_leaves_the_old_folder_and_no_draft(function, folder, trained, monkeypatch):
     write_sums(folder)
     before = {f.name: f.read_bytes() for f in folder.iterdir()}
-    written = getattr(folder_module, function)
+    written = getattr(trained_module, function)
 
     def full(file, *args):
         written(file, *args)
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(folder_module, function, full)
+    monkeypatch.setattr(trained_module, function, full)
     with pytest.raises(OSError, match="no space"):
         save_model(folder, trained(seed=1), card="new")
     with pytest.raises(OSError, match="no space"):

@@ -14,7 +14,8 @@ from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import architecture, build
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.model_folder.folder import FORMAT, TrainedModel
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import FORMAT
 
 
 def choices(field: str) -> list[str]:

@@ -55,41 +55,29 @@ def convert(
     require_possible(model, in_python=True)  # before torch is imported
     from vitrail.checks import refuse_given
     from vitrail.files import path_of
-    from vitrail.tasks.captioning.weights import open_captioner
-    from vitrail.tasks.pose.weights import TrainedPose
-    from vitrail.tasks.translation.weights import open_translator
-    from vitrail.weights.convert import convert, convert_writer, read_labels
-    from vitrail.weights.formats.safe_files import CONFIG, read_json
-    from vitrail.weights.locate import is_captioner, is_of_texts
+    from vitrail.weights.convert import convert, read_labels
+    from vitrail.weights.locate import SAYS_ITSELF, row_behind
     from vitrail.weights.model_folder.classes import read_classes, with_classes
-    from vitrail.weights.reference import from_pretrained
+    from vitrail.weights.reference import open_trained
 
     size = None if image_size is None else number(image_size)
     fields: dict[str, Any] = {} if heads is None else {"heads": heads}
-    sees = is_captioner(model)
-    if sees or is_of_texts(model):
-        given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
-        given |= {"--classes": classes is not None, "--read-as": read_as is not None, "--key": key is not None}
-        refuse_given("a model that writes texts says itself what it is", given)
-        writes = open_captioner(model, trust_pickle=trust_pickle) if sees else open_translator(model, trust_pickle=trust_pickle)
-        convert_writer(writes, path_of(out), layout=layout)
-        result(str(out))
-        kind = read_json(path_of(out) / CONFIG)["model_type"]
-        note(f"{sum(p.numel() for p in writes.parameters()):,} parameters, layout {kind}")
-        return
-    trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, key=key, **fields)
-    if isinstance(trained, TrainedPose):
-        of_classes = {"--labels": labels is not None, "--classes": classes is not None}
-        refuse_given("a model that finds joints has its skeleton's", of_classes)
+    of_labels = {"--labels": labels is not None, "--classes": classes is not None}
+    if row_behind(model) is not None:
+        given = {"--image-size": size is not None, "--heads": bool(fields), **of_labels}
+        refuse_given(SAYS_ITSELF, given | {"--read-as": read_as is not None, "--key": key is not None})
+    trained: Any = open_trained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, key=key, **fields)
+    if trained.fixed_labels:
+        refuse_given(trained.fixed_labels, of_labels)
     if not trained.labels:
         refuse_given("the model answers with numbers that are no classes", {"--labels": labels is not None})
     if labels is not None:
         trained.labels = read_labels(path_of(labels), trained.config.num_classes)
     if classes is not None:
         trained = with_classes(trained, read_classes(classes, trained.labels))
-    convert(trained, path_of(out), layout=layout)
+    chosen = convert(trained, path_of(out), layout=layout)
     result(str(out))
-    note(f"{sum(p.numel() for p in trained.parameters()):,} parameters")
-    chosen = trained.config.model_dump()
-    if chosen.get("experts"):
-        note("expert {expert} of {experts} answers, counted from 0; in transformers give dataset_index {expert}".format(**chosen))
+    note(f"{sum(p.numel() for p in trained.parameters()):,} parameters, layout {chosen}")
+    fields = trained.config.model_dump()
+    if fields.get("experts"):
+        note("expert {expert} of {experts} answers, counted from 0; in transformers give dataset_index {expert}".format(**fields))

@@ -168,23 +168,9 @@ def print_result(run: Any) -> None:
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
     if run.longer:
         note(f"  {run.longer.replace('vitrail', program(), 1)}")
-    for words in [["evaluate", run.folder], *([] if run.warnings else uses(run))]:
-        note(f"  {program()} {shlex.join(map(str, words))}")
-
-
-def uses(run: Any) -> list[list[Any]]:
-    """What one would do with the model of a run, as words of commands."""
-    from vitrail.tasks.captioning.weights import TrainedCaptioner
-
-    if "sentences" in run.scores:
-        return [["translate", run.folder], ["summary", run.folder]]
-    if isinstance(run.trained, TrainedCaptioner):
-        return [["caption", run.folder, "IMAGES", "--attention", "FOLDER"], ["serve", run.folder], ["summary", run.folder]]
-    if "people" in run.scores:
-        return [["predict", run.folder, "IMAGES", "--pictures", "FOLDER"], ["export", run.folder], ["serve", run.folder]]
-    if run.trained.labels:
-        return [["predict", run.folder, "IMAGES"], ["study", run.folder], ["export", run.folder], ["serve", run.folder]]
-    return [["train", "--from", run.folder, "--data", "FOLDER"], ["study", run.folder], ["summary", run.folder]]
+    folder = shlex.quote(str(run.folder))
+    for words in ["evaluate {}", *([] if run.warnings else run.trained.uses)]:
+        note(f"  {program()} {words.format(folder)}")
 
 
 def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ from vitrail.runtime.output import name_of
 from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.tasks.pose.predictor import AnyPredictor, any_in_python, of_classes
 from vitrail.tasks.pose.weights import TrainedPose
-from vitrail.weights.model_folder.folder import TrainedModel, save_model
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import open_model
 
 Row = dict[str, Any]

@@ -24,7 +24,8 @@ from vitrail.runtime.output import free_folder, name_of
 from vitrail.tasks.pose.predictor import of_classes
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.formats.checksums import write_sums
-from vitrail.weights.model_folder.folder import TrainedModel, fill_folder
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import fill_folder
 from vitrail.weights.reference import from_pretrained
 
 

@@ -11,7 +11,8 @@ from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.errors import ConfigError
 from vitrail.models.empty import empty_model
 from vitrail.models.inference import quickest_precision
-from vitrail.weights.model_folder.folder import TrainedModel, fill
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.trained import fill
 
 STAGES = (3 / 12, 5 / 12, 7 / 12)
 """Where in the depth patches are merged: of the schedules tried these lost least for what they save (docs/deploy.md)."""

@@ -75,6 +75,9 @@ class ModelConfig(Settings):
 
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing of what a trained model answers."""
+    reads: ClassVar[Literal["images", "texts"]]
+    answer: ClassVar[Literal["vector", "heatmaps", "text"]]
+    """What a model gives of what it reads: a vector, of logits if it has classes; a map for each of its classes; or a text."""
     parts: ClassVar[frozenset[str]] = frozenset()
     """Parts that every model of this kind has, whatever its size, for which a recipe may have a learning rate."""
 
@@ -115,8 +118,8 @@ class ImageConfig(ModelConfig):
     num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
     """Number of logits; 0 leaves out the head, and the model gives the vector that the head would read."""
 
-    answer: ClassVar[Literal["vector", "heatmaps"]] = "vector"
-    """What a model gives of an image: a vector, of logits if it has classes, or a map for each of its ``num_classes``."""
+    reads: ClassVar[Literal["images", "texts"]] = "images"
+    answer: ClassVar[Literal["vector", "heatmaps", "text"]] = "vector"
 
     @property
     def size_multiple(self) -> tuple[int, int]:

@@ -26,7 +26,7 @@ class OfImages(ModelConfig):
     its class token alone never learned what its last block makes of patches; before it they still tell what is where. Liu et al.
     2023 (https://arxiv.org/abs/2304.08485) read CLIP's there."""
 
-    reads: ClassVar[Literal["texts", "images"]] = "images"
+    reads: ClassVar[Literal["images", "texts"]] = "images"
     parts: ClassVar[frozenset[str]] = frozenset({"encoder"})
 
     @classmethod

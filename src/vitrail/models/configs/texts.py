@@ -33,8 +33,9 @@ class TextConfig(ModelConfig):
     """Dropout on embeddings and on the result of every branch or layer."""
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout",))
-    reads: ClassVar[Literal["texts", "images"]] = "texts"
+    reads: ClassVar[Literal["images", "texts"]] = "texts"
     """What its sources are."""
+    answer: ClassVar[Literal["vector", "heatmaps", "text"]] = "text"
 
     @model_validator(mode="after")
     def _tokens_are_in_the_vocabulary(self) -> "TextConfig":

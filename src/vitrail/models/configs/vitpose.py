@@ -49,7 +49,7 @@ class ViTPoseConfig(ViTConfig):
     expert: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Which of the experts answers; in the published models 0 is COCO's."""
 
-    answer: ClassVar[Literal["vector", "heatmaps"]] = "heatmaps"
+    answer: ClassVar[Literal["vector", "heatmaps", "text"]] = "heatmaps"
 
     @field_validator(*WITHOUT_MEANING)
     @classmethod

@@ -65,6 +65,11 @@ class Compared:
         return main_metric(self.scores)
 
     @property
+    def task(self) -> str:
+        """The name of what it learned; empty where that is not known."""
+        return str(self.settings.get("task", {}).get("name", ""))
+
+    @property
     def source(self) -> Path:
         """Where its data lay."""
         return Path(str(self.settings.get("data", {}).get("source"))).resolve()

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,8 +27,8 @@ from vitrail.study.compare.comparison import (
 )
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Best, Markup, Number
+from vitrail.task_registry import TASKS
 from vitrail.tasks.metrics import main_metric
-from vitrail.tasks.translation import compared_translations
 
 PAIRED = (
     "Answers to the same images, which tell more than two intervals side by side. p is McNemar's exact test: how probable so "
@@ -53,11 +53,18 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
         page.section("Runs", run_table(runs, folder), page.note("The best of a column stands out.")),
         *([page.section("Paired differences", *paired_parts)] if paired_parts else []),
         page.section("Curves", page.picture(folder / "curves.png", "Curves of all runs", caption)),
-        *compared_translations.sections(runs, folder),
+        *_sections_of_tasks(runs, folder),
         page.section("Settings that differ", settings),
     ]
     write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
     write_json(folder / "comparison.json", found)
+
+
+def _sections_of_tasks(runs: Sequence[Compared], folder: Path) -> Iterator[Markup]:
+    """Yield what the tasks of the runs show of them beside what all runs have."""
+    for row in TASKS.values():
+        if row.compared and row.name in {run.task for run in runs}:
+            yield from row.module("compared").sections(runs, folder)
 
 
 def run_table(runs: Sequence[Compared], folder: Path) -> Markup:

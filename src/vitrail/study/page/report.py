@@ -96,7 +96,8 @@ def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
     name, tune = settings["model"]["name"], settings["training"]["tune"]
     model = listed_name(config) if name == "custom" else name
     data = name_of(settings["data"]["source"])
-    if settings["task"]["name"] == "mae":
+    row = task_row(settings["task"]["name"])
+    if row.items == "images" and not row.labelled:
         return f"{model} on {data}, learned without labels"
     if not settings["start"]:
         return f"{model} on {data}, trained from scratch"

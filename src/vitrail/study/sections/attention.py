@@ -18,8 +18,7 @@ from vitrail.study.maps.patch_coordinates import Places, patch_places
 from vitrail.study.page import figures, page
 from vitrail.study.page import images as pictures
 from vitrail.study.page.page import Markup
-from vitrail.study.quality.predictions import Predictions
-from vitrail.study.sections.context import StudyContext
+from vitrail.study.sections.context import Predicted, StudyContext
 
 SHOWN = 6
 """Images whose maps are drawn."""
@@ -172,7 +171,7 @@ def heads(study: StudyContext) -> Markup:
     return page.section("Heads", study.picture(pictures.heads(found.numpy()), "heads", "Maps of all heads", HEADS))
 
 
-def occlusion_curves(study: StudyContext, predictions: Predictions) -> Markup:
+def occlusion_curves(study: StudyContext, predictions: Predicted) -> Markup:
     """How answers change when patches are taken away in the order of the maps."""
     guesses = torch.from_numpy(predictions.probabilities.argmax(axis=1))
     by_label = study.subjects.labelled and not predictions.multi_label

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from vitrail.study.maps.captures import hides, require_capturable
 from vitrail.study.maps.stages import most_weights
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
-from vitrail.study.quality.predictions import Predictions
 from vitrail.study.sections.study_images import Subjects
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -28,6 +27,25 @@ PER_PAIR = 16
 """Bytes per head and pair of tokens that the weights of a layer and their gradients take, a copy of each included."""
 
 
+class Predicted(Protocol):
+    """Predictions for the images of a study, in their order."""
+
+    @property
+    def classes(self) -> list[str]:
+        """Their names, by index."""
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """(N, classes)."""
+
+    @property
+    def multi_label(self) -> bool:
+        """True where an image may show several classes, or none."""
+
+    def caption(self, image: int, index: int) -> str:
+        """Return a class and its probability, short enough to stand above a picture."""
+
+
 class StudyContext:
     """The model and the images of a study; sections write pictures to ``folder`` and fill ``numbers`` and ``maps``."""
 
@@ -36,7 +54,7 @@ class StudyContext:
         folder: Path,
         trained: TrainedModel,
         subjects: Subjects,
-        predictions: Predictions | None,
+        predictions: Predicted | None,
         observer: Observer,
     ):
         self.folder, self.subjects, self.predictions = folder, subjects, predictions

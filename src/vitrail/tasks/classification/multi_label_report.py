@@ -14,8 +14,8 @@ from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
 from vitrail.study.page.tables import Score, class_table
 from vitrail.study.quality.calibration import BINS, calibration
-from vitrail.study.quality.predictions import SHEET, Predictions
 from vitrail.tasks.classification.multi_label import choose_thresholds
+from vitrail.tasks.classification.study.predictions import SHEET, Predictions
 
 
 class MultiLabel:

@@ -11,7 +11,7 @@ from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup, Number
 from vitrail.study.page.tables import Score, class_table
 from vitrail.study.quality.calibration import BINS, calibration, wilson_interval
-from vitrail.study.quality.predictions import SHEET, Predictions
+from vitrail.tasks.classification.study.predictions import SHEET, Predictions
 
 PAIRS = 10
 ACCEPTED_SHARES = (1.0, 0.99, 0.95, 0.9, 0.8)

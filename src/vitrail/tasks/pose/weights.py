@@ -6,10 +6,9 @@ from typing import Any
 from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
-from vitrail.models.registry import architecture_of
 from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
-from vitrail.weights.formats.safe_files import SKELETON
-from vitrail.weights.model_folder.card import model_card
+from vitrail.weights.formats.checkpoint import Checkpoint, Source
+from vitrail.weights.formats.safe_files import CONFIG, SKELETON
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
@@ -24,20 +23,32 @@ class TrainedPose(TrainedModel):
     """
 
     preparation: BoxPreparation
+    fixed_labels = "a model that finds joints has its skeleton's"
 
     def __init__(self, model: ImageModel, skeleton: Skeleton, preparation: BoxPreparation, card: str = ""):
         super().__init__(model, list(skeleton.joints), preparation, card=card)
         self.skeleton = skeleton
 
-    def plain_card(self) -> str:
-        """What can be said of a model that came without a card."""
-        name = f"{architecture_of(self.config).about}, {self.config.summary}"
-        return model_card(name=name, labels=[], joints=self.skeleton.joints)
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": [], "joints": self.skeleton.joints}
+
+    @property
+    def uses(self) -> Sequence[str]:
+        return "predict {} IMAGES --pictures FOLDER", "export {}", "serve {}"
 
     @property
     def more(self) -> dict[str, Any]:
         """What ``config.json`` has of the skeleton."""
         return dict(zip(SKELETON, (self.skeleton.model_dump(mode="json"), self.skeleton.limb_indices), strict=True))
+
+
+def trained_of(model: ImageModel, source: Source, preparation: BoxPreparation, checkpoint: Checkpoint) -> TrainedPose:
+    """Return a model of a checkpoint that is understood, with its skeleton; raises `ModelFileError`."""
+    described = {**checkpoint.config, **checkpoint.told}
+    return TrainedPose(
+        model, skeleton_of(described, source.labels, checkpoint.file.parent / CONFIG), preparation, checkpoint.card
+    )
 
 
 def skeleton_of(config: Mapping[str, Any], labels: Sequence[str], where: object) -> Skeleton:

@@ -1,6 +1,6 @@
 """A trained model of two languages with its tokens, and the folder that keeps them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -10,27 +10,24 @@ from torch import Tensor
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ModelFileError
-from vitrail.files import write_json
-from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import TextConfig
-from vitrail.models.registry import architecture_in
 from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.settings import brief
+from vitrail.task_registry import TASKS
 from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.formats.checksums import read_again
 from vitrail.weights.formats.safe_files import CONFIG, GENERATION, TOKENIZER_CONFIG, read_json, section
 from vitrail.weights.formats.tensor_files import require_numbers
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
-from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
-from vitrail.weights.model_folder.card import model_card
-from vitrail.weights.model_folder.description import describe, read_description
-from vitrail.weights.model_folder.folder import FORMAT, read_config
-from vitrail.weights.model_folder.trained_texts import TrainedTexts, model_of_tokens, write_texts
-from vitrail.weights.state_dict import recognise
+from vitrail.weights.locate import locate
+from vitrail.weights.model_folder.description import describe
+from vitrail.weights.model_folder.trained import FORMAT
+from vitrail.weights.model_folder.trained_texts import TrainedTexts, model_of_tokens, own_config, recognised
 
 LANGUAGES = "languages"
 """In ``config.json``: which language is read, and which is written."""
+ROW = TASKS["translate"]
 
 
 class TrainedTranslator(TrainedTexts):
@@ -44,10 +41,23 @@ class TrainedTranslator(TrainedTexts):
     """
 
     layouts = TEXT_LAYOUTS
+    no_labels = "a translator sees no images", "call vitrail.translate(run.trained, texts)"
 
     def __init__(self, model: TextModel, tokenizer: Tokens, languages: tuple[str, str], card: str = ""):
         super().__init__(model, card)
         self.preparation, self.languages = tokenizer, languages
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": [], "languages": self.languages}
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        return [("languages", " → ".join(self.languages)), ("tokens", f"{len(self.preparation):,}")]
+
+    @property
+    def uses(self) -> Sequence[str]:
+        return "translate {}", "summary {}"
 
     @torch.inference_mode()
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
@@ -68,19 +78,14 @@ class TrainedTranslator(TrainedTexts):
         (source,), (target,) = self.preparation.encode([text]), self.preparation.encode_targets([translation])
         return self.alignment(source, target[:-1])
 
-    def plain_card(self) -> str:
-        return model_card(name=self._summary, labels=[], languages=self.languages)
+    def description(self, layout: Layout | None) -> dict[str, Any]:
+        languages = {LANGUAGES: list(self.languages)}
+        return super().description(None) | languages if layout is None else {**describe(self.config, layout), FORMAT: languages}
 
-    def fill(self, folder: Path, card: str) -> None:
-        """Write the files of a model folder: ``config.json``, tokens, ``model.safetensors`` and the card."""
-        values = {**self._own_values(), LANGUAGES: list(self.languages)}
-        write_texts(folder, values, self.preparation.files(), card, self.model.state_dict())
-
-    def _fill_foreign(self, folder: Path, layout: Layout, tensors: dict[str, Tensor]) -> None:
-        values = {**describe(self.config, layout), FORMAT: {LANGUAGES: list(self.languages)}}
-        tokens = self.preparation.files_for_transformers(self.languages)
-        write_texts(folder, values, tokens, self.card or self.plain_card(), tensors)
-        write_json(folder / GENERATION, marian.generation(self.config))
+    def files(self, layout: Layout | None) -> Mapping[str, Mapping[str, Any] | bytes]:
+        if layout is None:
+            return self.preparation.files()
+        return {**self.preparation.files_for_transformers(self.languages), GENERATION: marian.generation(self.config)}
 
 
 def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> TrainedTranslator:
@@ -99,11 +104,22 @@ def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> Tra
 def load_translator(path: Path, *, trust_pickle: bool = False) -> TrainedTranslator:
     """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
     with Checkpoint.opened(path, trust_pickle=trust_pickle) as checkpoint:
-        require_numbers(checkpoint.tensors, checkpoint.file)
-        foreign = checkpoint.config.get("model_type") in TEXT_MODEL_TYPES
-        config, languages, tensors = (_foreign if foreign else _own)(checkpoint)
-        tokens = open_tokens(checkpoint.file.parent)
-        return TrainedTranslator(model_of_tokens(config, tokens, tensors, checkpoint), tokens, languages, checkpoint.card)
+        return read(checkpoint)
+
+
+def read(checkpoint: Checkpoint) -> TrainedTranslator:
+    """Return the translator that a checkpoint holds; raises `ModelFileError`."""
+    require_numbers(checkpoint.tensors, checkpoint.file)
+    foreign = checkpoint.config.get("model_type") in ROW.model_types
+    config, languages, tensors = (_foreign if foreign else _own)(checkpoint)
+    tokens = open_tokens(checkpoint.file.parent)
+    return TrainedTranslator(model_of_tokens(config, tokens, tensors, checkpoint), tokens, languages, checkpoint.card)
+
+
+def no_labels(where: object) -> ModelFileError:
+    """Return the error for a translator where a model of images is wanted."""
+    hint = "give it to vitrail translate, evaluate, serve, convert or summary"
+    return ModelFileError("a translator is no model of images", where=where, hint=hint)
 
 
 Understood = tuple[TextConfig, tuple[str, str], dict[str, Tensor]]
@@ -111,33 +127,24 @@ Understood = tuple[TextConfig, tuple[str, str], dict[str, Tensor]]
 
 
 def _own(checkpoint: Checkpoint) -> Understood:
-    """A folder of our own, which says everything."""
-    values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
-    kind, languages = values.pop("architectures", None), values.pop(LANGUAGES, None)
-    row = architecture_in(kind)
+    """Read a folder of our own, which says everything."""
+    where = checkpoint.file.parent / CONFIG
     if not where.is_file():
         hint = "give the folder of the translator, with its configuration and its tokens"
         raise ModelFileError(f"{CONFIG} is missing", where=where.parent, hint=hint)
-    if values.pop("model_type", None) != FORMAT or row is None or not _translates(row.config):
-        what = f"architectures is {brief(kind)}, which is no model of texts"
-        raise ModelFileError(what, where=where, hint="give the folder of a run that learned to translate, or its best")
+    hint = "give the folder of a run that learned to translate, or its best"
+    config, (languages,) = own_config(checkpoint, ROW, "model of texts", hint, (LANGUAGES,))
     if not _are_languages(languages):
         what = f"languages is {brief(languages)}, and not two names"
         raise ModelFileError(what, where=where, hint="give a complete model folder")
-    return read_config(row.config, values, where), (languages[0], languages[1]), checkpoint.tensors
+    return config, (languages[0], languages[1]), checkpoint.tensors
 
 
 def _foreign(checkpoint: Checkpoint) -> Understood:
-    """A folder of transformers'."""
-    values, where, tensors = checkpoint.config, checkpoint.file.parent / CONFIG, checkpoint.tensors
-    marian.settle(tensors, values, where=checkpoint.file)
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-    def known(layout: Layout) -> Mapping[str, Any]:
-        return read_description(values, layout, where)
-
-    found = recognise(shapes, known, layouts=[marian.MARIAN], where=checkpoint.file)
-    return found.config, _languages(checkpoint), found.translate(tensors)
+    """Read a folder of transformers'."""
+    marian.settle(checkpoint.tensors, checkpoint.config, where=checkpoint.file)
+    config, tensors = recognised(checkpoint, checkpoint.tensors, TEXT_LAYOUTS)
+    return config, _languages(checkpoint), tensors
 
 
 def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
@@ -147,11 +154,6 @@ def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
         settings = read_json(beside) if beside.is_file() else {}
         told = [settings.get("source_lang"), settings.get("target_lang")]
     return (told[0], told[1]) if _are_languages(told) else ("source", "target")
-
-
-def _translates(kind: type[ModelConfig]) -> TypeGuard[type[TextConfig]]:
-    """Whether models of a configuration read texts and write texts."""
-    return issubclass(kind, TextConfig) and kind.reads == "texts"
 
 
 def _are_languages(value: Any) -> TypeGuard[list[str]]:

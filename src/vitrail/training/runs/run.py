@@ -39,7 +39,8 @@ from vitrail.training.runs.run_folder import RunFolder
 from vitrail.training.runs.setup import plan_resumed, plan_run, resolve_run
 from vitrail.weights.formats.tensor_files import read_tensors
 from vitrail.weights.locate import require_best
-from vitrail.weights.model_folder.folder import TrainedModel, fill, keep_thresholds
+from vitrail.weights.model_folder.folder import TrainedModel, keep_thresholds
+from vitrail.weights.model_folder.trained import fill
 
 STOPPING = "stopping after this step; a second time stops at once"
 

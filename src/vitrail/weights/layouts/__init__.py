@@ -100,8 +100,3 @@ CAPTIONER_LAYOUTS: dict[str, Layout] = {
     vision_encoder_decoder.VISION_ENCODER_DECODER.name: vision_encoder_decoder.VISION_ENCODER_DECODER
 }
 """... and of models that write about images."""
-
-
-def family(name: str) -> list[Layout]:
-    """The layouts that go by a name: one, or all of a library of which each holds other models."""
-    return [layout for layout in LAYOUTS.values() if name in (layout.name, layout.family)]

@@ -7,8 +7,10 @@ from vitrail.errors import ConfigError
 from vitrail.files import read_lines
 from vitrail.models.empty import empty_model
 from vitrail.parts import last_layer
-from vitrail.weights.model_folder.folder import TrainedModel, distinct, fill
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.imagenet import CLASSES_22K, IMAGENET_1K, class_names, numbers_in_22k
+from vitrail.weights.model_folder.labels import distinct
+from vitrail.weights.model_folder.trained import fill
 
 
 def read_classes(given: str | Path, labels: Sequence[str]) -> list[int]:

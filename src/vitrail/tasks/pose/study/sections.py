@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
+from vitrail.checks import refuse_given
 from vitrail.data.loading.sampler import spread
-from vitrail.runtime.observer import Observer
 from vitrail.study.maps.patch_coordinates import Places, heatmap_places, patch_places
 from vitrail.study.page import figures, page
 from vitrail.study.page import images as pictures
@@ -19,13 +19,15 @@ from vitrail.study.page.figures import STYLE
 from vitrail.study.page.page import Markup
 from vitrail.study.sections import attention as attention_sections
 from vitrail.study.sections import model as model_sections
-from vitrail.study.sections.study_images import Subjects
+from vitrail.study.sections.request import StudyRequest
 from vitrail.tasks.metrics import metrics_in
+from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.study.joints import joint_numbers
 from vitrail.tasks.pose.study.skeletons import draw_people, ringed
-from vitrail.tasks.pose.study.study_people import PoseStudy
+from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, people_of
 from vitrail.tasks.pose.task import PoseMetrics
 from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.weights.model_folder.trained import require_as_built
 
 SHOWN, COLUMNS = 5, 4
 """People whose maps are drawn, and joints of each where none are named."""
@@ -53,36 +55,35 @@ LEFT_OUT = (
 )
 
 
-def write_pose_study(
-    folder: Path,
-    trained: TrainedPose,
-    subjects: Subjects,
-    observer: Observer,
-    *,
-    title: str,
-    layer: int | None = None,
-    head: int | None = None,
-    joints: Sequence[str] = (),
-    mirror: bool = False,
+def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, StudiedPeople]:
+    """Return where the people of a study come from, and which; raises `VitrailError`."""
+    require_as_built(trained.model, trained.config)
+    refuse_given("the patch that looks is where the model finds a joint", {"--query": request.query is not None})
+    note = request.observer.note
+    opened = partial(open_people_for, trained.skeleton, request.model, request.data, request.split, note)
+    return people_of(request.data, opened, request.split, request.images, note)
+
+
+def write_study(
+    folder: Path, trained: TrainedPose, subjects: StudiedPeople, request: StudyRequest, *, title: str
 ) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and return the content of ``study.json``.
 
     Args:
         folder: exists.
         trained: the model.
         subjects: the people.
-        observer: gets every pass and its people.
+        request: with the layer and head of the attention from joints, the last layer and all heads by default; the joints whose
+            maps are drawn, some of all by default; and the observer of every pass and its people.
         title: of the page.
-        layer, head: of the attention from joints; the last layer and all heads by default.
-        joints: whose maps are drawn; some of all by default.
-        mirror: whether people are scored with mirror images, as `vitrail.evaluate` may.
 
     Raises:
         ConfigError: no such layer, head or joint, or a model whose layers do not attend to the whole image.
         DataError: an image that cannot be read.
     """
-    columns = joint_numbers(trained, list(joints)) or spread(len(trained.skeleton.joints), COLUMNS)
-    study = PoseStudy(folder, trained, subjects, observer, layer=-1 if layer is None else layer, head=head, mirror=mirror)
+    columns = joint_numbers(trained, list(request.joints)) or spread(len(trained.skeleton.joints), COLUMNS)
+    layer = -1 if request.layer is None else request.layer
+    study = PoseStudy(folder, trained, subjects, request.observer, layer=layer, head=request.head)
     return study.written(title, _sections(study, columns))
 
 

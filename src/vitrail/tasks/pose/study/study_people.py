@@ -1,6 +1,7 @@
 """The people of a study, and what the model finds of them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +29,25 @@ from vitrail.tasks.pose.weights import TrainedPose
 Opened = Callable[[], tuple[PeopleData, str, PoseSettings]]
 
 
+@dataclass(frozen=True)
+class StudiedPeople(Subjects):
+    """The people of a study.
+
+    Args:
+        mirror: whether an evaluation of them looks at mirror images, too.
+    """
+
+    mirror: bool = False
+
+
 def people_of(
     data: str | Path | None,
     opened: Opened,
     split: str | None,
     count: int,
     note: Note = lambda text: None,
-) -> tuple[str, Subjects, bool]:
-    """Where the people of a study come from, which, and whether an evaluation of them looks at mirror images, too.
+) -> tuple[str, StudiedPeople]:
+    """Return where the people of a study come from, and which.
 
     People with the model's joints are ``opened``, which gives their split and how they are evaluated. Images without joints are
     one person each, from rim to rim.
@@ -44,9 +56,10 @@ def people_of(
     if plain and split is not None:
         raise ConfigError("images without joints have no splits", where="--split", hint="leave it out")
     if plain:
-        return str(data), Subjects([_whole(item.name, item.image) for item in plain]), False
+        return str(data), StudiedPeople([_whole(item.name, item.image) for item in plain])
     source, chosen, settings = opened()
-    return source.source, Subjects(some_items(source.split(chosen), count, 0), chosen, labelled=True), settings.mirror
+    people = some_items(source.split(chosen), count, 0)
+    return source.source, StudiedPeople(people, chosen, labelled=True, mirror=settings.mirror)
 
 
 def _whole(name: str, image: Source) -> Person:
@@ -60,11 +73,10 @@ class PoseStudy(StudyContext):
     Args:
         folder: exists.
         trained: the model.
-        subjects: the people.
+        subjects: the people. With ``mirror`` scores are of joints that are read from the answers to mirror images, too, as
+            `evaluate` may have it; what is drawn is the answer to an image alone.
         observer: gets every pass and its people.
         layer, head: of the attention, as in `vitrail.study.joint_map`.
-        mirror: whether scores are of joints that are read from the answers to mirror images, too, as `evaluate` may have it; what
-            is drawn is the answer to an image alone.
     """
 
     preparation: BoxPreparation
@@ -73,17 +85,16 @@ class PoseStudy(StudyContext):
         self,
         folder: Path,
         trained: TrainedPose,
-        subjects: Subjects,
+        subjects: StudiedPeople,
         observer: Observer,
         *,
         layer: int,
         head: int | None,
-        mirror: bool = False,
     ):
         super().__init__(folder, trained, subjects, None, observer)
         self.numbers["of"] = "people"
         self.skeleton, self.layer, self.head = trained.skeleton, layer, head
-        self.mirror = mirror and not trained.preparation.upright  # beside turns mirror images are left out
+        self.mirror = subjects.mirror and not trained.preparation.upright  # beside turns mirror images are left out
         self.turns = self._turns()
         """By how many quarter turns against the clock each person is looked at, (N,)."""
         self._any_size = self.model.at_any_size()

@@ -10,7 +10,7 @@ import torch
 from vitrail import api
 from vitrail.models.registry import ARCHITECTURES, build
 from vitrail.tasks.answer_table import read_table, write_table
-from vitrail.tasks.translation.compared_translations import alike, length_chart, translated
+from vitrail.tasks.translation.compared import alike, length_chart, translated
 from vitrail.tasks.translation.weights import TrainedTranslator
 
 WRITTEN = [

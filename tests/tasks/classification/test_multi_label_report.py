@@ -6,9 +6,9 @@ from sklearn.metrics import average_precision_score
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.sources import Item
-from vitrail.study.quality.predictions import Predictions
 from vitrail.tasks.classification.multi_label import choose_thresholds
 from vitrail.tasks.classification.multi_label_report import MultiLabel, average_precisions, worst_ranked
+from vitrail.tasks.classification.study.predictions import Predictions
 
 
 def test_average_precision_of_a_class_that_no_image_shows_is_not_a_number():

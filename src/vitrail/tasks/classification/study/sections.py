@@ -1,22 +1,27 @@
-"""A study of a model on some images: where it looks, what it has learned, what it gets wrong; data, pictures and a page."""
+"""The study of a model that gives labels or vectors: where it looks, what it has learned, what it gets wrong."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vitrail.checks import refuse_given
+from vitrail.deploy.predictor import in_python
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
 from vitrail.study.page import page
 from vitrail.study.page.page import Markup
-from vitrail.study.quality.predictions import Predictions
 from vitrail.study.sections import attention as attention_sections
 from vitrail.study.sections import model as model_sections
 from vitrail.study.sections import stages as stage_sections
 from vitrail.study.sections.attention import LAST, Look
 from vitrail.study.sections.context import StudyContext
-from vitrail.study.sections.study_images import Subjects
+from vitrail.study.sections.request import StudyRequest
+from vitrail.study.sections.study_images import Subjects, subjects_of
 from vitrail.tasks.classification.multi_label_report import OWN, MultiLabel
 from vitrail.tasks.classification.single_label_report import SingleLabel
+from vitrail.tasks.classification.study.predictions import Predictions
+from vitrail.training.runs.data_of_model import open_any
 from vitrail.weights.formats.safe_files import some
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -40,42 +45,50 @@ CHANGED = {
 """Why sections are not there of a model with changed parts, by whether these hide its inside."""
 
 
-def write_study(
-    folder: Path,
-    trained: TrainedModel,
-    subjects: Subjects,
-    predictions: Predictions | None,
-    observer: Observer,
-    *,
-    title: str,
-    attention: Look = LAST,
-) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
+def subjects_for(trained: TrainedModel, request: StudyRequest) -> tuple[str, Subjects]:
+    """Return where the images of a study come from, and which; raises `VitrailError`."""
+    refuse_given("the model finds no joints", {"--joint": bool(request.joints)})
+    note = request.observer.note
+    images_for = partial(open_any, request.model, request.data, note=note)
+    return subjects_of(trained, request.data, images_for, request.split, request.images, note)
+
+
+def write_study(folder: Path, trained: TrainedModel, subjects: Subjects, request: StudyRequest, *, title: str) -> dict[str, Any]:
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and return the content of ``study.json``.
 
     Args:
         folder: exists.
         trained: the model.
         subjects: the images.
-        predictions: the model's predictions for them; None of a model that gives vectors.
-        observer: gets every pass and its images.
+        request: with the layer, head and query of the first map, and the observer of every pass and its images.
         title: of the page.
-        attention: the layer, head and query of the first map.
 
     Raises:
         ConfigError: a model that `capture` refuses, or one of whose attention no layer, head or query can be chosen.
         DataError: an image that cannot be read.
     """
-    study = StudyContext(folder, trained, subjects, predictions, observer)
-    if attention != LAST and not study.attends:
+    look = Look(request.layer, request.head, request.query)
+    study = StudyContext(folder, trained, subjects, _predictions(trained, subjects, request.observer), request.observer)
+    if look != LAST and not study.attends:
         what = f"this {type(trained.model).__name__} has no attention to the whole image of which one could be chosen"
         raise ConfigError(what, where="layer, head, query", hint="leave them out")
-    return study.written(title, _sections(study, attention))
+    return study.written(title, _sections(study, look))
+
+
+def _predictions(trained: TrainedModel, subjects: Subjects, observer: Observer) -> Predictions | None:
+    """Return the predictions for the images of a study; None of a model that gives vectors."""
+    if not trained.labels:
+        return None
+    observer.begin("answers", len(subjects.items))
+    predictor = in_python(trained, device=next(trained.model.parameters()).device)
+    metrics = predictor.evaluate(subjects.items, batch_size=32, keep=True, on_batch=observer.advance)
+    return Predictions.of(trained, subjects, metrics)
 
 
 def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:
     """Everything, in the order of the page."""
     predictions, part = study.predictions, None
-    if predictions is not None and study.subjects.labelled:
+    if isinstance(predictions, Predictions) and study.subjects.labelled:
         part = MultiLabel(predictions, predictions.thresholds, OWN) if predictions.multi_label else SingleLabel(predictions)
         study.numbers["scores"] = predictions.scores
     yield page.cards([*(part.cards() if part else ()), *model_sections.size(study)])

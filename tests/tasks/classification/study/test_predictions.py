@@ -6,9 +6,9 @@ import torch
 import vitrail
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
-from vitrail.study.quality.predictions import Predictions
 from vitrail.study.sections.study_images import Subjects
 from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.tasks.classification.study.predictions import Predictions
 
 
 class Answered(LabelMetrics):

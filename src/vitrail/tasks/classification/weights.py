@@ -1,0 +1,11 @@
+"""A model that gives labels or vectors."""
+
+from vitrail.data.images.preparation import Preparation
+from vitrail.models.base import ImageModel
+from vitrail.weights.formats.checkpoint import Checkpoint, Source
+from vitrail.weights.model_folder.folder import TrainedModel
+
+
+def trained_of(model: ImageModel, source: Source, preparation: Preparation, checkpoint: Checkpoint) -> TrainedModel:
+    """Return a model of a checkpoint that is understood, with its labels."""
+    return TrainedModel(model, source.labels, preparation, source.multi_label, checkpoint.card, source.thresholds)
