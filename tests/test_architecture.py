@@ -90,9 +90,7 @@ ALLOWED = {
 }
 """What each folder or file of the library may import from the others; "" is the library's own page, "room" a task's folder."""
 DEBTS = {
-    "vitrail.deploy.bench.bench", "vitrail.deploy.bench.engines", "vitrail.deploy.bench.worth", "vitrail.deploy.export.artefact",
-    "vitrail.deploy.export.export", "vitrail.deploy.export.export_model", "vitrail.deploy.export.samples",
-    "vitrail.deploy.predict", "vitrail.deploy.predictor", "vitrail.deploy.server.schema", "vitrail.deploy.server.serve",
+    "vitrail.deploy.server.schema", "vitrail.deploy.server.serve",
     "vitrail.study.compare.comparison_page", "vitrail.study.quality.predictions", "vitrail.study.study",
     "vitrail.training.loop.trainer", "vitrail.training.runs.data_of_model", "vitrail.training.runs.run",
     "vitrail.training.runs.setup", "vitrail.weights.convert", "vitrail.weights.pretrained", "vitrail.weights.reference",

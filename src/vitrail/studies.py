@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitrail.checks import refuse_given, require_positive
-from vitrail.deploy.predictor import in_python
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder
 from vitrail.models.inference import in_evaluation_mode
@@ -16,6 +15,7 @@ from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.study.sections.study_images import Subjects, subjects_of
+from vitrail.tasks.classification.predictor import in_python
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.training.runs.data_of_model import open_any

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from vitrail.errors import unknown
 
-RoomModule = Literal["settings", "data", "task", "report"]
+RoomModule = Literal["settings", "data", "task", "report", "predictor", "evaluate", "export"]
 """Modules of a room that the rest of the library asks for by name."""
 
 
@@ -24,10 +25,18 @@ class TaskRow:
     """Kind of the data: whole images, sentences with their translations, people in images, or images with sentences."""
     recipe: str | None = None
     """The recipe of a run that names none; None where model and data decide."""
+    reads: Literal["images", "texts"] = "images"
+    """Input of its models."""
+    writes: Literal["vector", "heatmaps", "text"] = "vector"
+    """Output of its models."""
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now."""
         return import_module(f"vitrail.tasks.{self.room}.{name}")
+
+    def has(self, name: RoomModule) -> bool:
+        """Return whether the task's room has a module; imports nothing of it."""
+        return find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
 
     @property
     def labelled(self) -> bool:
@@ -43,9 +52,9 @@ class TaskRow:
 ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
-    TaskRow("translate", "translation", "none", "sentences", recipe="translate"),
-    TaskRow("pose", "pose", "none", "people", recipe="pose"),
-    TaskRow("caption", "captioning", "none", "captions", recipe="caption"),
+    TaskRow("translate", "translation", "none", "sentences", "translate", reads="texts", writes="text"),
+    TaskRow("pose", "pose", "none", "people", "pose", writes="heatmaps"),
+    TaskRow("caption", "captioning", "none", "captions", "caption", writes="text"),
 )
 
 TASKS = {row.name: row for row in ROWS}
@@ -56,3 +65,8 @@ def task_row(name: str) -> TaskRow:
     if name not in TASKS:
         raise unknown("task", name, list(TASKS), where="--task")
     return TASKS[name]
+
+
+def answering_row(reads: str, writes: str) -> TaskRow:
+    """Return the row of the task whose room knows what the output of such models means: the first that has them."""
+    return next(row for row in ROWS if (row.reads, row.writes) == (reads, writes))

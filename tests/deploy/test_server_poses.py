@@ -18,7 +18,7 @@ from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.study.maps.attention import look_of
 from vitrail.tasks.pose.metrics import person_score
-from vitrail.tasks.pose.predictor import PosePredictor, any_in_python
+from vitrail.tasks.pose.predictor import PosePredictor, in_python
 from vitrail.tasks.pose.server.service import PoseService
 from vitrail.tasks.pose.study.joints import layer_maps
 
@@ -35,7 +35,7 @@ def trained():
 @pytest.fixture(scope="module")
 def server(trained):
     look, why = look_of(trained, layer_maps)
-    with serving_by(PoseService(any_in_python(trained), "joints", LIMITS, look, why)) as found:
+    with serving_by(PoseService(in_python(trained), "joints", LIMITS, look, why)) as found:
         yield found
 
 
@@ -59,7 +59,7 @@ def expected(trained, content, boxes):
     found, upright = [], trained.preparation.decode(content)
     for box in boxes:
         plan = trained.preparation.plan_of(upright.size, Box(*box))
-        places, scores = any_in_python(trained).joints(torch.from_numpy(plan.pixels(upright))[None])
+        places, scores = in_python(trained).joints(torch.from_numpy(plan.pixels(upright))[None])
         outside = np.linalg.inv(plan.matrix) @ np.c_[places[0] + 0.5, np.ones(len(JOINTS))].T
         found.append(np.c_[outside[:2].T - 0.5, scores[0]])
     return np.array(found)
@@ -144,7 +144,7 @@ def test_the_attention_of_a_person_has_a_map_for_each_layer_and_joint(server, tr
 
 def test_attention_lies_on_the_picture_however_the_model_has_turned_it():
     upright = tiny_pose(depth=2, upright=True, image_size=(64, 64))
-    service = PoseService(any_in_python(upright), "joints", LIMITS, *look_of(upright, layer_maps))
+    service = PoseService(in_python(upright), "joints", LIMITS, *look_of(upright, layer_maps))
     pixels = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8)
     maps = service._looked(pixels)
     assert maps.shape == (2, len(JOINTS), 8, 8)
@@ -154,7 +154,7 @@ def test_attention_lies_on_the_picture_however_the_model_has_turned_it():
 
 
 def test_a_server_that_cannot_see_attention_says_why(trained, picture):
-    with serving_by(PoseService(any_in_python(trained), "joints", LIMITS, None, "it is a test")) as blind:
+    with serving_by(PoseService(in_python(trained), "joints", LIMITS, None, "it is a test")) as blind:
         answer = ask(blind, picture, path="/attention")
         assert answer.status_code == 501 and "it is a test" in answer.json()["detail"]
         assert blind.client.get("/model").json()["attention"] is False
@@ -290,7 +290,7 @@ def test_whatever_is_sent_as_boxes_gets_an_answer_or_a_sentence(server, picture)
 
 
 def test_a_full_queue_refuses_all_people_of_a_picture(trained, picture):
-    service = PoseService(any_in_python(trained), "joints", Limits(items=8, waiting=4, batch=4), place=Place.alone())
+    service = PoseService(in_python(trained), "joints", Limits(items=8, waiting=4, batch=4), place=Place.alone())
     with serving_by(service) as small:
         assert len(people(ask(small, picture, [BOXES[0]] * 4))) == 4
         answer = ask(small, picture, [BOXES[0]] * 5)
@@ -299,7 +299,7 @@ def test_a_full_queue_refuses_all_people_of_a_picture(trained, picture):
 
 
 def test_a_model_that_fails_is_a_problem_and_the_next_request_is_answered(trained, picture):
-    own, fails = any_in_python(trained), []
+    own, fails = in_python(trained), []
 
     def heatmaps(pixels):
         found = own.heatmaps(pixels)

@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 from torch import Tensor
 
 from vitrail.data.images.decode import SERVED
-from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.problems import ProblemError
@@ -53,7 +52,7 @@ class ImageService(PictureService[Asked, Answer]):
 
     def __init__(
         self,
-        predictor: Predictor,
+        predictor: Any,
         name: str,
         limits: Limits,
         look: Look | None = None,

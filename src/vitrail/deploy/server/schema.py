@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from vitrail.deploy.server.http import problems
 from vitrail.deploy.server.pictures import FORM, RAW
-from vitrail.tasks.translation.translate import BEAMS
+from vitrail.tasks.translation.settings import BEAMS
 
 TEXT_OR_TEXTS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
 

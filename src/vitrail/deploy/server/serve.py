@@ -12,7 +12,8 @@ import torch
 
 from vitrail.checks import refuse_given, require_at_most, require_positive
 from vitrail.deploy.export.artefact import graph_of
-from vitrail.deploy.predict import open_any_predictor
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server.http.limits import IMAGES, TEXTS, Limits
 from vitrail.deploy.server.http.origins import origin_of
 from vitrail.deploy.server.workers.shared_state import MOST_WORKERS, Board, Place
@@ -20,9 +21,10 @@ from vitrail.errors import ConfigError
 from vitrail.files import path_of, read_text
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.output import name_of
-from vitrail.tasks.captioning.predict import Writer
-from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor, of_classes
-from vitrail.tasks.translation.translate import is_translator, writer_of
+from vitrail.tasks.captioning.predictor import Writer
+from vitrail.tasks.classification.predictor import of_classes
+from vitrail.tasks.pose.predictor import PosePredictor
+from vitrail.tasks.translation.predictor import is_translator, writer_of
 from vitrail.weights.locate import is_captioner, is_exported_translator
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
@@ -217,7 +219,7 @@ def _of_images(
 ) -> Opened:
     """With the functions that compute maps, or why there are none."""
 
-    def chosen(predictor: AnyPredictor) -> AnyPredictor:
+    def chosen(predictor: Predictor) -> Predictor:
         return of_classes(predictor).rejecting() if reject else predictor
 
     name = name_of(str(model))
@@ -225,7 +227,7 @@ def _of_images(
         unseen = "an exported model keeps its attention to itself"
         return lambda place: _service(chosen(_predictor(model, precision, engine, place)), name, limits, place, unseen=unseen)
     trained = open_model(model)
-    predictor = chosen(open_any_predictor(trained, precision, engine=engine))
+    predictor = chosen(open_predictor(trained, precision, engine=engine))
     finds_joints = isinstance(predictor, PosePredictor)
     look, unseen = _seen(looks["joints" if finds_joints else "labels"], trained)
     relevance = None if finds_joints else _seen(looks["relevance"], trained)[0]
@@ -237,7 +239,7 @@ def _seen(of: "LookOf | None", trained: TrainedModel) -> "tuple[Look | None, str
 
 
 def _service(
-    predictor: AnyPredictor,
+    predictor: Predictor,
     name: str,
     limits: Limits,
     place: Place,
@@ -254,8 +256,8 @@ def _service(
     return ImageService(predictor, name, limits, look, unseen, relevance, place)
 
 
-def _predictor(model: str | Path, precision: Precision | None, engine: str, place: Place) -> AnyPredictor:
+def _predictor(model: str | Path, precision: Precision | None, engine: str, place: Place) -> Predictor:
     """Of an exported model; the first worker finds out which engine is the quickest, and the others believe it."""
-    found = open_any_predictor(model, precision, engine=place.board.head.engine.decode() or engine)
+    found: Predictor = open_predictor(model, precision, engine=place.board.head.engine.decode() or engine)
     place.board.head.engine = found.name.split()[0].encode()
     return found

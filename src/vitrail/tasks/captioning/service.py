@@ -21,7 +21,7 @@ from vitrail.deploy.server.pictures import require_in_query
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.tasks.captioning import schema as caption_schema
-from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.predictor import Writer
 from vitrail.tasks.captioning.words import Caption
 
 Attention = Annotated[bool, Query(description="Whether to tell where the model looked for each word, too.")]

@@ -20,7 +20,9 @@ from vitrail.deploy.server.schema import ToTranslate, refusals
 from vitrail.deploy.server.service import Service
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.errors import DataError
-from vitrail.tasks.translation.translate import BEAMS, LONGEST, Piece, Translator, Writer, joined
+from vitrail.tasks.translation.answer import Piece, joined
+from vitrail.tasks.translation.predictor import LONGEST, Translator, Writer
+from vitrail.tasks.translation.settings import BEAMS
 
 JSON = "application/json"
 MOST_SEEN = 16 * LONGEST**2
@@ -172,4 +174,4 @@ def require_json(headers: Headers) -> None:
 
 def _answer(texts: Sequence[str], parts: Sequence[Sequence[Piece]]) -> Response:
     """The document of the translations; of many tokens with their attention it takes a while to write."""
-    return JSONResponse({"translations": [joined(text, pieces).to_dict() for text, pieces in zip(texts, parts, strict=True)]})
+    return JSONResponse({"translations": [joined(text, pieces).to_json() for text, pieces in zip(texts, parts, strict=True)]})

@@ -22,10 +22,11 @@ from vitrail.deploy.server.pictures import Picture
 from vitrail.deploy.server.queue import Queue
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.workers.shared_state import Place
+from vitrail.tasks.pose.answer import FoundPerson
 from vitrail.tasks.pose.files.detections import require_inside
 from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.people.limbs import drawn_limbs
-from vitrail.tasks.pose.predictor import FoundPerson, PosePredictor
+from vitrail.tasks.pose.predictor import PosePredictor
 from vitrail.tasks.pose.server import schema as pose_schema
 from vitrail.tasks.pose.server.request import EXAMPLE, boxes_of
 from vitrail.tasks.pose.task import turned

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.deploy.export.samples import BATCH, SampleSets
-from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.judging.samples import BATCH, SampleSets
+from vitrail.tasks.classification.predictor import LabelPredictor
 
 MOST_LOST = 0.5
 """Points of accuracy that int8 may lose."""
@@ -72,11 +72,11 @@ class Judge:
         observer: gets the progress.
     """
 
-    def __init__(self, plain: Predictor, sets: SampleSets, observer: Observer):
+    def __init__(self, plain: LabelPredictor, sets: SampleSets, observer: Observer):
         self.plain, self.samples, self.calibration, self.observer = plain, sets.judging, sets.calibration, observer
         self.rounds = -(-VIEWS // len(self.samples.pixels))
 
-    def __call__(self, predictor: Predictor) -> Judged:
+    def __call__(self, predictor: LabelPredictor) -> Judged:
         """Return what a graph is expected to lose against the model."""
         several = self.plain.multi_label
         before = self._before  # (V, N, classes)
@@ -129,7 +129,7 @@ class Judge:
         yield recoloured(chosen, random)
         yield random_fields(chosen.shape, random)
 
-    def _logits(self, predictor: Predictor, rounds: Callable[[], Iterator[Tensor]]) -> Tensor:
+    def _logits(self, predictor: LabelPredictor, rounds: Callable[[], Iterator[Tensor]]) -> Tensor:
         """Return the logits (V, N, classes) of every round of images."""
         self.observer.begin(f"{predictor.name} answers", 0)
         return torch.stack([torch.cat([predictor.logits(part) for part in pixels.split(BATCH)]) for pixels in rounds()])

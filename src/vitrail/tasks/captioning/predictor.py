@@ -1,0 +1,141 @@
+"""Pictures in, sentences about them out, with the place that the model looked at for each word."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
+from vitrail.deploy.predictor import Predictor, Prepared, Sink
+from vitrail.deploy.speculative_decoding import fast_copy
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import whole_folder
+from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
+from vitrail.models.inference import for_inference, in_evaluation_mode, sharing_copy
+from vitrail.runtime.device import Precision, pick_device
+from vitrail.tasks.answer_table import Row
+from vitrail.tasks.captioning.task import write
+from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner
+from vitrail.tasks.captioning.words import Caption, captions_of
+
+MOST_BEAMS, MOST_SAMPLES = 64, 1024
+
+
+class Writer(Predictor):
+    """A trained captioner, ready to answer.
+
+    Args:
+        model: a captioner, or the MODEL that it is behind.
+        beams: captions that are followed side by side; 1 takes the likeliest token each time.
+        samples: captions that are drawn from the model, of which the beam most like them is taken, for better captions in a
+            multiple of the time; 0 takes the likeliest beam.
+        no_repeat: so many tokens in a row are written once in a caption; 0 for no such rule.
+        max_length: tokens of a caption, at most; a model that has learned longer ones can write them.
+        precision: fp32 or bf16, of what looks at the images; the decoder computes in fp32.
+        looks: a folder to write, with where the model looked for each word.
+    """
+
+    task: ClassVar[str] = "caption"
+
+    def __init__(
+        self,
+        model: str | Path | TrainedCaptioner,
+        *,
+        beams: int = CAPTION_BEAMS,
+        samples: int = 0,
+        no_repeat: int = CAPTION_NO_REPEAT,
+        max_length: int = LONGEST_CAPTION,
+        precision: Precision = "fp32",
+        looks: Path | None = None,
+    ):
+        require_positive(beams=beams, max_length=max_length)
+        require_at_most("beams", beams, MOST_BEAMS)
+        require_not_negative(samples=samples)
+        require_at_most("samples", samples, MOST_SAMPLES)
+        require_not_negative(no_repeat=no_repeat)
+        refuse_given("samples choose among several beams, and there is one", {"samples": beams == 1 and samples > 0})
+        self.trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
+        self.device = pick_device()
+        self.model = in_evaluation_mode(self.trained.model, self.device)
+        self.preparation, self.tokenizer = self.trained.preparation, self.trained.tokenizer
+        self.beams, self.samples, self.no_repeat = beams, samples, no_repeat
+        self.max_length = min(max_length, self.trained.config.max_tokens)
+        self.fast = fast_copy(self.model)
+        self.looking: Any = sharing_copy(self.model)
+        self.looking.encoder = for_inference(self.model.get_submodule("encoder"), precision)
+        self.name = f"torch {precision}"
+        self.looks, self.attention = looks, looks is not None
+        if self.attention and not self.attends:
+            hint = "leave --attention out"
+            raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)
+
+    @property
+    def engine(self) -> str:
+        """What computes, in what precision."""
+        return self.name
+
+    @property
+    def attends(self) -> bool:
+        """Whether the model has attention, and can say where it looked."""
+        return getattr(self.trained.config, "attention", "") != "none"
+
+    @torch.inference_mode()
+    def captions(self, pixels: Tensor, *, attention: bool = False) -> list[Caption]:
+        """A caption for each image, uint8 (B, C, H, W); with ``attention`` its words know where the model looked."""
+        images = self.preparation.normalize(pixels.to(self.device))
+        encoded = self.looking.encode(images)
+        options: dict[str, Any] = {"max_length": self.max_length, "no_repeat": self.no_repeat, "encoded": encoded}
+        written = write(self.fast, images, beams=self.beams, samples=self.samples, **options)
+        if not all(math.isfinite(one.score) for one in written):
+            hint = "its weights are damaged, or too large"
+            raise ModelFileError("the model gives no numbers", where="model", hint=hint)
+        return captions_of(self.model, self.tokenizer, encoded, written, attention=attention)
+
+    @property
+    def network(self) -> Callable[[Tensor], list[Caption]]:
+        return self.captions
+
+    @property
+    def head(self) -> Row:
+        return ["caption", "score"]
+
+    def preprocess(self, source: Any) -> Prepared:
+        return Prepared([self.preparation.pixels(source)])
+
+    def compute(self, rows: Sequence[np.ndarray], batch_size: int) -> list[Caption]:
+        """Return the caption of each image, whose words know where the model looked if that is wanted."""
+        batches = torch.from_numpy(np.stack(rows)).split(batch_size)
+        return [caption for batch in batches for caption in self.captions(batch, attention=self.attention)]
+
+    def postprocess(self, outputs: list[Caption], prepared: Sequence[Prepared]) -> list[Caption]:
+        return outputs
+
+    def sinks(self, files: Sequence[Path]) -> list[Sink]:
+        return [] if self.looks is None else [_written_looks(self.looks, self)]
+
+
+@contextmanager
+def _written_looks(folder: Path, writer: Writer) -> Iterator[Callable[[tuple[Path, Caption]], None]]:
+    """Write a picture for each image, and a page with all of them, at the end."""
+    from vitrail.tasks.captioning.caption_attention import write_looks  # and matplotlib
+
+    found: list[tuple[Path, Caption]] = []
+    yield found.append
+    seen = [
+        (file, caption.text, [(word.text, word.look) for word in caption.words if word.look is not None])
+        for file, caption in found
+    ]
+    with whole_folder(folder, replace=False) as draft:
+        write_looks(draft, writer.trained, seen)
+
+
+def in_python(
+    trained: TrainedCaptioner, precision: Precision | None = None, device: Any = "cpu", *, prepacked: bool = True
+) -> Writer:
+    """Return the predictor of a trained captioner, on the best device; see `vitrail.deploy.predictor.in_python`."""
+    return Writer(trained, precision=precision or "fp32")
