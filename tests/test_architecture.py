@@ -83,7 +83,7 @@ ALLOWED = {
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "room": GROUND | FRAMEWORKS,
     "result": GROUND | FRAMEWORKS | {"room"},
-    "evaluation": GROUND | FRAMEWORKS | {"room"},
+    "evaluation": GROUND | FRAMEWORKS,
     "studies": GROUND | FRAMEWORKS | {"room"},
     "api": GROUND | FRAMEWORKS | {"room", "result", "evaluation", "studies"},
     "cli": GROUND | FRAMEWORKS | {"", "api", "room"},

@@ -9,6 +9,8 @@ from vitrail.errors import unknown
 
 RoomModule = Literal["settings", "data", "task", "report", "predictor", "evaluate", "export"]
 """Modules of a room that the rest of the library asks for by name."""
+Reads = Literal["images", "texts"]
+Answers = Literal["vector", "heatmaps", "text"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,10 @@ class TaskRow:
     """Kind of the data: whole images, sentences with their translations, people in images, or images with sentences."""
     recipe: str | None = None
     """The recipe of a run that names none; None where model and data decide."""
-    reads: Literal["images", "texts"] = "images"
-    """Input of its models."""
-    writes: Literal["vector", "heatmaps", "text"] = "vector"
-    """Output of its models."""
+    reads: Reads = "images"
+    """What its models read, ..."""
+    answers: Answers = "vector"
+    """... and what they make of it; the room of the first task with both knows what it means."""
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now."""
@@ -52,9 +54,9 @@ class TaskRow:
 ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
-    TaskRow("translate", "translation", "none", "sentences", "translate", reads="texts", writes="text"),
-    TaskRow("pose", "pose", "none", "people", "pose", writes="heatmaps"),
-    TaskRow("caption", "captioning", "none", "captions", "caption", writes="text"),
+    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text"),
+    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),
+    TaskRow("caption", "captioning", "none", "captions", "caption", answers="text"),
 )
 
 TASKS = {row.name: row for row in ROWS}
@@ -67,6 +69,6 @@ def task_row(name: str) -> TaskRow:
     return TASKS[name]
 
 
-def answering_row(reads: str, writes: str) -> TaskRow:
-    """Return the row of the task whose room knows what the output of such models means: the first that has them."""
-    return next(row for row in ROWS if (row.reads, row.writes) == (reads, writes))
+def row_of_kind(reads: Reads, answers: Answers) -> TaskRow:
+    """Return the row of the task whose room knows models that read and answer so."""
+    return next(row for row in ROWS if (row.reads, row.answers) == (reads, answers))

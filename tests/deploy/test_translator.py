@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import vitrail
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.tasks.translation.predictor import LONGEST, Translator
-from vitrail.tasks.translation.translate import translate
+from vitrail.tasks.translation.predictor import LONGEST, Translator, translate
 from vitrail.weights.locate import translates
 
 

@@ -56,7 +56,7 @@ def test_scores_are_the_scores_of_an_evaluation_with_mirror_images_or_without(pe
     (tmp_path / "all").mkdir()
     options = {"title": "all", "mirror": mirrors}
     numbers = write_pose_study(tmp_path / "all", tiny_pose(depth=2), subjects, Observer(), **options)
-    expected = in_python(tiny_pose(depth=2)).evaluate(source.split("all"), settings, batch_size=3).scores()
+    expected = in_python(tiny_pose(depth=2)).evaluation(source.split("all"), settings, batch_size=3).run().scores()
     found = numbers["scores"]
     assert found["people"] == 8 and "loss" not in found
     assert {name: expected[name] for name in found} == pytest.approx(found)

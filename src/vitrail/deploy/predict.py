@@ -9,7 +9,7 @@ from vitrail.deploy.predictor import Predictor, in_python, row_of
 from vitrail.errors import ConfigError
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.task_registry import TaskRow, answering_row
+from vitrail.task_registry import TaskRow, row_of_kind
 from vitrail.weights.locate import is_captioner, translates
 from vitrail.weights.reference import open_model
 
@@ -58,7 +58,7 @@ def row_of_writer(model: Any) -> TaskRow | None:
     """Return the row of the task of a MODEL that writes texts; None of any other."""
     if isinstance(model, str | Path):
         if translates(model):
-            return answering_row("texts", "text")
-        return answering_row("images", "text") if is_captioner(model) else None
+            return row_of_kind("texts", "text")
+        return row_of_kind("images", "text") if is_captioner(model) else None
     row = row_of(model)
-    return row if row.writes == "text" else None
+    return row if row.answers == "text" else None

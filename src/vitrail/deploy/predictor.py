@@ -18,7 +18,7 @@ from vitrail.runtime.device import Precision
 from vitrail.runtime.observer import Note
 from vitrail.runtime.processes import Processes
 from vitrail.settings import Settings
-from vitrail.task_registry import TaskRow, answering_row, task_row
+from vitrail.task_registry import TaskRow, row_of_kind, task_row
 from vitrail.tasks.answer_table import Row
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -123,8 +123,8 @@ def row_of(trained: Any) -> TaskRow:
     if (task := getattr(trained, "task", None)) is not None:
         return task_row(task)
     config = getattr(trained.model, "config", None)  # somebody's own module has none
-    reads = getattr(config, "reads", "images")
-    return answering_row(reads, "text" if hasattr(config, "reads") else getattr(config, "answer", "vector"))
+    reads: Any = getattr(config, "reads", "images")
+    return row_of_kind(reads, "text" if hasattr(config, "reads") else getattr(config, "answer", "vector"))
 
 
 def in_python(

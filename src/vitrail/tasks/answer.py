@@ -7,7 +7,6 @@ from vitrail.tasks.answer_table import Row
 
 if TYPE_CHECKING:
     from PIL import Image
-    from pydantic import BaseModel
 
 
 class Answer(ABC):
@@ -32,8 +31,3 @@ class Answer(ABC):
     def draw(self, picture: "Image.Image") -> "Image.Image":
         """Return the upright picture with the prediction in it, where the task draws one."""
         raise NotImplementedError
-
-    @staticmethod
-    @abstractmethod
-    def schema() -> "type[BaseModel]":
-        """Return the class that describes `to_json` in OpenAPI; it is imported here, as only a server needs it."""

@@ -13,7 +13,7 @@ from vitrail.deploy.predictor import row_of
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.settings import Settings
-from vitrail.task_registry import answering_row
+from vitrail.task_registry import row_of_kind
 from vitrail.tasks.metrics import metric_of
 from vitrail.weights.formats.safe_files import GRAPHS, parse_json
 from vitrail.weights.locate import has_weights
@@ -115,7 +115,7 @@ class Description(Settings):
             known = {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else {}
             preparation = known.get("preparation")
             boxes = isinstance(preparation, dict) and preparation.keys() >= OF_BOXES
-            kind: type[Description] = answering_row("images", "heatmaps" if boxes else "vector").module("predictor").DESCRIPTION
+            kind: type[Description] = row_of_kind("images", "heatmaps" if boxes else "vector").module("predictor").DESCRIPTION
             return kind.read(known)
         except (ValueError, RecursionError, ConfigError) as error:
             reason = error.what if isinstance(error, ConfigError) else str(error)

@@ -1,8 +1,9 @@
 """Pictures in, sentences about them out, with the place that the model looked at for each word."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
-from vitrail.deploy.predictor import Predictor, Prepared, Sink
+from vitrail.data.images.pictures import Picture, pictures_of
+from vitrail.data.loading.prefetch import each_answer
+from vitrail.deploy.predictor import Predictor, Prepared, Sink, predict_each
 from vitrail.deploy.speculative_decoding import fast_copy
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import whole_folder
@@ -139,3 +142,40 @@ def in_python(
 ) -> Writer:
     """Return the predictor of a trained captioner, on the best device; see `vitrail.deploy.predictor.in_python`."""
     return Writer(trained, precision=precision or "fp32")
+
+
+def caption(
+    model: str | Path | TrainedCaptioner | Writer,
+    images: Picture | Iterable[Picture],
+    *,
+    beams: int = CAPTION_BEAMS,
+    samples: int = 0,
+    no_repeat: int = CAPTION_NO_REPEAT,
+    max_length: int = LONGEST_CAPTION,
+    precision: Precision = "fp32",
+    attention: bool = False,
+    batch_size: int = 16,
+) -> list[Caption]:
+    """A sentence about every picture.
+
+    >>> caption("runs/captions", ["cat.jpg", "dog.jpg"])[0].text  # doctest: +SKIP
+    'A cat is sitting outside.'
+
+    Args:
+        model: a run folder, a model folder or a loaded captioner; or a `Writer`, which has the choices below.
+        images: as in `vitrail.predict`.
+        beams, samples, no_repeat, max_length, precision: as in `Writer`.
+        attention: whether each word of a caption is to know where the model looked, a map over the image's patches.
+        batch_size: images per batch.
+
+    Raises:
+        ModelFileError: a model that writes no captions.
+        DataError: an image that cannot be read.
+    """
+    require_positive(batch_size=batch_size)
+    options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}
+    options["precision"] = precision
+    writer = model if isinstance(model, Writer) else Writer(model, **options)
+    asked = copy(writer)
+    asked.attention = attention
+    return list(each_answer(predict_each(asked, pictures_of(images), batch_size=batch_size)))

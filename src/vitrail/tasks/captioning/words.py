@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from vitrail.models.text.search import Written
 from vitrail.models.text.text_model import TextModel
 from vitrail.tasks.answer import Answer
 from vitrail.tasks.answer_table import Row
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 @dataclass(frozen=True)
@@ -51,12 +48,6 @@ class Caption(Answer):
     def lines(self) -> list[str]:
         """Return the caption as one line; it may have a line break in it."""
         return [" ".join(self.text.split())]
-
-    @staticmethod
-    def schema() -> "type[BaseModel]":
-        from vitrail.tasks.captioning.schema import ImageCaption
-
-        return ImageCaption
 
 
 @torch.inference_mode()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -12,9 +12,6 @@ from vitrail.tasks.answer import Answer
 from vitrail.tasks.answer_table import Row
 from vitrail.weights.model_folder import classifier_output
 from vitrail.weights.model_folder.classifier_output import Labelled, Labels
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 MOST = 5
 """Labels of each image in the table of an evaluation."""
@@ -54,12 +51,6 @@ class LabelAnswer(Answer):
         labels = self.told if self.shows_told else self.best
         words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in labels) or "none"
         return [words if self.told or self.shows_told else f"none of these ({words})"]
-
-    @staticmethod
-    def schema() -> "type[BaseModel]":
-        from vitrail.deploy.server.schema import ImagePredictions
-
-        return ImagePredictions
 
 
 def head_of(model: Labelled, top: int) -> Row:

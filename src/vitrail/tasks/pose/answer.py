@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -13,9 +13,6 @@ from vitrail.tasks.answer_table import Row
 from vitrail.tasks.pose.metrics import CATEGORY
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.table import person_cells
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 class FoundPerson(NamedTuple):
@@ -45,7 +42,7 @@ class FoundPerson(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FoundPeople(Answer):
+class PoseAnswer(Answer):
     """The people in an image, in the order of their boxes."""
 
     people: Sequence[FoundPerson]
@@ -83,9 +80,3 @@ class FoundPeople(Answer):
         scores = np.array([one.scores for one in self.people]).reshape(-1, count)
         given = [] if boxes == [Box.of_picture(picture.size)] else boxes
         return skeletons.draw_people(picture, joints, self.skeleton, scores, boxes=given)
-
-    @staticmethod
-    def schema() -> "type[BaseModel]":
-        from vitrail.tasks.pose.server.schema import People
-
-        return People

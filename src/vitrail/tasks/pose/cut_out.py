@@ -1,9 +1,10 @@
 """The people of a picture, cut out by their boxes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -11,12 +12,14 @@ from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.decode import Source
 from vitrail.data.images.plan import Extent
 from vitrail.data.images.warp import Warp
-from vitrail.errors import DataError
+from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Note
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.pose.files.detections import Detection, counted_errors, errors_outside
 from vitrail.tasks.pose.files.suspicions import corners_note
 
+Boxes = Sequence[Sequence[float]] | np.ndarray
+"""Of one picture: left, top, width and height in pixels of each, and perhaps a score."""
 SEEN = 1000
 """Boxes by which it is judged whether they are corners."""
 
@@ -96,3 +99,27 @@ def cut_out(preparation: BoxPreparation, framed: Framed, *, strict: bool) -> Cut
 def _in_picture(error: DataError, source: Source) -> DataError:
     """An error about a box that names its picture."""
     return DataError(f"{Path(str(source)).name}: {error.what}", where=error.where, hint=error.hint)
+
+
+def boxes_of(boxes: Boxes | Sequence[Boxes] | None, count: int) -> list[list[Detection] | None]:
+    """The boxes of each of so many pictures, as they may be given."""
+    if boxes is None:
+        return [None] * count
+    if isinstance(boxes, str | bytes | Path) or any(isinstance(box, Real) for box in boxes):
+        hint = (
+            "give a list of boxes for each picture, such as [[48, 20, 110, 260]]; a file of them goes to vitrail predict --boxes"
+        )
+        raise ConfigError("that is no list of boxes", where="boxes", hint=hint)
+    single = count == 1 and (len(boxes) == 0 or (len(boxes[0]) > 0 and isinstance(boxes[0][0], Real)))
+    each = [boxes] if single else list(boxes)
+    if len(each) != count:
+        what = f"there are boxes for {len(each)} pictures, and {count} pictures"
+        raise ConfigError(what, where="boxes", hint="give a list of boxes for each picture")
+    return [[Detection.of(box) for box in cast(Boxes, some)] for some in each]
+
+
+def numbers_of(told: Iterable[int | None]) -> list[int]:
+    """A number for each picture: as it is told where each has one of its own, else counted from 1."""
+    numbers = list(told)
+    known = [number for number in numbers if number is not None]
+    return known if len(set(known)) == len(numbers) else list(range(1, len(numbers) + 1))

@@ -15,15 +15,14 @@ from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import Evaluation, Request, TableOptions
 from vitrail.tasks.options import OptionPath
-from vitrail.tasks.pose.answer import FoundPeople
+from vitrail.tasks.pose.answer import PoseAnswer
 from vitrail.tasks.pose.cut_out import BoxReport, Framed
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.files.detections import Detections
 from vitrail.tasks.pose.metrics import average_precision
 from vitrail.tasks.pose.people.people import Person, Picture
 from vitrail.tasks.pose.people.skeleton import Skeleton
-from vitrail.tasks.pose.predictor import PeopleEvaluation, PoseOptions, PosePredictor
-from vitrail.tasks.pose.task import PoseMetrics
+from vitrail.tasks.pose.predictor import PoseOptions, PosePredictor
 from vitrail.tasks.pose.weights import no_joints
 from vitrail.tasks.task import Metrics
 
@@ -67,32 +66,13 @@ def evaluation(request: Request) -> Evaluation:
     settings = settings.changed(mirror=options.mirror) if "mirror" in options.model_fields_set else settings
     people, size = source.split(split), options.batch_size
     if not boxed:
-        drawn = {"pictures": options.pictures, "note": note}
         found = predictor.evaluation(people, settings, batch_size=size, split=split)
-        return DrawnEvaluation(**vars(found), **drawn) if options.pictures is not None else found
+        found.pictures, found.note = options.pictures, note
+        return found
     detections = Detections.read(options.boxes)
     detections.tell(note)
     asked = replace(predictor, settings=PoseOptions(mirror=settings.mirror), report=BoxReport())
     return BoxEvaluation.of(asked, people, source.pictures_of(split), detections, split=split, batch_size=size, note=note)
-
-
-@dataclass
-class DrawnEvaluation(PeopleEvaluation):
-    """People in their own boxes, of whom pictures are written."""
-
-    pictures: Any = None
-    note: Note = lambda line: None
-
-    def run(self, *, group: Processes = ALONE, **how: Any) -> PoseMetrics:
-        """Return the metrics, and write the pictures."""
-        from vitrail.tasks.pose.report import FoundPeople as Shown
-        from vitrail.tasks.pose.report import write_pictures  # and matplotlib
-
-        metrics: PoseMetrics = super().run(group=group, **how)
-        if group.first:
-            write_pictures(self.pictures, Shown(self.answered, metrics.skeleton, metrics.found))
-            self.note(f"the worst answers and the joints as pictures: {self.pictures}")
-        return metrics
 
 
 @dataclass
@@ -137,14 +117,14 @@ class BoxEvaluation(Evaluation):
 
     def run(self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE) -> "BoxMetrics":
         """Return the metrics; raises `DataError` where a picture cannot be read."""
-        own: list[FoundPeople] = []
+        own: list[PoseAnswer] = []
         failure: DataError | None = None
         for answers in predict_each(self.predictor, group.part(self.items), batch_size=self.batch_size):
             failures = [answer for answer in answers if isinstance(answer, DataError)]
             if failures:
                 failure = failures[0]
                 break
-            own += [answer for answer in answers if isinstance(answer, FoundPeople)]
+            own += [answer for answer in answers if isinstance(answer, PoseAnswer)]
             if on_batch:
                 on_batch(len(answers) * group.count)
         group.raise_together(failure)
@@ -165,7 +145,7 @@ class InPicture(NamedTuple):
     """The people that were found in a picture."""
 
     picture: Picture
-    found: FoundPeople
+    found: PoseAnswer
 
 
 class BoxMetrics(Metrics):

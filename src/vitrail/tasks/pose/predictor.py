@@ -1,6 +1,6 @@
 """Images in, people with their joints out, in Python or behind an engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,20 +11,24 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
+from vitrail.checks import require_positive
 from vitrail.data.images.box_preparation import BoxPreparation, Smoothing
+from vitrail.data.images.pictures import Picture, pictures_of
 from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.prefetch import each_answer
 from vitrail.deploy.drawn_pictures import drawn_pictures
 from vitrail.deploy.export.artefact import Description
-from vitrail.deploy.predictor import Predictor, Prepared, Sink, network_of, require_finite
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import Predictor, Prepared, Sink, network_of, predict_each, require_finite
 from vitrail.errors import ModelFileError
 from vitrail.runtime.device import Precision
 from vitrail.runtime.observer import Note
-from vitrail.runtime.processes import Processes
+from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import StreamedEvaluation
 from vitrail.tasks.options import OptionPath, Options
-from vitrail.tasks.pose.answer import FoundPeople, FoundPerson
-from vitrail.tasks.pose.cut_out import BoxReport, Framed, cut_out
+from vitrail.tasks.pose.answer import FoundPerson, PoseAnswer
+from vitrail.tasks.pose.cut_out import Boxes, BoxReport, Framed, boxes_of, cut_out, numbers_of
 from vitrail.tasks.pose.files.detections import Detections, number_in
 from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.people.dataset import PersonDataset
@@ -106,7 +110,7 @@ class PosePredictor(Predictor):
             FoundPerson(box.box, warp.outside(places), own, score)
             for box, warp, (places, own), score in zip(boxes, warps, outputs, sure, strict=True)
         )
-        return [FoundPeople([next(people) for _ in cut.boxes], self.skeleton, cut.framed.number) for cut in cuts]
+        return [PoseAnswer([next(people) for _ in cut.boxes], self.skeleton, cut.framed.number) for cut in cuts]
 
     def size(self, source: Framed) -> int:
         return source.people
@@ -118,12 +122,12 @@ class PosePredictor(Predictor):
         """Return the files with their boxes, and with their numbers: as each is called where all have one, else counted."""
         if self.settings.boxes is None:
             note("no --boxes: each image is taken for one person, from rim to rim")
-            return [Framed(file, None, number) for file, number in zip(files, _numbers(map(number_in, files)), strict=True)]
+            return [Framed(file, None, number) for file, number in zip(files, numbers_of(map(number_in, files)), strict=True)]
         detections = Detections.read(self.settings.boxes)
         boxes = detections.of([(file, None) for file in files])
         detections.tell(note)
         detections.tell_of_empty(boxes, note)
-        return [Framed(*each) for each in zip(files, boxes, _numbers(map(detections.number, files)), strict=True)]
+        return [Framed(*each) for each in zip(files, boxes, numbers_of(map(detections.number, files)), strict=True)]
 
     def sinks(self, files: Sequence[Path]) -> list[Sink]:
         folder = self.settings.pictures
@@ -173,19 +177,28 @@ class PosePredictor(Predictor):
         )
         return PeopleEvaluation(people, split, dataset, metrics, nullcontext(answer), batch_size)
 
-    def evaluate(self, people: Sequence[Person], settings: PoseSettings, *, batch_size: int, **how: Any) -> PoseMetrics:
-        """Return its metrics on people with its own joints; see `Evaluation.run`."""
-        metrics: PoseMetrics = self.evaluation(people, settings, batch_size=batch_size).run(**how)
-        return metrics
 
-
+@dataclass
 class PeopleEvaluation(StreamedEvaluation):
     """People in their own boxes."""
+
+    pictures: Path | None = None
+    """A folder to write those to who were found worst."""
+    note: Note = lambda line: None
 
     @property
     def answered(self) -> list[Person]:
         """The people in the order of the metrics."""
         return [self.items[row.number] for row in self.metrics.rows]
+
+    def run(self, *, group: Processes = ALONE, **how: Any) -> PoseMetrics:
+        metrics: PoseMetrics = super().run(group=group, **how)
+        if self.pictures is not None and group.first:
+            from vitrail.tasks.pose.report import FoundPeople, write_pictures  # and matplotlib
+
+            write_pictures(self.pictures, FoundPeople(self.answered, metrics.skeleton, metrics.found))
+            self.note(f"the worst answers and the joints as pictures: {self.pictures}")
+        return metrics
 
     def rows(self) -> list[Row]:
         return judged_rows(self.answered, self.metrics.found, self.metrics.skeleton)
@@ -240,8 +253,41 @@ def of_joints(predictor: Predictor, where: object) -> PosePredictor:
     raise no_joints(where)
 
 
-def _numbers(told: Any) -> list[int]:
-    """A number for each picture: as it is told where each has one of its own, else counted from 1."""
-    numbers = list(told)
-    known = None not in numbers and len(set(numbers)) == len(numbers)
-    return [int(number) for number in numbers] if known else list(range(1, len(numbers) + 1))
+def predict_poses(
+    model: str | Path | TrainedModel | PosePredictor,
+    images: Picture | Iterable[Picture],
+    boxes: Boxes | Sequence[Boxes] | None = None,
+    *,
+    mirror: bool = False,
+    smoothing: float | None = None,
+    batch_size: int = 32,
+    precision: Precision | None = None,
+    engine: str = "auto",
+) -> list[list[FoundPerson]]:
+    """The people in every picture with their joints.
+
+    >>> people = predict_poses("runs/pose", "photo.jpg", [[48, 20, 110, 260], [210, 31, 95, 240]])  # doctest: +SKIP
+
+    Args:
+        model: a run folder, a model folder, an exported or a loaded model, which finds joints.
+        images: as in `vitrail.predict`.
+        boxes: in which to look for people, of each picture or of the only one: left, top, width and height in pixels of the
+            upright picture, and perhaps a score; None for pictures that are one person each.
+        mirror: whether the mean of the answers to a box and to its mirror image is taken, which takes twice the time.
+        smoothing: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as
+            the model keeps it.
+        batch_size: boxes per batch, whichever pictures they are in.
+        precision, engine: as in `vitrail.predict`.
+
+    Raises:
+        ModelFileError: a model that finds no joints.
+        ConfigError: boxes of another number of pictures.
+        DataError: an image that cannot be read, a box that is empty, outside of its picture or far beyond it, or what is none.
+    """
+    require_positive(batch_size=batch_size)
+    pictures = pictures_of(images)
+    framed = [Framed(*each) for each in zip(pictures, boxes_of(boxes, len(pictures)), strict=True)]
+    opened = open_predictor(model, precision, engine=engine, images=sum(one.people for one in framed))
+    predictor = of_joints(opened, model if isinstance(model, str | Path) else "model")
+    predictor = replace(predictor.smoothed_by(smoothing), settings=PoseOptions(mirror=mirror))
+    return [list(answer.people) for answer in each_answer(predict_each(predictor, framed, batch_size=batch_size))]

@@ -3,14 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from vitrail.models.text.text_model import Aligned
 from vitrail.tasks.answer import Answer
 from vitrail.tasks.answer_table import Row
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 _LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -41,12 +38,6 @@ class Translated(Answer):
 
     def lines(self) -> list[str]:
         return [self.text]
-
-    @staticmethod
-    def schema() -> "type[BaseModel]":
-        from vitrail.deploy.server.schema import Translation
-
-        return Translation
 
 
 class Piece(NamedTuple):
