@@ -63,7 +63,8 @@ def work_of(name: str, folder: Path):
     import torch
 
     import vitrail
-    from vitrail.deploy.predict import open_predictor, predict_each
+    from vitrail.deploy.predict import open_predictor
+    from vitrail.deploy.predictor import predict_each
 
     what, _, size = name.partition(", ")
     if what == "training":
@@ -73,7 +74,7 @@ def work_of(name: str, folder: Path):
         return vitrail_step(shape, batch, quickest()), batch
     if what == "predict":
         predictor, files = open_predictor(folder / "model", quickest()), sorted((folder / "photographs").iterdir())
-        return lambda: list(predict_each(predictor, files, top=1, batch_size=BATCH)), FILES
+        return lambda: list(predict_each(predictor, files, batch_size=BATCH)), FILES
     if what == "for_inference":
         model = vitrail.for_inference(vitrail.open_model(folder / "model").model, quickest())
         return torch.inference_mode()(partial(model, torch.randn(int(size), 3, 224, 224))), int(size)

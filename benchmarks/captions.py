@@ -25,7 +25,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.tree import images_below
 from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.models.registry import build, model_config
-from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.predictor import Writer
 from vitrail.tasks.captioning.task import write
 from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner
 from vitrail.weights.layouts.vision_encoder_decoder import MODEL_TYPE

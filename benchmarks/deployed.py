@@ -34,10 +34,11 @@ from vitrail.data.items import ImageData
 from vitrail.data.loading.sampler import shuffled
 from vitrail.deploy.export.export_model import quickest_floats
 from vitrail.deploy.export.merging import schedule
-from vitrail.deploy.export.samples import BATCH
 from vitrail.deploy.predict import open_predictor
-from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.predictor import in_python
 from vitrail.models.inference import quickest_precision
+from vitrail.tasks.classification.judging.samples import BATCH
+from vitrail.tasks.classification.predictor import LabelPredictor
 from vitrail.training.runs.data_of_model import open_for
 
 CROPS = (7 / 8, 3 / 4)
@@ -75,7 +76,7 @@ def write_views(data: ImageData, folder: Path) -> Path:
     return table
 
 
-def timms(trained: vitrail.TrainedModel, folder: Path) -> Predictor:
+def timms(trained: vitrail.TrainedModel, folder: Path) -> LabelPredictor:
     """timm's model with the same weights, which takes the same pixels."""
     file, c = folder / "timm.safetensors", trained.config
     vitrail.convert(trained, file, layout="timm")
@@ -91,7 +92,7 @@ def timms(trained: vitrail.TrainedModel, folder: Path) -> Predictor:
     return replace(in_python(trained), name="timm fp32", logits=logits)
 
 
-def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[str, dict[str, Any]]) -> dict[str, Predictor]:
+def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[str, dict[str, Any]]) -> dict[str, LabelPredictor]:
     """timm's model, ours in Python, and what is exported of it by the arguments ``given``."""
     trained, quick = vitrail.open_model(model), quickest_precision(torch.device("cpu"))
     found = {"timm fp32": timms(trained, folder)}
@@ -103,14 +104,14 @@ def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[st
     return found
 
 
-def speeds(ways: dict[str, Predictor], pixels: Tensor, *, rounds: int) -> tuple[dict[str, list[str]], str]:
+def speeds(ways: dict[str, LabelPredictor], pixels: Tensor, *, rounds: int) -> tuple[dict[str, list[str]], str]:
     """Cells, images per second of each, and beside timm, which gets its pixels normalised; and what others took meanwhile."""
     measured = side_by_side.measure({name: partial(way.logits, pixels) for name, way in ways.items()}, rounds=rounds)
     cells = {name: [f"{len(pixels) / measured.seconds(name):.1f}", measured.ratio(name, "timm fp32")] for name in ways}
     return cells, side_by_side.note(measured.others)
 
 
-def accuracies(ways: dict[str, Predictor], data: Path | str, views_of_each: int) -> dict[str, list[str]]:
+def accuracies(ways: dict[str, LabelPredictor], data: Path | str, views_of_each: int) -> dict[str, list[str]]:
     """Cells: top-1 accuracy on the test images, and what it differs from timm's by, in points, with its standard error."""
     found, first = {}, None
     for name, way in ways.items():

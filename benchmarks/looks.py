@@ -17,7 +17,7 @@ import torch
 from PIL import Image, ImageDraw
 from side_by_side import table
 
-from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.predictor import Writer
 from vitrail.tasks.captioning.scores import words
 
 PEOPLE = {"man", "men", "woman", "women", "boy", "boys", "girl", "girls", "person", "people", "child", "children", "kid", "kids"}

@@ -20,7 +20,7 @@ from PIL import Image
 import vitrail
 from vitrail.api import export
 from vitrail.data.images.box_preparation import BoxPreparation
-from vitrail.deploy.predict import open_pose_predictor
+from vitrail.deploy.predict import open_predictor
 from vitrail.tasks.pose.people.skeleton import COCO
 from vitrail.tasks.pose.predictor import PosePredictor
 from vitrail.tasks.pose.weights import TrainedPose
@@ -46,11 +46,11 @@ def trained_pose(name: str) -> TrainedPose:
 
 def opened(trained: TrainedPose, folder: Path) -> dict[str, PosePredictor]:
     """The model in Python, in fp32, and behind engines."""
-    found = {"torch fp32": open_pose_predictor(trained)}
+    found = {"torch fp32": open_predictor(trained)}
     for number, (way, arguments) in enumerate(WAYS.items()):
         place, figures = export(trained, folder / str(number), **arguments)
         kept = f" ({figures['precision']})" if "auto" in way else ""
-        found[f"{way}{kept}"] = open_pose_predictor(place, engine=way.split()[0])
+        found[f"{way}{kept}"] = open_predictor(place, engine=way.split()[0])
     return found
 
 

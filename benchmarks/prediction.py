@@ -12,7 +12,8 @@ from itertools import cycle, islice
 import torch
 
 from vitrail.data.readers.sources import image_files
-from vitrail.deploy.predict import open_predictor, predict_each
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import predict_each
 from vitrail.runtime.memory import kept_memory
 
 BATCH = 32
@@ -25,7 +26,7 @@ def main(model: str, folder: str, precision: str | None, images: int, rounds: in
     whole, alone = [], []
     for _ in range(rounds):
         begin = time.perf_counter()
-        count = sum(len(answers) for answers in predict_each(predictor, files, top=5, batch_size=BATCH))
+        count = sum(len(answers) for answers in predict_each(predictor, files, batch_size=BATCH))
         whole.append(count / (time.perf_counter() - begin))
         begin, calls = time.perf_counter(), max(1, images // BATCH)
         with kept_memory():

@@ -187,7 +187,7 @@ def in_ctranslate2(model: nn.Module, threads: int) -> Any:
 def exported(folder: Path, file: Path, language: str, threads: int) -> None:
     import ctranslate2
 
-    from vitrail.tasks.translation.translate import Translator
+    from vitrail.tasks.translation.predictor import Translator
 
     torch.set_num_threads(threads)
     header, *rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())

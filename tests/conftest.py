@@ -23,13 +23,14 @@ from vitrail.config.configuration import deep_merge, nested
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.sources import ImageData
-from vitrail.deploy.bench import engines, measure, worth
+from vitrail.deploy.bench import engines, measure
 from vitrail.models import cost as costing
 from vitrail.models.vision.vit import ViT
 from vitrail.parts.cpu import calibration
 from vitrail.result import write_report
 from vitrail.study import speed
 from vitrail.study.sections import context
+from vitrail.tasks.classification.judging import worth
 from vitrail.tasks.translation.weights import TrainedTranslator
 from vitrail.training.loop import memory_check as fitting
 from vitrail.training.loop.trainer import Trainer

@@ -10,7 +10,7 @@ from stick_figures import write_people
 from tiny_pose import FIELDS
 from vitrail import api, evaluation
 from vitrail.data.loading.loader import EpochLoader
-from vitrail.deploy.predict import open_pose_predictor
+from vitrail.deploy.predict import open_predictor
 from vitrail.errors import ConfigError
 from vitrail.tasks.pose.files.sources import open_people
 
@@ -44,7 +44,7 @@ def test_joints_are_predicted_as_they_are_scored(found, people):
     data = open_people(people)
     marked = data.split(data.evaluation_split)
     images, boxes = [person.image for person in marked], [[person.target.box] for person in marked]
-    predictor = open_pose_predictor(found.folder)
+    predictor = open_predictor(found.folder)
     metrics, split = vitrail.evaluate(found.folder / "best", people)
     assert predictor.preparation.smoothing == 1 and split == "all"
     scored = {tuple(row.person.target.box): row.joints for row in metrics.rows}

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from vitrail.data.images.preparation import Preparation
     from vitrail.data.readers.sources import open_data
     from vitrail.deploy.embed import embed
-    from vitrail.deploy.predict import predict
-    from vitrail.deploy.zero_shot import zero_shot
     from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
@@ -24,10 +22,12 @@ if TYPE_CHECKING:
     from vitrail.result import Run
     from vitrail.studies import study_model
     from vitrail.study.maps.captures import capture, capture_names
-    from vitrail.tasks.captioning.predict import caption
-    from vitrail.tasks.pose.predict import predict_poses
+    from vitrail.tasks.captioning.predictor import caption
+    from vitrail.tasks.classification.predictor import predict
+    from vitrail.tasks.classification.zero_shot import zero_shot
+    from vitrail.tasks.pose.predictor import predict_poses
     from vitrail.tasks.teachers import CallableTeacher
-    from vitrail.tasks.translation.translate import translate
+    from vitrail.tasks.translation.predictor import translate
     from vitrail.weights.convert import convert
     from vitrail.weights.model_folder.folder import TrainedModel
     from vitrail.weights.reference import from_pretrained, open_model
@@ -38,16 +38,16 @@ _HOMES = {
     "Run": "result",
     "compare": "api",
     "evaluate": "api",
-    "predict": "deploy.predict",
+    "predict": "tasks.classification.predictor",
     "resume": "api",
     "study_model": "studies",
     "sweep": "api",
     "train": "api",
-    "predict_poses": "tasks.pose.predict",
-    "caption": "tasks.captioning.predict",
+    "predict_poses": "tasks.pose.predictor",
+    "caption": "tasks.captioning.predictor",
     "embed": "deploy.embed",
-    "translate": "tasks.translation.translate",
-    "zero_shot": "deploy.zero_shot",
+    "translate": "tasks.translation.predictor",
+    "zero_shot": "tasks.classification.zero_shot",
     "Preparation": "data.images.preparation",
     "open_data": "data.readers.sources",
     "ViTConfig": "models.configs.vit",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vitrail.config.configuration import nested
 from vitrail.data.images.transform import Transform
 from vitrail.deploy.bench import bench as benches
-from vitrail.deploy.predict import predict as predict
+from vitrail.deploy.export.export_model import export as export
 from vitrail.deploy.server.serve import serve as serve
 from vitrail.evaluation import evaluate as evaluate
 from vitrail.files import path_of, whole_folder
@@ -15,10 +15,8 @@ from vitrail.result import Run, write_report
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import require_free
 from vitrail.studies import study_model as study_model
+from vitrail.tasks.classification.predictor import predict as predict
 from vitrail.tasks.teachers import AnyTeacher
-from vitrail.tasks.translation.data import open_pairs_for
-from vitrail.tasks.translation.export import Exportable, export_any
-from vitrail.training.runs.data_of_model import open_for
 from vitrail.training.runs.progress import watching
 from vitrail.training.runs.resuming import settings_to_resume
 from vitrail.training.runs.run import begin_run, finished_run, resume_run
@@ -97,16 +95,11 @@ def resume(
         return Run.of(resume_run(folder, write_report, given, observer=observer, transform=transform, teacher=teacher))
 
 
-def export(model: Exportable, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
-    """Write a model for an engine; see `vitrail.deploy.export.export_model.export_model`, of a translator `export_translator`."""
-    return export_any(model, out, open_for=open_for, pairs_for=open_pairs_for, **options)
-
-
 def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:
     """Measure a model in engines and precisions, into ``out`` with a picture if it is given; see `vitrail.deploy.bench`."""
     if out is not None:
         require_free(path_of(out))
-    found = benches.bench(model, data, open_for=open_for, **options)
+    found = benches.bench(model, data, **options)
     if out is not None:
         from vitrail.study.page.bench_plot import write_bench
 

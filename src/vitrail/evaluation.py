@@ -1,145 +1,117 @@
 """How good a model is, whatever its task, on the data that it comes with or on any other."""
 
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vitrail.checks import refuse_given, require_not_negative, require_positive
 from vitrail.deploy.export.artefact import graph_of
-from vitrail.deploy.predict import open_any_predictor
-from vitrail.deploy.predictor import OnBatch
-from vitrail.files import path_of
+from vitrail.deploy.predict import open_predictor, row_of_writer
+from vitrail.deploy.predictor import Predictor
 from vitrail.runtime.device import Precision, pick_device, workers_beside
-from vitrail.runtime.observer import Note
-from vitrail.runtime.output import require_free, require_free_file
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import require_free_file
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.answer_table import evaluated_rows, write_table
-from vitrail.tasks.captioning.data import open_captions_for
-from vitrail.tasks.captioning.evaluate import evaluate_captions
-from vitrail.tasks.captioning.weights import TrainedCaptioner
-from vitrail.tasks.pose.data import open_people_for
-from vitrail.tasks.pose.evaluate import OnFound, evaluate_poses
-from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor, of_joints
+from vitrail.task_registry import TaskRow, task_row
+from vitrail.tasks.answer_table import write_table
+from vitrail.tasks.evaluation import Evaluation, EvaluationOptions, Request, StreamedEvaluation
+from vitrail.tasks.options import read_options, settings_of
 from vitrail.tasks.task import Metrics
-from vitrail.tasks.translation.data import open_pairs_for
-from vitrail.tasks.translation.evaluate import evaluate_translator
-from vitrail.tasks.translation.translate import AnyTranslator, is_translator
 from vitrail.training.runs.data_of_model import open_for, unlabelled_run
-from vitrail.training.runs.run import evaluate_run
-from vitrail.weights.locate import is_captioner
-from vitrail.weights.model_folder.folder import TrainedModel
-
-BATCH = 64
-"""Images, or people, that are answered together."""
-
-NO_JOINTS = "the model finds no joints"
-"""Why what is for joints is refused of others."""
+from vitrail.training.runs.run import best_task
 
 
 def evaluate(
-    model: str | Path | TrainedModel | AnyTranslator | AnyPredictor | TrainedCaptioner,
+    model: Any,
     data: str | Path | None = None,
     *,
     split: str | None = None,
-    batch_size: int = BATCH,
-    workers: int | None = None,
     precision: Precision | None = None,
     engine: str = "auto",
-    keep: bool = False,
-    on_start: OnBatch | None = None,
-    on_batch: OnBatch | None = None,
-    on_note: Note = lambda text: None,
-    table: str | Path | None = None,
-    boxes: str | Path | None = None,
-    mirror: bool | None = None,
-    smoothing: float | None = None,
-    pictures: str | Path | None = None,
+    observer: Observer | None = None,
     group: Processes = ALONE,
+    **options: Any,
 ) -> tuple[Metrics, str]:
     """Evaluate a model: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
+
+    >>> metrics, split = evaluate("runs/pose", boxes="boxes.json", table="people.csv")  # doctest: +SKIP
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.
         data: any source of `open_data`; a run's own data by default.
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
-        batch_size, workers: images per batch; processes that prepare images, by default as in training.
-        precision, engine: as in `open_predictor`.
-        keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
-        on_start, on_batch, on_note: called with the number of items; the size of every batch; what to know of the data.
-        table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`,
-            `vitrail.tasks.pose.table`, where there is a row for each person, and `vitrail.tasks.captioning.task.caption_rows`.
-        boxes: of a model that finds joints, a file of a detector's boxes to look for people in; see `evaluate_poses`.
-        mirror: whether the mean of the answers to an image, or a box, and to its mirror image is taken, in twice the time; by
-            default only of a model that finds joints.
-        smoothing: of a model that finds joints, by how many places heatmaps are smoothed before a joint is read from them; see
-            `vitrail.predict_poses`.
-        pictures: of a model that finds joints, a folder to write, which must not exist, with the people who were found worst and
-            bars of the joints, as the report of a run has them.
+        precision: fp32, the default, or bf16, in Python; an exported model has its own.
+        engine: what runs an exported model; ``auto`` takes the quicker one.
+        observer: gets the progress, and what to know of the data.
         group: the processes that do it together; see `vitrail.runtime.processes`.
+        options: of the model's task; one of another task is refused. Of images: ``batch_size``, and ``workers``, processes that
+            prepare them, by default as in training. Of these but in a run without labels: ``table``, a CSV file to write, which
+            must not exist, with a row for each image or person. Of labels and of people: ``mirror``, whether the mean of the
+            answers to an image, or a box, and to its mirror image is taken, in twice the time; by default only of people. Of
+            labels: ``keep``, whether the metrics also keep the ``logits`` and ``labels`` of every image, and their
+            ``probabilities``. Of people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see
+            `vitrail.predict_poses`; ``pictures``, a folder to write, which must not exist, with the people who were found worst
+            and bars of the joints, as the report of a run has them.
     """
-    require_positive(batch_size=batch_size)
-    require_not_negative(workers=workers or 0)
-    table = None if table is None else path_of(table)
-    ways = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch"), "--mirror": mirror is not None}
-    of_people = {"--boxes": boxes is not None, "--pictures": pictures is not None, "--smoothing": smoothing is not None}
-    if is_translator(model):
-        of_images = {"--csv": table is not None, "--workers": bool(workers), "--batch-size": batch_size != BATCH}
-        refuse_given("a translator is evaluated as it is", {**ways, **of_images})
-        refuse_given(NO_JOINTS, of_people)
-        pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
-        return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
-    assert not isinstance(model, AnyTranslator)
-    if workers is None:  # pictures in which people are looked for are read by this process
-        workers = 0 if boxes is not None or _has_engine(model) else workers_beside(pick_device())
-    if is_captioner(model) or isinstance(model, TrainedCaptioner):
-        refuse_given("a captioner is evaluated in Python, in fp32", ways)
-        refuse_given(NO_JOINTS, of_people)
-        captions_for = partial(open_captions_for, reference=model, data=data, split=split, note=on_note)
-        sizes = {"batch_size": batch_size, "workers": workers}
-        return evaluate_captions(model, captions_for, table=table, on_start=on_start, on_batch=on_batch, group=group, **sizes)
+    observer, ways = observer or Observer(), {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
+    with group.together():
+        row = _row_in_python(model)
+        if row is None:
+            opened = open_predictor(model, precision, engine=engine, group=group)
+            row = task_row(opened.task)
+        else:
+            opened = model
+            refuse_given(settings_of(row, "evaluate", _RunOptions).refusal, ways)
+        asked = read_options(row, "evaluate", options, model, _RunOptions)
+        _require_possible(asked)
+        request = Request(opened, model, data, split, asked, observer.note)
+        evaluation = row.module("evaluate").evaluation(request) if row.has("evaluate") else _of_run(request)
+    observer.begin("evaluating", len(evaluation.items))
+    metrics: Metrics = evaluation.run(workers=_workers(model, asked, evaluation), on_batch=observer.advance, group=group)
+    table = getattr(asked, "table", None)
+    if table is not None and group.first:
+        write_table(table, evaluation.rows())
+    return metrics, evaluation.split
+
+
+class _RunOptions(EvaluationOptions):
+    """Options of the evaluation of a run whose task alone defines its scores."""
+
+    refusal: ClassVar[str] = "a model without labels is evaluated in Python, in fp32"
+
+
+def _row_in_python(model: Any) -> TaskRow | None:
+    """Return the row of a task that evaluates its models without a predictor: of one that writes, or of a run without labels."""
     run = unlabelled_run(model)
-    with group.together():
-        if run:
-            refuse_given("a model without labels is evaluated in Python, in fp32", ways)
-            refuse_given(NO_JOINTS, of_people)
-        if table is not None:
-            require_free_file(table, where="--csv")
-            refuse_given("a model without labels gives no answers to write", {"--csv": run is not None})
-        if pictures is not None:
-            require_free(path_of(pictures), where="--pictures")
-        opened = None if run else open_any_predictor(model, precision, engine=engine, group=group)
-        if opened is not None and any(of_people.values()):
-            of_joints(opened, model if isinstance(model, str | Path) else "model")
-    options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
-    if isinstance(opened, PosePredictor):
-        people_for = partial(open_people_for, reference=model, data=data, split=split, note=on_note)
-        file = None if boxes is None else path_of(boxes)
-        drawn = None if pictures is None else pictures_in(path_of(pictures))
-        asked: dict[str, Any] = {"boxes": file, "mirror": mirror, "table": table, "on_found": drawn, "on_start": on_start}
-        return evaluate_poses(opened.smoothed_by(smoothing), people_for, **asked, on_note=on_note, **options)
-    predictor = opened.with_mirror_images() if opened is not None and mirror else opened
-    with group.together():
-        source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
-        chosen = split or (source.evaluation_split if own_splits else "all")
-        items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen), on_note)
-    if on_start:
-        on_start(len(items))
-    if predictor is not None:
-        metrics = predictor.evaluate(items, keep=keep or table is not None, **options)
-        if table is not None and group.first:
-            write_table(table, evaluated_rows(predictor, items, metrics.probabilities))
-        return metrics, chosen
+    return row_of_writer(model) if run is None else task_row(run.settings.task.name)
+
+
+def _of_run(request: Request) -> Evaluation:
+    """Return the evaluation of a run's best model on images, as its task does it."""
+    run = unlabelled_run(request.reference)
     assert run is not None
-    return evaluate_run(run, source, items, **options), chosen
+    source, own_splits = open_for(request.reference, request.data, labelled=False, note=request.note)
+    split = request.split or (source.evaluation_split if own_splits else "all")
+    _, task = best_task(run, run.settings, source)
+    return StreamedEvaluation.of_task(task, source.split(split), split, request.options.batch_size)
 
 
-def pictures_in(folder: Path) -> OnFound:
-    """What writes pictures of people and the joints that were found into a folder."""
-    from vitrail.tasks.pose.report import FoundPeople, write_pictures  # and matplotlib
+def _require_possible(asked: Any) -> None:
+    """Refuse sizes that are none, and a table that exists."""
+    if isinstance(asked, EvaluationOptions):
+        require_positive(batch_size=asked.batch_size)
+        require_not_negative(workers=asked.workers or 0)
+    if (table := getattr(asked, "table", None)) is not None:
+        require_free_file(table, where="--csv")
 
-    return lambda people, skeleton, found: write_pictures(folder, FoundPeople(people, skeleton, found))
+
+def _workers(model: Any, asked: Any, evaluation: Evaluation) -> int:
+    """Return how many processes read items beside this one: as many as are asked for, else as the device has use for."""
+    workers: int | None = getattr(asked, "workers", None)
+    if workers is not None:
+        return workers
+    return 0 if evaluation.reads_here or _has_engine(model) else workers_beside(pick_device())
 
 
 def _has_engine(model: object) -> bool:
     """Whether what answers has been opened already or is an exported model, whose engine computes on the processor."""
-    return isinstance(model, AnyPredictor) or (isinstance(model, str | Path) and graph_of(model) is not None)
+    return isinstance(model, Predictor) or (isinstance(model, str | Path) and graph_of(model) is not None)

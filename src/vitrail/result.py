@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Self, cast
 
 from vitrail.data.images.pictures import Picture
-from vitrail.deploy.predict import predict
 from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.environment import environment
 from vitrail.runtime.notebook import table
+from vitrail.tasks.classification.predictor import predict
 from vitrail.tasks.metrics import COUNTS, main_metric, metrics_in
 from vitrail.training.runs.run import Finished
 from vitrail.weights.model_folder.classifier_output import Labels

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from vitrail.errors import unknown
 
-RoomModule = Literal["settings", "data", "task", "report", "weights", "service", "study.sections", "compared"]
+RoomModule = Literal[
+    "settings", "data", "task", "report", "weights", "predictor", "evaluate", "export", "service", "study.sections", "compared"
+]
 """Modules of a room that the rest of the library asks for by name."""
 Reads = Literal["images", "texts"]
 Answers = Literal["vector", "heatmaps", "text"]
@@ -39,6 +42,10 @@ class TaskRow:
         """Return a module of the task's room, imported now."""
         return import_module(f"vitrail.tasks.{self.room}.{name}")
 
+    def has(self, name: RoomModule) -> bool:
+        """Return whether the task's room has a module; imports nothing of it."""
+        return find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
+
     @property
     def labelled(self) -> bool:
         """True where images need labels."""
@@ -69,5 +76,5 @@ def task_row(name: str) -> TaskRow:
 
 
 def row_of_kind(reads: Reads, answers: Answers) -> TaskRow:
-    """Return the row whose room has the kind of trained model that reads and answers so."""
+    """Return the row whose room has the trained models, predictors and exports of models that read and answer so."""
     return next(row for row in ROWS if (row.reads, row.answers) == (reads, answers))

@@ -5,10 +5,10 @@ from PIL import Image
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.deploy.export.artefact import Description
-from vitrail.deploy.export.int8_check import Judged
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.judging.int8_check import Judged
 from vitrail.weights.model_folder.folder import TrainedModel
 
 GOOD = Judged(

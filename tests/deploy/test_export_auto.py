@@ -12,6 +12,7 @@ from vitrail import api
 from vitrail.deploy.export import export_model
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
+from vitrail.tasks.classification.judging import judging
 
 
 @pytest.fixture
@@ -41,8 +42,8 @@ def rates(int8: float):
 def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
     lost, int8, taken, because, saved, labelled, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(export_model.Judge, "__call__", losing(lost))
-    monkeypatch.setattr(export_model, "speeds_of", rates(int8))
+    monkeypatch.setattr(judging.Judge, "__call__", losing(lost))
+    monkeypatch.setattr(judging, "speeds_of", rates(int8))
     told = Noting()
     folder, figures = api.export(saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, observer=told)
     assert figures["precision"] == taken and re.search(because, figures["because"])
@@ -53,8 +54,8 @@ def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
 
 @pytest.mark.usefixtures("processor", "in_python")
 def test_what_is_kept_by_force_is_not_called_worth_it(saved, labelled, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_model.Judge, "__call__", losing(3.0))
-    monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
+    monkeypatch.setattr(judging.Judge, "__call__", losing(3.0))
+    monkeypatch.setattr(judging, "speeds_of", rates(90.0))
     _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, force=True)
     assert (figures["precision"], figures["because"]) == ("int8", "--force keeps it")
 
@@ -63,7 +64,7 @@ def test_what_is_kept_by_force_is_not_called_worth_it(saved, labelled, tmp_path,
 @pytest.mark.parametrize(("to", "floats"), [("openvino", "bf16"), ("onnx", "fp32"), ("torch", "bf16")])
 def test_floats_are_the_quickest_that_the_target_computes_in(to, floats, saved, labelled, tmp_path, monkeypatch):
     assert export_model.quickest_floats(to) == floats
-    monkeypatch.setattr(export_model.Judge, "__call__", losing(3.0))
+    monkeypatch.setattr(judging.Judge, "__call__", losing(3.0))
     _, figures = api.export(saved, tmp_path / "out", to=to, precision="auto", calibrate=labelled)
     assert figures["precision"] == floats
 
@@ -80,19 +81,20 @@ def test_what_is_wrong_apart_from_int8_is_told(saved, tmp_path):
 def test_the_model_is_opened_and_samples_are_read_once_whatever_is_refused(merge, saved, labelled, tmp_path, monkeypatch):
     calls = []
 
-    def counted(name):
-        real = getattr(export_model, name)
+    def counted(module, name):
+        real = getattr(module, name)
 
         def call(*args, **options):
             calls.append(name)
             return real(*args, **options)
 
-        monkeypatch.setattr(export_model, name, call)
+        monkeypatch.setattr(module, name, call)
 
-    for name in ("from_pretrained", "samples_of", "MergingLimit"):
-        counted(name)
-    monkeypatch.setattr(export_model.Judge, "__call__", losing(0.0))
-    monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
+    counted(export_model, "from_pretrained")
+    for name in ("samples_of", "MergingLimit"):
+        counted(judging, name)
+    monkeypatch.setattr(judging.Judge, "__call__", losing(0.0))
+    monkeypatch.setattr(judging, "speeds_of", rates(90.0))
     _, figures = api.export(
         saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, merge=merge, max_drop=100
     )
@@ -119,8 +121,8 @@ def test_a_model_that_finds_joints_takes_floats(tmp_path):
 
 @pytest.mark.usefixtures("in_python")
 def test_int8_that_was_asked_for_is_kept_where_it_is_slower_here(saved, labelled, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_model.Judge, "__call__", losing(0.0))
-    monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
+    monkeypatch.setattr(judging.Judge, "__call__", losing(0.0))
+    monkeypatch.setattr(judging, "speeds_of", rates(90.0))
     told = Noting()
     _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="int8", calibrate=labelled, observer=told)
     assert figures["judged"]["least"] == 0 and "int8 is slower than openvino floats: 90 images per second, not 100" in told.notes

@@ -7,8 +7,8 @@ from PIL import Image
 import vitrail
 from vitrail.data.images.preparation import Preparation
 from vitrail.deploy import predict as predicting
-from vitrail.deploy.predict import open_predictor, predict_each
-from vitrail.deploy.predictor import in_python
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import in_python, predict_each
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.processes import Processes
 
@@ -57,7 +57,7 @@ def test_no_more_images_are_read_than_are_answered_where_the_cores_do_both(run, 
     files, read, pixels = sorted(pictures.rglob("*.png"))[:6], [], Preparation.pixels
     monkeypatch.setattr("vitrail.data.loading.prefetch.pick_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(Preparation, "pixels", lambda self, source: read.append(source) or pixels(self, source))
-    answers = predict_each(in_python(run.trained), files, top=1, batch_size=2)
+    answers = predict_each(in_python(run.trained), files, batch_size=2)
     for done in range(3):
         assert len(next(answers)) == 2
         assert sorted(read) == files[: 2 * done + 2]
@@ -69,7 +69,7 @@ def test_an_image_that_cannot_be_read_leaves_the_others_their_answers(run, pictu
     files = sorted(pictures.rglob("*.png"))[:4]
     found = [
         answer
-        for part in predict_each(in_python(run.trained), [*files[:3], tmp_path / "text.jpg", files[3]], top=3, batch_size=2)
+        for part in predict_each(in_python(run.trained), [*files[:3], tmp_path / "text.jpg", files[3]], batch_size=2)
         for answer in part
     ]
     assert isinstance(found.pop(3), DataError)
@@ -97,5 +97,5 @@ def test_several_processes_measure_no_engines_and_take_the_same(tmp_path, monkey
     monkeypatch.setattr(predicting, "graph_of", lambda model: tmp_path / "model.onnx")
     monkeypatch.setattr(predicting, "quickest", lambda graph, measure: seen.append(measure))
     for count in (1, 2):
-        predicting.open_any_predictor(tmp_path, group=Processes(0, count))
+        predicting.open_predictor(tmp_path, group=Processes(0, count))
     assert seen == [True, False]

@@ -8,7 +8,7 @@ from sklearn.datasets import load_sample_images
 
 from small_captioner import small_captioner
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.predictor import Writer
 from vitrail.tasks.captioning.service import ServedCaptions
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")

@@ -8,7 +8,7 @@ from server_running import noise, png, serving_by
 
 from small_captioner import small_captioner
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.tasks.captioning.predict import Writer, caption
+from vitrail.tasks.captioning.predictor import Writer, caption
 from vitrail.tasks.captioning.service import ServedCaptions
 
 LIMITS = Limits(body=500_000, items=8, waiting=16, batch=4, pixels=1_000_000)

@@ -8,8 +8,8 @@ from server_running import Running, serving, serving_by, tiny
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.study.maps.attention import look_of
+from vitrail.tasks.translation.predictor import writer_of
 from vitrail.tasks.translation.service import ServedTranslations
-from vitrail.tasks.translation.translate import writer_of
 
 CHECKS = [
     checks.not_a_server_error,

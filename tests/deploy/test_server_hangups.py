@@ -11,8 +11,8 @@ from server_running import Shades, serving, serving_by, shade
 
 from vitrail.deploy.server.http import middleware as edge
 from vitrail.deploy.server.http.limits import TEXTS, Limits
+from vitrail.tasks.translation.predictor import writer_of
 from vitrail.tasks.translation.service import ServedTranslations
-from vitrail.tasks.translation.translate import writer_of
 
 IMAGE = ("image/png", shade(7))
 PART = b'--x\r\nContent-Disposition: form-data; name="a"; filename="a.png"\r\n\r\n' + shade(7) + b"\r\n"

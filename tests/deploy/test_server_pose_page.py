@@ -13,7 +13,7 @@ from stick_figures import JOINTS, LIMBS
 from tiny_pose import tiny_pose
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.study.maps.attention import look_of
-from vitrail.tasks.pose.predictor import any_in_python
+from vitrail.tasks.pose.predictor import in_python
 from vitrail.tasks.pose.service import ServedPoses
 from vitrail.tasks.pose.study.joints import layer_maps
 
@@ -30,7 +30,7 @@ WIDTH, HEIGHT = 640, 427
 def server():
     trained = tiny_pose(depth=2)
     look, why = look_of(trained, layer_maps)
-    with serving_by(ServedPoses(any_in_python(trained), Limits(items=3, body=500_000), look, why), "joints") as found:
+    with serving_by(ServedPoses(in_python(trained), Limits(items=3, body=500_000), look, why), "joints") as found:
         yield found
 
 

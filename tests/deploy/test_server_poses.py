@@ -17,7 +17,7 @@ from vitrail.data.images.box_preparation import Box
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.study.maps.attention import look_of
 from vitrail.tasks.pose.metrics import person_score
-from vitrail.tasks.pose.predictor import PosePredictor, any_in_python
+from vitrail.tasks.pose.predictor import PosePredictor, in_python
 from vitrail.tasks.pose.service import ServedPoses
 from vitrail.tasks.pose.study.joints import layer_maps
 
@@ -34,7 +34,7 @@ def trained():
 @pytest.fixture(scope="module")
 def server(trained):
     look, why = look_of(trained, layer_maps)
-    with serving_by(ServedPoses(any_in_python(trained), LIMITS, look, why), "joints") as found:
+    with serving_by(ServedPoses(in_python(trained), LIMITS, look, why), "joints") as found:
         yield found
 
 
@@ -58,7 +58,7 @@ def expected(trained, content, boxes):
     found, upright = [], trained.preparation.decode(content)
     for box in boxes:
         plan = trained.preparation.plan_of(upright.size, Box(*box))
-        places, scores = any_in_python(trained).joints(torch.from_numpy(plan.pixels(upright))[None])
+        places, scores = in_python(trained).joints(torch.from_numpy(plan.pixels(upright))[None])
         outside = np.linalg.inv(plan.matrix) @ np.c_[places[0] + 0.5, np.ones(len(JOINTS))].T
         found.append(np.c_[outside[:2].T - 0.5, scores[0]])
     return np.array(found)
@@ -143,7 +143,7 @@ def test_the_attention_of_a_person_has_a_map_for_each_layer_and_joint(server, tr
 
 def test_attention_lies_on_the_picture_however_the_model_has_turned_it():
     upright = tiny_pose(depth=2, upright=True, image_size=(64, 64))
-    task = ServedPoses(any_in_python(upright), LIMITS, *look_of(upright, layer_maps))
+    task = ServedPoses(in_python(upright), LIMITS, *look_of(upright, layer_maps))
     pixels = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8)
     maps = task.looked(pixels)
     assert maps.shape == (2, len(JOINTS), 8, 8)
@@ -153,7 +153,7 @@ def test_attention_lies_on_the_picture_however_the_model_has_turned_it():
 
 
 def test_a_server_that_cannot_see_attention_says_why(trained, picture):
-    with serving_by(ServedPoses(any_in_python(trained), LIMITS, None, "it is a test"), "joints") as blind:
+    with serving_by(ServedPoses(in_python(trained), LIMITS, None, "it is a test"), "joints") as blind:
         answer = ask(blind, picture, path="/attention")
         assert answer.status_code == 501 and "it is a test" in answer.json()["detail"]
         assert blind.client.get("/model").json()["attention"] is False
@@ -289,7 +289,7 @@ def test_whatever_is_sent_as_boxes_gets_an_answer_or_a_sentence(server, picture)
 
 
 def test_a_full_queue_refuses_all_people_of_a_picture(trained, picture):
-    with serving_by(ServedPoses(any_in_python(trained), Limits(items=8, waiting=4, batch=4)), "joints") as small:
+    with serving_by(ServedPoses(in_python(trained), Limits(items=8, waiting=4, batch=4)), "joints") as small:
         assert len(people(ask(small, picture, [BOXES[0]] * 4))) == 4
         answer = ask(small, picture, [BOXES[0]] * 5)
         assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
@@ -297,7 +297,7 @@ def test_a_full_queue_refuses_all_people_of_a_picture(trained, picture):
 
 
 def test_a_model_that_fails_is_a_problem_and_the_next_request_is_answered(trained, picture):
-    own, fails = any_in_python(trained), []
+    own, fails = in_python(trained), []
 
     def heatmaps(pixels):
         found = own.heatmaps(pixels)

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from server_running import Shades, client, serving, shade
 
-from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server.workers import running
+from vitrail.tasks.classification.predictor import LabelPredictor
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -64,7 +64,7 @@ class Proxy:
                 process.send_signal(signal.SIGQUIT)
 
 
-def of(name: str) -> Predictor:
+def of(name: str) -> LabelPredictor:
     """A model whose labels begin with its name."""
     predictor = Shades(seconds=0.02).predictor
     return replace(predictor, labels=[f"{name} {label}" for label in predictor.labels])

@@ -20,13 +20,12 @@ from vitrail.deploy.server.operation import Operation, Prepared
 from vitrail.deploy.server.schema import Document
 from vitrail.errors import ConfigError, DataError
 from vitrail.task_registry import TASKS
-from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.predictor import Writer
 from vitrail.tasks.captioning.service import ServedCaptions
 from vitrail.tasks.classification.service import ServedLabels
-from vitrail.tasks.pose.predictor import any_in_python
 from vitrail.tasks.pose.service import ServedPoses
+from vitrail.tasks.translation.predictor import writer_of
 from vitrail.tasks.translation.service import ServedTranslations
-from vitrail.tasks.translation.translate import writer_of
 
 EXPORTED = Path(__file__).parents[1] / "kept" / "exported"
 SAVED = {"classification": tiny, "pose": tiny_pose, "caption": small_captioner}
@@ -86,7 +85,7 @@ def server(request, translator):
     file = {"files": {"images": ("a.png", noise(1))}}
     task, path, sent = {
         "labels": lambda: (ServedLabels(in_python(tiny()), Limits()), "/predict", file),
-        "poses": lambda: (ServedPoses(any_in_python(tiny_pose()), Limits()), "/predict", file),
+        "poses": lambda: (ServedPoses(in_python(tiny_pose()), Limits()), "/predict", file),
         "captions": lambda: (ServedCaptions(Writer(small_captioner()), Limits()), "/caption", file),
         "translations": lambda: (ServedTranslations(writer_of(translator), TEXTS), "/translate", {"json": {"text": "one cat"}}),
     }[request.param]()

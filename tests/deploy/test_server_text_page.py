@@ -11,8 +11,8 @@ from server_running import serving_by
 
 from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.tasks.translation import service as texts
+from vitrail.tasks.translation.predictor import Translator, writer_of
 from vitrail.tasks.translation.service import ServedTranslations
-from vitrail.tasks.translation.translate import Translator, writer_of
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 

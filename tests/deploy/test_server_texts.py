@@ -10,8 +10,8 @@ from vitrail.data.text.tokenizer import ByteLevel
 from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.errors import DataError
 from vitrail.tasks.translation import service as texts
+from vitrail.tasks.translation.predictor import InPython, Translator, writer_of
 from vitrail.tasks.translation.service import ServedTranslations
-from vitrail.tasks.translation.translate import InPython, Translator, writer_of
 
 SENTENCES = ["one cat", "red dog and cat", "", "dog", "one red cat and dog"]
 

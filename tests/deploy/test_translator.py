@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import vitrail
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.tasks.translation.translate import LONGEST, Translator, translate
+from vitrail.tasks.translation.predictor import LONGEST, Translator, translate
 from vitrail.weights.locate import translates
 
 
@@ -53,7 +53,7 @@ def test_a_score_is_the_logarithm_of_a_probability_and_attention_belongs_to_the_
     assert found.score < 0 and "".join(read).strip() == "dog and red cat</s>"
     assert "".join(written[:-1]).strip() == found.text and written[-1] == "</s>"
     assert len(weights) == len(written) and all(sum(row) == pytest.approx(1, abs=1e-2) for row in weights)
-    assert set(found.to_dict()) == {"source", "translation", "score", "attention"}
+    assert set(found.to_json()) == {"source", "translation", "score", "attention"}
 
 
 def test_a_model_of_images_and_no_beams_are_refused(run, translator):

@@ -17,7 +17,7 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.study.sections.request import StudyRequest
 from vitrail.tasks.pose.files.sources import open_people
-from vitrail.tasks.pose.predictor import any_in_python
+from vitrail.tasks.pose.predictor import in_python
 from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.study.joints import joint_maps
 from vitrail.tasks.pose.study.sections import write_study
@@ -55,7 +55,7 @@ def test_scores_are_the_scores_of_an_evaluation_with_mirror_images_or_without(pe
     _, subjects = people_of(people, lambda: (source, "all", settings), "all", 8)
     (tmp_path / "all").mkdir()
     numbers = write_study(tmp_path / "all", tiny_pose(depth=2), subjects, StudyRequest(), title="all")
-    expected = any_in_python(tiny_pose(depth=2)).evaluate(source.split("all"), settings, batch_size=3).scores()
+    expected = in_python(tiny_pose(depth=2)).evaluation(source.split("all"), settings, batch_size=3).run().scores()
     found = numbers["scores"]
     assert found["people"] == 8 and "loss" not in found
     assert {name: expected[name] for name in found} == pytest.approx(found)

@@ -10,7 +10,8 @@ import torch
 
 from vitrail.data.items import Item
 from vitrail.errors import DataError
-from vitrail.tasks.answer_table import _write_whole, evaluated_rows, predicted_head, predicted_row, read_table, write_table
+from vitrail.tasks.answer_table import _write_whole, read_table, write_table
+from vitrail.tasks.classification.answer import LabelAnswer, evaluated_rows, head_of
 from vitrail.weights.model_folder.classifier_output import Labelled
 
 PROBABILITIES = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
@@ -47,11 +48,11 @@ def test_of_several_labels_those_are_told_that_reach_their_thresholds():
     ]
 
 
-def test_a_prediction_has_as_many_labels_as_were_asked_for(tmp_path):
+def test_a_prediction_has_as_many_labels_as_were_asked_for():
     answer, _ = model().answers(PROBABILITIES, 2)
-    assert predicted_head(model(), 2) == ["image", "label", "score", "label_2", "score_2"]
-    assert predicted_row(model(), tmp_path, answer) == [str(tmp_path), "bee", "0.700000", "cat", "0.200000"]
-    assert predicted_head(model(), 99) == predicted_head(model(), 3) and len(predicted_head(model(), 3)) == 7
+    assert head_of(model(), 2) == ["label", "score", "label_2", "score_2"]
+    assert LabelAnswer.of(model(), answer).rows() == [["bee", "0.700000", "cat", "0.200000"]]
+    assert head_of(model(), 99) == head_of(model(), 3) and len(head_of(model(), 3)) == 6
 
 
 def test_a_line_that_has_no_room_leaves_none_of_itself(tmp_path):

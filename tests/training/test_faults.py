@@ -162,8 +162,9 @@ def test_images_that_cannot_be_read_are_left_out_where_one_says_so_and_listed(so
 
 def test_a_run_that_left_images_out_is_evaluated_studied_and_exported_without_them(some_bad, tmp_path, tiny):
     run = vitrail.train(some_bad, tmp_path / "run", bad_images="skip", **tiny).folder
-    notes = []
-    metrics, _ = api.evaluate(run, split="all", on_note=notes.append)
+    notes, observer = [], Observer()
+    observer.note = notes.append
+    metrics, _ = api.evaluate(run, split="all", observer=observer)
     assert metrics.scores()["images"] == 238 and any("leaves out: 2" in note for note in notes)
     link = tmp_path / "link"
     link.symlink_to(some_bad)

@@ -19,7 +19,7 @@ from vitrail.data.text.pieces import SentencePieces
 from vitrail.data.text.tokens import open_tokens
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.models.registry import create_model
-from vitrail.tasks.translation.translate import Translator, translate
+from vitrail.tasks.translation.predictor import Translator, translate
 from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
 from vitrail.training.runs.run import begin_run
 from vitrail.weights.convert import convert

@@ -19,7 +19,7 @@ from vision_encoder_decoders import SENTENCES, gpt2_files, random_peer, tokenize
 from vitrail import api  # noqa: E402
 from vitrail.data.text.tokens import open_tokens  # noqa: E402
 from vitrail.errors import ConfigError, ModelFileError  # noqa: E402
-from vitrail.tasks.captioning.predict import caption  # noqa: E402
+from vitrail.tasks.captioning.predictor import caption  # noqa: E402
 from vitrail.tasks.captioning.task import write  # noqa: E402
 from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner  # noqa: E402
 from vitrail.weights.convert import convert  # noqa: E402

@@ -40,26 +40,27 @@ class StageProgress(Observer):
         note(text)
 
 
-class CountProgress:
+class CountProgress(Observer):
     """A bar over a known number of images."""
 
     def __init__(self, bar: Progress, what: str):
         self.bar, self.task = bar, bar.add_task(what, total=None)
 
-    def start(self, total: int) -> None:
-        """There are ``total`` images."""
-        self.bar.update(self.task, total=total)
+    def begin(self, what: str, images: int) -> None:
+        self.bar.update(self.task, description=what, total=images)
 
-    def advance(self, count: int) -> None:
-        """``count`` more are done."""
-        self.bar.advance(self.task, count)
+    def advance(self, images: int) -> None:
+        self.bar.advance(self.task, images)
+
+    def note(self, text: str) -> None:
+        note(text)
 
 
 @contextmanager
 def counting(what: str, things: str = "images") -> Iterator[CountProgress]:
     """Show how far a pass over images, or other things, is."""
     bar = Progress(
-        TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(f"{things}, left"),
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(f"{things}, left"),
         TimeRemainingColumn(compact=True), console=stderr_console(), disable=not interactive(), transient=True,
         redirect_stdout=sys.stdout.isatty(),  # else results that go to a file would be shown above the bar, and nowhere else
     )  # fmt: skip

@@ -1,24 +1,56 @@
 """Images to vectors, and the images that lie nearest to another."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vitrail.checks import require_positive
-from vitrail.data.images.decode import Source
 from vitrail.data.images.pictures import Picture, pictures_of
-from vitrail.data.loading.prefetch import answer_ahead, each_answer
+from vitrail.data.loading.prefetch import each_answer
 from vitrail.deploy.export.artefact import graph_of
-from vitrail.deploy.predictor import require_finite
+from vitrail.deploy.predictor import Predictor, Prepared, predict_each, require_finite
 from vitrail.deploy.vector_files import Vectors
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.weights.model_folder.folder import TrainedModel, require_of_images
 from vitrail.weights.reference import open_model
+
+
+class Embedder(Predictor):
+    """A model of images, asked for what its head reads, or for the vectors that it gives without labels.
+
+    Args:
+        model: a MODEL, or a loaded one.
+        precision: fp32, the default, or bf16.
+
+    Raises:
+        ConfigError: an exported model, which gives answers alone, or no model of this library.
+    """
+
+    def __init__(self, model: str | Path | TrainedModel, precision: Precision | None):
+        if not isinstance(model, TrainedModel) and graph_of(model) is not None:
+            raise ConfigError("an exported model gives answers alone", where="MODEL", hint="give the model that it was made of")
+        trained, self.device = model if isinstance(model, TrainedModel) else open_model(model), pick_device()
+        require_of_images(trained.model)
+        self.name, self.preparation = f"torch {precision or 'fp32'}", trained.preparation
+        model_of_vectors = for_inference(in_evaluation_mode(trained.model, self.device), precision or "fp32")
+        self._vectors: Callable[[Tensor], Tensor] = model_of_vectors.vectors if trained.labels else model_of_vectors
+
+    @torch.inference_mode()
+    def network(self, pixels: Tensor) -> Tensor:
+        """Prepared pixels, uint8 (B, C, H, W), to vectors, float32 (B, D), on the CPU."""
+        return require_finite(self._vectors(self.preparation.normalize(pixels.to(self.device))).cpu())
+
+    def preprocess(self, source: Any) -> Prepared:
+        return Prepared([self.preparation.pixels(source)])
+
+    def postprocess(self, outputs: Tensor, prepared: Sequence[Prepared]) -> list[np.ndarray]:
+        return list(outputs.numpy())
 
 
 def embed(
@@ -41,8 +73,9 @@ def embed(
         ConfigError: an exported model, which gives answers alone.
     """
     require_positive(batch_size=batch_size)
-    found = list(each_answer(embed_each(model, pictures_of(images), batch_size=batch_size, precision=precision)))
-    return torch.stack(found).numpy() if found else np.zeros((0, 0), np.float32)
+    pictures, embedder = pictures_of(images), Embedder(model, precision)
+    found = list(each_answer(predict_each(embedder, pictures, batch_size=batch_size)))
+    return np.stack(found) if found else np.zeros((0, 0), np.float32)
 
 
 def embed_files(
@@ -57,34 +90,16 @@ def embed_files(
     """Add the vectors of the files that can be read; returns what is wrong with the others, and raises it where all are."""
     left = iter(files)
     failures: list[DataError] = []
-    for batch in embed_each(model, files, batch_size=batch_size, precision=precision):
+    for batch in predict_each(Embedder(model, precision), files, batch_size=batch_size):
         for vector, file in zip(batch, left, strict=False):
             if isinstance(vector, DataError):
                 failures.append(vector)
             else:
-                vectors.add(file, vector.numpy())
+                vectors.add(file, vector)
         on_batch(len(batch))
     if not vectors.images:
         raise failures[0]
     return failures
-
-
-@torch.inference_mode()
-def embed_each(
-    model: str | Path | TrainedModel, pictures: Sequence[Source], *, batch_size: int, precision: Precision | None = None
-) -> Iterator[list[Tensor | DataError]]:
-    """`embed`, batch by batch, with the error in place of an image that cannot be read."""
-    if not isinstance(model, TrainedModel) and graph_of(model) is not None:
-        raise ConfigError("an exported model gives answers alone", where="MODEL", hint="give the model that it was made of")
-    trained, device = model if isinstance(model, TrainedModel) else open_model(model), pick_device()
-    require_of_images(trained.model)
-    network = for_inference(in_evaluation_mode(trained.model, device), precision or "fp32")
-    read: Callable[[Tensor], Tensor] = network.vectors if trained.labels else network
-
-    def vectors(pixels: Tensor) -> Tensor:
-        return require_finite(read(trained.preparation.normalize(pixels.to(device))).cpu())
-
-    yield from answer_ahead(trained.preparation, pictures, batch_size, vectors)
 
 
 def nearest(query: np.ndarray, vectors: np.ndarray, count: int) -> list[tuple[int, float]]:

@@ -1,188 +1,174 @@
-"""Whatever answers, in the one form that predictions, evaluations and the server know."""
+"""One road from an input to a prediction, in Python or behind an engine: preprocess, network, postprocess."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitrail.data.images.preparation import Preparation
-from vitrail.data.items import Item
-from vitrail.data.loading.batches import Batch
-from vitrail.data.loading.dataset import ImageDataset
-from vitrail.data.loading.loader import EpochLoader
-from vitrail.data.targets import class_targets
-from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.base import ImageModel, Model
+from vitrail.data.loading.prefetch import read_ahead
+from vitrail.errors import DataError, ModelFileError
+from vitrail.models.base import Model
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision
-from vitrail.runtime.memory import kept_memory
-from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.classification.multi_label import label_metrics
-from vitrail.tasks.classification.single_label import LabelMetrics
-from vitrail.tasks.evaluation import evaluate
-from vitrail.tasks.task import Answers
-from vitrail.weights.model_folder.classifier_output import Answer, Labelled
+from vitrail.runtime.observer import Note
+from vitrail.runtime.processes import Processes
+from vitrail.settings import Settings
+from vitrail.task_registry import TaskRow, row_of_kind, task_row
+from vitrail.tasks.answer_table import Row
 from vitrail.weights.model_folder.folder import TrainedModel
 
-OnBatch = Callable[[int], None]
+Sink = AbstractContextManager[Callable[[tuple[Path, Any]], None]]
+"""Takes files with their predictions, one by one."""
 
 
-@dataclass(frozen=True)
-class Predictor(Labelled):
-    """A model that only answers, in Python or behind an engine."""
+class Prepared(NamedTuple):
+    """An item as the network takes it."""
 
+    rows: Sequence[Any]
+    """One or several rows of input: pixels, uint8 (C, H, W), or the tokens of a piece of text."""
+    context: Any = None
+    """Anything that `Predictor.postprocess` needs to know of the item."""
+
+
+class Predictor(ABC):
+    """A model that only predicts. The network is for one thread at a time; `preprocess` is for any."""
+
+    task: ClassVar[str]
+    """A name of `vitrail.task_registry`."""
     name: str
-    """What runs it, in which precision: ``torch fp32``."""
-    labels: list[str]
-    """A name for every logit, by index; at least one."""
-    multi_label: bool
-    """Whether an image may have several labels, or none."""
-    preparation: Preparation
-    """What makes pixels of a picture."""
-    logits: Callable[[Tensor], Tensor]
-    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
-    thresholds: Sequence[float] = ()
-    reject: bool = False
+    """Engine and precision: ``torch fp32``."""
+    preparation: Any
+    """Turns an item into input."""
 
     @property
-    def run(self) -> Callable[[Tensor], Tensor]:
-        """What it computes, by a name that all predictors have."""
-        return self.logits
+    @abstractmethod
+    def network(self) -> Callable[..., Any]:
+        """The network: a batch of input to a batch of output, on the CPU."""
 
-    def with_mirror_images(self) -> "Predictor":
-        """The same, whose logits are the mean of its answers to an image and to its mirror image, in twice the time."""
+    @property
+    def head(self) -> Row:
+        """Names of the columns of `Answer.rows`."""
+        raise NotImplementedError
 
-        def logits(pixels: Tensor) -> Tensor:
-            return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
+    @abstractmethod
+    def preprocess(self, source: Any) -> Prepared:
+        """Decode, cut out or tokenize an item; raises `DataError` where that is not possible."""
 
-        return replace(self, logits=logits)
+    @abstractmethod
+    def postprocess(self, outputs: Any, prepared: Sequence[Prepared]) -> list[Any]:
+        """Return the prediction of each item, an `Answer`, from the outputs of all their rows: a sequence, or a tensor."""
 
-    def rejecting(self) -> "Predictor":
-        """Return the same predictor, which says “none of these” of an image whose surest label does not reach its threshold.
+    def compute(self, rows: Sequence[Any], batch_size: int) -> Any:
+        """Return the output of each row, (C, H, W) each of one shape, so many rows at a time."""
+        batches = torch.from_numpy(np.stack(rows)).split(batch_size)
+        outputs = [self.network(batch) for batch in batches]
+        return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
-        Raises:
-            ConfigError: the model was trained without such a threshold, or an image may have no label anyway.
-        """
-        if self.multi_label:
-            hint = "leave it out: labels that do not reach their thresholds are left out anyway"
-            raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
-        if not self.thresholds:
-            hint = "train it on, or write thresholds into its config.json: a run chooses them on validation or training images"
-            raise ConfigError("the model has no threshold to reject images by", where="--reject", hint=hint)
-        return replace(self, reject=True)
+    def size(self, source: Any) -> int:
+        """Return how many rows an item counts for in a batch, before it is read."""
+        return 1
 
-    def probabilities(self, pixels: Tensor) -> Tensor:
-        """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
+    def predictions(self, prepared: Sequence[Prepared], batch_size: int) -> list[Any]:
+        """Return the prediction of each item, with all rows of all items in common batches."""
+        rows = [row for one in prepared for row in one.rows]
+        return self.postprocess(self.compute(rows, batch_size) if rows else (), prepared)
 
-        Raises:
-            ModelFileError: the model's answers are not finite.
-        """
-        logits = require_finite(self.logits(pixels))
-        return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
+    def configured(self, settings: Settings) -> Self:
+        """Return the same predictor with the settings of its task, an instance of `SETTINGS` in the room's ``predictor``."""
+        raise NotImplementedError
 
-    def best(self, pixels: Tensor, top: int) -> list[Answer]:
-        """The ``top`` labels of prepared pixels, uint8 (B, C, H, W), and what is told; see `Labelled.answers`."""
-        return self.answers(self.probabilities(pixels), top)
+    def sources(self, files: Sequence[Path], note: Note) -> Sequence[Any]:
+        """Return an item for each of some files, with what the settings say of it."""
+        return files
 
-    def dataset(self, items: list[Item]) -> ImageDataset:
-        """Items of its own labels, as it takes them."""
-        return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
+    def sinks(self, files: Sequence[Path]) -> list[Sink]:
+        """Return what the settings want to be written of the predictions of some files."""
+        return []
 
-    def answer(self, batch: Batch) -> Answers:
-        """Its answers to a batch, as `vitrail.tasks.evaluation.evaluate` takes them."""
-        return {"logits": self.logits(batch["images"])}
+    def finish(self, note: Note, group: Processes) -> None:  # noqa: B027
+        """Report what became known of the items meanwhile; raises `DataError` where that is that none could be used."""
 
-    def metrics(self, *, keep: bool = False) -> LabelMetrics:
-        """Metrics for its answers; ``keep`` also keeps the logits of every image."""
-        return label_metrics(multi_label=self.multi_label, keep=keep, thresholds=self.thresholds)
 
-    def evaluate(
-        self,
-        items: list[Item],
-        *,
-        batch_size: int,
-        workers: int = 0,
-        keep: bool = False,
-        on_batch: OnBatch | None = None,
-        group: Processes = ALONE,
-    ) -> LabelMetrics:
-        """Its metrics on items with its own labels; `vitrail.evaluate` describes the arguments."""
-        loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
-        with kept_memory():
-            metrics = evaluate(self.answer, loader, self.metrics(keep=keep), on_batch=on_batch, group=group)
-        require_finite(torch.tensor(metrics.sums["loss"]))  # of all processes, so that they stop together
-        return metrics
+def predict_each(predictor: Predictor, sources: Iterable[Any], *, batch_size: int) -> Iterator[list[Any | DataError]]:
+    """Return the predictions of items, batch by batch, with the error in place of one that cannot be read.
+
+    A batch has items of not more than so many rows together, or one of more. Beside a GPU the next is read meanwhile.
+    """
+    for items in read_ahead(predictor.preprocess, _batches(predictor, sources, batch_size)):
+        readable = [item for item in items if isinstance(item, Prepared)]
+        found = iter(predictor.predictions(readable, batch_size) if readable else ())
+        yield [next(found) if isinstance(item, Prepared) else item for item in items]
+
+
+def _batches(predictor: Predictor, sources: Iterable[Any], most: int) -> Iterator[list[Any]]:
+    batch, rows = list[Any](), 0
+    for source in sources:
+        size = predictor.size(source)
+        if batch and rows + size > most:
+            yield batch
+            batch, rows = [], 0
+        batch.append(source)
+        rows += size
+    if batch:
+        yield batch
+
+
+def row_of(trained: Any) -> TaskRow:
+    """Return the row of the task whose room predicts with a trained model, or of a predictor."""
+    if (task := getattr(trained, "task", None)) is not None:
+        return task_row(task)
+    config = getattr(trained.model, "config", None)  # somebody's own module has none
+    return row_of_kind(getattr(config, "reads", "images"), getattr(config, "answer", "vector"))
 
 
 def in_python(
-    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, prepacked: bool = True
-) -> Predictor:
-    """A trained model as it is. Prepacking its weights (``prepacked``) takes longer than it saves for a handful of images.
+    trained: Any, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
+) -> Any:
+    """Return the predictor of a trained model as it is, with the products in a precision, fp32 by default.
+
+    Prepacking its weights (``prepacked``) takes longer than it saves for a handful of images.
 
     Raises:
-        ModelFileError: it gives vectors, or heatmaps.
+        ModelFileError: it predicts nothing: it gives vectors.
     """
-    require_classes(trained)
-    answers = answering(trained, precision, device, prepacked=prepacked)
-
-    def logits(pixels: Tensor) -> Tensor:
-        found = answers(pixels)
-        if found.shape[1:] != (len(trained.labels),):
-            what = f"the model answers with {tuple(found.shape)} for {len(pixels)} images, and has {len(trained.labels)} labels"
-            raise ModelFileError(what, where="model", hint="give a name for each number that it gives of an image")
-        return found
-
-    return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits, trained.thresholds)
+    return row_of(trained).module("predictor").in_python(trained, precision, device, prepacked=prepacked)
 
 
-def answering(
+def network_of(
     trained: TrainedModel,
-    precision: Precision = "fp32",
+    precision: Precision | None = None,
     device: torch.device | str = "cpu",
     *,
     prepacked: bool = True,
     any_size: bool = False,
 ) -> Callable[[Tensor], Tensor]:
-    """What a trained model answers to prepared pixels, uint8 (B, C, H, W), in float32 on the CPU; see `in_python`.
+    """Return a trained model of images as a function of prepared pixels, uint8 (B, C, H, W), to float32 on the CPU.
 
-    They have the model's own size, or ``any_size`` that it can take.
+    They have the model's own size, or ``any_size`` that it can take; see `in_python`.
     """
     model = in_evaluation_mode(trained.model, device)
     network: nn.Module = model.at_any_size() if any_size else model
     prepacked = prepacked and isinstance(model, Model)  # somebody's own module may know nothing of it
-    if prepacked or precision != "fp32" or next(model.parameters()).dtype != torch.float32:
-        network = for_inference(network, precision)
+    if prepacked or precision not in (None, "fp32") or next(model.parameters()).dtype != torch.float32:
+        network = for_inference(network, precision or "fp32")
 
     @torch.inference_mode()
-    def answers(pixels: Tensor) -> Tensor:
-        found: Tensor = network(trained.preparation.normalize(pixels.to(device)))
-        return found.float().cpu()
+    def run(pixels: Tensor) -> Tensor:
+        output: Tensor = network(trained.preparation.normalize(pixels.to(device)))
+        return output.float().cpu()
 
-    return answers
-
-
-def require_classes(model: Labelled) -> None:
-    """Refuse a model that gives vectors, or heatmaps."""
-    if isinstance(model, TrainedModel) and isinstance(model.model, ImageModel) and model.config.answer != "vector":
-        raise no_classes()
-    if not model.labels:
-        raise ModelFileError(
-            "the model gives vectors, not classes", where="model", hint="teach it yours: vitrail train --from MODEL --data FOLDER"
-        )
+    return run
 
 
-def no_classes() -> ModelFileError:
-    """The error for a model that finds joints where classes are wanted."""
-    what = "the model gives heatmaps, not classes"
-    hint = "give a model that was taught classes; what finds joints is asked by vitrail predict, or vitrail.predict_poses"
-    return ModelFileError(what, where="model", hint=hint)
-
-
-def require_finite(answers: Tensor) -> Tensor:
-    """The same answers, unless one of them is not finite."""
-    if not answers.isfinite().all():
+def require_finite(outputs: Tensor) -> Tensor:
+    """Return the same outputs; raises `ModelFileError` where one of them is not finite."""
+    if not outputs.isfinite().all():
         raise ModelFileError(
             "the model answers with values that are not finite", where="model", hint="its weights or its preparation are damaged"
         )
-    return answers
+    return outputs

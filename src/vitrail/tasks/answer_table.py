@@ -1,4 +1,4 @@
-"""Answers to images as a table for spreadsheets, a row each: ``predict --csv``, ``evaluate --csv`` and ``predictions.csv``."""
+"""Predictions as a table for spreadsheets: ``predict --csv``, ``evaluate --csv`` and ``predictions.csv``."""
 
 import csv
 import io
@@ -10,69 +10,15 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from torch import Tensor
-
-from vitrail.data.items import Item
-from vitrail.data.tables.several_labels import SEPARATOR
 from vitrail.errors import DataError
 from vitrail.files import partial_of, text_file, write_bytes
 from vitrail.runtime.output import report_partial
-from vitrail.weights.model_folder.classifier_output import Answer, Labelled
 
-MOST = 5
-"""Labels that the table of an evaluation has of each image."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would run."""
 NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
 """A negative number, such as the place of a joint beyond the picture, which is no formula."""
 Row = list[str]
-
-
-def predicted_head(model: Labelled, top: int) -> Row:
-    """Return the names of the columns of `predicted_row`, where so many labels of each image are asked for."""
-    return ["image", *_head(model, top)]
-
-
-def predicted_row(model: Labelled, file: Path, answer: Answer) -> Row:
-    """Return the row of an image: its label and score and those that follow, or all that it is told to show."""
-    return [str(file), *_said(model, answer)]
-
-
-def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor) -> list[Row]:
-    """Return a head and rows as `predicted_row`, with the items' labels, and if the prediction, or all of it, is right.
-
-    Args:
-        model: what answered.
-        items: the images, with the model's own labels.
-        probabilities: (N, classes), in the order of the items.
-    """
-    answers = model.answers(probabilities, MOST)
-    rows = [_said(model, answer) for answer in answers]
-    head, own = _head(model, MOST), 2
-    table = [["image", "true_labels" if model.multi_label else "true_label", *head[:own], "correct", *head[own:]]]
-    for item, answer, row in zip(items, answers, rows, strict=True):
-        true = [model.labels[label] for label in item.labels]
-        correct = "yes" if set(true) == {label for label, _ in answer.told} else "no"
-        table.append([item.name, SEPARATOR.join(true), *row[:own], correct, *row[own:]])
-    return table
-
-
-def _head(model: Labelled, top: int) -> Row:
-    if model.multi_label:
-        return ["labels", "scores"]
-    count, accepted = min(top, len(model.labels)), ["accepted"] * model.reject
-    return [*accepted, "label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
-
-
-def _said(model: Labelled, answer: Answer) -> Row:
-    if model.multi_label:
-        return [SEPARATOR.join(label for label, _ in answer.told), SEPARATOR.join(_score(score) for _, score in answer.told)]
-    accepted = ["yes" if answer.told else "no"] * model.reject
-    return [*accepted, *(cell for label, score in answer.best for cell in (label, _score(score)))]
-
-
-def _score(score: float) -> str:
-    return f"{score:.6f}"
 
 
 def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:

@@ -1,15 +1,22 @@
 """The metrics of a model on the images of a loader, batch by batch: only the metrics keep anything."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 
-from vitrail.data.loading.batches import Batch, on_device
+from vitrail.data.loading.batches import Batch, Samples, on_device
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.models.inference import evaluation_mode
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Note
 from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.options import OptionPath, Options
 from vitrail.tasks.task import Answers, Metrics, Task
 
 M = TypeVar("M", bound=Metrics)
@@ -50,3 +57,79 @@ def evaluate(
             on_batch(loader.size(number))
     metrics.reduce(group)
     return metrics
+
+
+class Request(NamedTuple):
+    """Arguments of `vitrail.evaluate`, as the ``evaluate`` of a task's room takes them."""
+
+    model: Any
+    """The predictor of a MODEL; or the MODEL, or what is loaded of it, where the room opens it by itself."""
+    reference: Any
+    """The MODEL as it was given."""
+    data: str | Path | None
+    """The source of the items; None for those of the run that the model comes from."""
+    split: str | None
+    options: Any
+    """The `Options` of the task."""
+    note: Note
+
+
+class EvaluationOptions(Options):
+    """Options that evaluations of several tasks take."""
+
+    batch_size: int = 64
+    """Items that are predicted together."""
+    workers: int | None = None
+    """Processes that prepare items."""
+
+
+class TableOptions(EvaluationOptions):
+    """The same, of tasks that write a table."""
+
+    table: OptionPath | None = None
+    """A CSV file to write, which must not exist, with a row for each item."""
+
+
+@dataclass
+class Evaluation(ABC):
+    """Items that a model is evaluated on, with all that it takes; made by the ``evaluate`` of a task's room."""
+
+    items: Sequence[Any]
+    """As many as are counted when they are done."""
+    split: str
+    reads_here: bool = field(default=False, kw_only=True)
+    """Whether no other processes read the items, unless they are asked for."""
+
+    @abstractmethod
+    def run(self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE) -> Any:
+        """Return the metrics of all items; of several processes each has the whole."""
+
+    def rows(self) -> Sequence[Sequence[str]]:
+        """Return a table of the items with their predictions, its head first, after `run`."""
+        raise NotImplementedError
+
+
+@dataclass
+class StreamedEvaluation(Evaluation):
+    """Items that a loader reads, batch by batch: only the metrics keep anything."""
+
+    dataset: Samples
+    """The items as the network takes them."""
+    metrics: Any
+    """`Metrics`, which keep what `rows` and others need."""
+    answer: AbstractContextManager[Callable[[Batch], Answers]]
+    """Opens the function that predicts a batch."""
+    batch_size: int
+
+    @classmethod
+    def of_task(cls, task: Task, items: Sequence[Any], split: str, batch_size: int, **fields: Any) -> Self:
+        """Return the evaluation of a model in Python as its task does it."""
+        device = pick_device()
+        metrics, opened = task.metrics(keep=True), answering(task.to(device), device)
+        return cls(items, split, task.dataset(items), metrics, opened, batch_size, **fields)
+
+    def run(self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE) -> Any:
+        self.metrics.take_items(self.items)
+        loader = EpochLoader(self.dataset, self.batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
+        with kept_memory(), self.answer as answer:
+            return evaluate(answer, loader, self.metrics, on_batch=on_batch, group=group)

@@ -65,6 +65,14 @@ class Metrics:
         """The `scores`, and what else an evaluation tells: JSON-able."""
         return dict(self.scores())
 
+    def lines(self, details: Mapping[str, Any]) -> list[str]:
+        """Return the lines for people, of the `details`, that come behind the scores."""
+        return []
+
+    def remarks(self, details: Mapping[str, Any]) -> list[str]:
+        """Return warnings, and what the scores leave out, of the `details`."""
+        return []
+
 
 class Means(Metrics):
     """Metrics that are means over images: they keep a sum of each, whatever the number of images.

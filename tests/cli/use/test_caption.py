@@ -88,7 +88,7 @@ def test_an_image_with_the_longest_name_has_its_sheet(vitrail, model, data, tmp_
 
 def test_a_caption_with_a_line_break_is_one_line(vitrail, model, data, monkeypatch):
     written = Caption("one\ncat", -1.0, (Word("one", 0.5), Word("cat", 0.5)))
-    monkeypatch.setattr("vitrail.tasks.captioning.predict.captions_of", lambda *given, **options: [written])
+    monkeypatch.setattr("vitrail.tasks.captioning.predictor.captions_of", lambda *given, **options: [written])
     image = str(data.parent / "00.png")
     assert ok(vitrail, "caption", str(model), image).out == f"{image}: one cat\n"
     assert json.loads(ok(vitrail, "caption", str(model), image, "--json").out)[0]["caption"] == "one\ncat"

@@ -64,7 +64,9 @@ def test_a_page_shows_the_first_images_and_says_so_and_takes_any_name(pictures, 
 
 def test_labels_in_words_may_stand_in_a_file(vitrail, run, pictures, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("vitrail.deploy.zero_shot.zero_shot", lambda model, labels, **_: seen.append(labels) or 1 / 0)
+    monkeypatch.setattr(
+        "vitrail.tasks.classification.zero_shot.zero_shot", lambda model, labels, **_: seen.append(labels) or 1 / 0
+    )
     (tmp_path / "labels.txt").write_text("a cat, asleep\n\na dog\n")
     for given in (tmp_path / "labels.txt", "a cat,a dog"):
         vitrail("predict", run.folder, pictures, "--labels", given)

@@ -1,6 +1,7 @@
 """Every engine and precision, side by side."""
 
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 
@@ -8,8 +9,9 @@ import vitrail
 from deploy.small import GOOD, Noting, shade_folder, shades
 from vitrail import api
 from vitrail.deploy.bench import bench
-from vitrail.deploy.export.samples import Samples
 from vitrail.errors import ConfigError
+from vitrail.tasks.classification.judging import judging
+from vitrail.tasks.classification.judging.samples import Samples
 
 
 def test_more_threads_than_a_system_gives_are_refused_at_once(saved):
@@ -50,12 +52,16 @@ def test_what_loses_too_much_is_not_recommended():
     lossy = asdict(replace(GOOD, points=0.9, least=0.6))
     quick = {"name": "openvino int8", "precision": "int8", "images_per_second": 40.0, "judged": lossy}
     told = Noting()
-    assert bench._recommended([first, quick], 0.5, told)["name"] == "torch fp32"
-    assert bench._recommended([first, quick | {"precision": "bf16"}], 0.5, told)["name"] == "torch fp32"
+
+    def recommended(row, max_drop):
+        return bench._recommended([first, row], partial(judging.holds, max_drop=max_drop, observer=told))
+
+    assert recommended(quick, 0.5)["name"] == "torch fp32"
+    assert recommended(quick | {"precision": "bf16"}, 0.5)["name"] == "torch fp32"
     assert len(told.notes) == 1 and told.notes[0].startswith("openvino int8 is not recommended: int8 loses 0.9 points")
-    assert bench._recommended([first, quick], 0.7, told)["times"] == 4
+    assert recommended(quick, 0.7)["times"] == 4
     blind = quick | {"judged": asdict(replace(GOOD, answers=1))}
-    assert bench._recommended([first, blind], 0.7, told)["name"] == "torch fp32" and "cannot be judged" in told.notes[-1]
+    assert recommended(blind, 0.7)["name"] == "torch fp32" and "cannot be judged" in told.notes[-1]
 
 
 def test_a_precision_that_needs_images_names_what_is_missing(saved):
@@ -77,8 +83,8 @@ def test_a_bench_is_judged_by_validation_images_and_tells_of_test_images(saved, 
         evaluated.append(shades(self.samples))
         return GOOD
 
-    monkeypatch.setattr(bench.Judge, "__call__", judge)
-    monkeypatch.setattr(bench, "_accuracy", lambda answers: {"top1": len(evaluated), "certainty": 0.0, "images": 300})
+    monkeypatch.setattr(judging.Judge, "__call__", judge)
+    monkeypatch.setattr(judging, "accuracy", lambda answers: {"top1": len(evaluated), "certainty": 0.0, "images": 300})
     rows = api.bench(saved, data, engines=["torch"], batch_sizes=[1], seconds=0.01)["rows"]
     assert evaluated == [set(range(80, 120)), set(range(40, 80))] * len(rows)
     assert [row["top1"] for row in rows] == [1, 3][: len(rows)]
@@ -86,7 +92,7 @@ def test_a_bench_is_judged_by_validation_images_and_tells_of_test_images(saved, 
 
 def test_a_bench_of_a_run_takes_its_own_images_and_others_say_what_is_missing(saved, tmp_path, unweighed, monkeypatch):
     data, told = shade_folder(tmp_path / "data"), Noting()
-    monkeypatch.setattr(bench.Judge, "__call__", lambda self, predictor: GOOD)
+    monkeypatch.setattr(judging.Judge, "__call__", lambda self, predictor: GOOD)
     small = {"model": "ViT-Ti/16", "model.depth": 1, "image_size": 32, "epochs": 1}
     run = vitrail.train(data, tmp_path / "run", **small).folder
     options = {"engines": ["torch"], "precisions": ["fp32"], "batch_sizes": [1], "seconds": 0.01, "observer": told}

@@ -5,8 +5,9 @@ import pytest
 from vitrail.data.images.preparation import Preparation
 from vitrail.deploy.export.artefact import Description, artefact_card, graph_of
 from vitrail.errors import ModelFileError
+from vitrail.tasks.classification.predictor import LabelDescription
 
-ABOUT = Description(
+ABOUT = LabelDescription(
     name="cats", labels=("cat", "dog"), multi_label=False, preparation=Preparation.standard((32, 48)), precision="fp32",
     pixels=False,
 )  # fmt: skip

@@ -10,10 +10,11 @@ from deploy.small import GOOD, Noting, shade_folder, shades, small_model
 from vitrail import api
 from vitrail.data.images.preparation import Preparation
 from vitrail.deploy.export import export_model, merging
-from vitrail.deploy.export.samples import Samples
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.tasks.classification.judging import judging
+from vitrail.tasks.classification.judging.samples import Samples
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
@@ -83,8 +84,8 @@ def test_merging_that_is_searched_stays_within_the_drop(saved, labelled, tmp_pat
 @pytest.mark.usefixtures("in_python")
 @pytest.mark.parametrize(("lost", "kept"), [((0.4, 0.4), True), ((0.4, 0.6), False), ((0.6, 0.4), False)])
 def test_merging_may_lose_neither_accuracy_nor_certainty_beyond_the_drop(lost, kept, saved, labelled, tmp_path, monkeypatch):
-    monkeypatch.setattr(merging, "points_lost", lambda before, after: lost)
-    monkeypatch.setattr(merging.Judge, "__call__", lambda self, predictor: GOOD)
+    monkeypatch.setattr(judging, "points_lost", lambda before, after: lost)
+    monkeypatch.setattr(judging.Judge, "__call__", lambda self, predictor: GOOD)
     _, figures = api.export(saved, tmp_path / "out", to="openvino", calibrate=labelled, merge=None, max_drop=0.5)
     assert any(figures["token_merging"]) == kept
 
@@ -92,8 +93,8 @@ def test_merging_may_lose_neither_accuracy_nor_certainty_beyond_the_drop(lost, k
 @pytest.mark.usefixtures("in_python")
 def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(saved, labelled, tmp_path, monkeypatch):
     lost = iter([3.0, 0.6, 0.4])
-    monkeypatch.setattr(merging, "strongest", lambda config, allowed: merging.weaker(config, (4, 4))[0])
-    monkeypatch.setattr(merging.Judge, "__call__", lambda self, predictor: replace(GOOD, points=(one := next(lost)), least=one))
+    monkeypatch.setattr(judging, "strongest", lambda config, allowed: merging.weaker(config, (4, 4))[0])
+    monkeypatch.setattr(judging.Judge, "__call__", lambda self, predictor: replace(GOOD, points=(one := next(lost)), least=one))
     observer = Noting()
     folder, figures = api.export(
         saved, tmp_path / "out", to="openvino", calibrate=labelled, merge=None, max_drop=0.5, observer=observer
@@ -132,8 +133,8 @@ def test_validation_images_choose_and_test_images_are_reported_on(saved, tmp_pat
 
     monkeypatch.setattr(Samples, "evaluate", noting_evaluate)
     monkeypatch.setattr(export_model, "export_graph", noting_export)
-    monkeypatch.setattr(export_model.Judge, "__call__", noting_judge)
-    monkeypatch.setattr(export_model, "require_accuracy", worth)
+    monkeypatch.setattr(judging.Judge, "__call__", noting_judge)
+    monkeypatch.setattr(judging, "require_accuracy", worth)
     _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="int8", calibrate=data, merge=None, max_drop=100)
     train, val, test = (set(range(first, first + 40)) for first in (0, 40, 80))
     assert set(ranges) == train
@@ -147,7 +148,7 @@ def test_validation_images_choose_and_test_images_are_reported_on(saved, tmp_pat
 
 @pytest.mark.usefixtures("in_python")
 def test_what_is_refused_leaves_nothing_unless_it_is_forced(saved, labelled, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_model.Judge, "__call__", lambda self, predictor: replace(GOOD, points=3.0, least=2.0))
+    monkeypatch.setattr(judging.Judge, "__call__", lambda self, predictor: replace(GOOD, points=3.0, least=2.0))
     with pytest.raises(ExportError, match=r"loses 3\.0 points"):
         api.export(saved, tmp_path / "out", to="openvino", precision="int8", calibrate=labelled)
     assert list(tmp_path.iterdir()) == []

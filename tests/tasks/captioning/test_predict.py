@@ -17,7 +17,7 @@ from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.text.sampling import sample
 from vitrail.models.text.search import Written, beam_search, greedy
-from vitrail.tasks.captioning.predict import Writer, caption
+from vitrail.tasks.captioning.predictor import Writer, caption
 from vitrail.tasks.captioning.scores import Rarity
 from vitrail.tasks.captioning.weights import load_captioner, open_captioner
 from vitrail.tasks.captioning.words import captions_of

@@ -9,7 +9,7 @@ from PIL import Image
 
 from stick_figures import JOINTS, write_people
 from tiny_pose import tiny_pose
-from vitrail.tasks.pose import predict as predict_poses
+from vitrail.deploy import predictor
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +181,8 @@ def test_a_classifier_answers_for_an_image_and_its_mirror_image(vitrail, run, pi
 
 
 def test_as_many_boxes_are_answered_together_as_are_asked_for(vitrail, model, keypoints, monkeypatch):
-    sizes, each = [], predict_poses.poses_each
-    monkeypatch.setattr(predict_poses, "poses_each", lambda *of, **how: sizes.append(how["batch_size"]) or each(*of, **how))
+    sizes, each = [], predictor.predict_each
+    monkeypatch.setattr(predictor, "predict_each", lambda *of, **how: sizes.append(how["batch_size"]) or each(*of, **how))
     assert vitrail("predict", model, keypoints.parent, "--boxes", keypoints, "--batch-size", 3).code == 0 and sizes == [3]
 
 

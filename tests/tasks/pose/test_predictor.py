@@ -16,14 +16,15 @@ from vitrail import api
 from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.deploy.export.artefact import Description, graph_of
 from vitrail.deploy.export.graph_files import description_in
-from vitrail.deploy.predict import open_pose_predictor
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import predict_each
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.pose.cut_out import Framed
 from vitrail.tasks.pose.files.sources import open_people
 from vitrail.tasks.pose.heatmaps import encode, mirrored
 from vitrail.tasks.pose.metrics import SCORES, average_precision
-from vitrail.tasks.pose.predict import poses_each
-from vitrail.tasks.pose.predictor import PosePredictor, any_in_python
+from vitrail.tasks.pose.predictor import PosePredictor, in_python
 from vitrail.tasks.pose.task import joints_in
 from vitrail.tasks.pose.weights import TrainedPose
 
@@ -126,7 +127,7 @@ def test_a_picture_without_boxes_is_one_person(trained):
 def test_people_are_found_alone_as_among_others_and_every_picture_is_decoded_once(trained, files, monkeypatch):
     decoded, decode, sizes = [], BoxPreparation.decode, []
     boxes = [BOXES, BOXES[:1], [], BOXES[:2], BOXES, BOXES[1:]]
-    predictor = open_pose_predictor(trained)
+    predictor = open_predictor(trained)
     singly = [
         [vitrail.predict_poses(predictor, file, [box])[0][0] for box in own] for file, own in zip(files, boxes, strict=True)
     ]
@@ -148,7 +149,7 @@ def test_the_score_of_a_person_has_the_score_of_the_box_in_it(files):
 
 
 def test_mirrored_is_the_mean_of_both(trained, files):
-    predictor = open_pose_predictor(trained)
+    predictor = open_predictor(trained)
     pixels = torch.randint(0, 256, (2, 3, *SIZE), dtype=torch.uint8)
     heatmaps = predictor.heatmaps(pixels)
     other = mirrored(predictor.heatmaps(pixels.flip(-1)), SKELETON.order_mirrored)
@@ -178,8 +179,9 @@ def test_pictures_that_cannot_be_read_and_boxes_outside_are_told_in_their_place(
     boxes = [vitrail.tasks.pose.files.detections.Detection.of(box) for box in BOXES]
     outside = [vitrail.tasks.pose.files.detections.Detection.of((60, 0, 10, 10))]
     given = [(files[0], boxes), (tmp_path / "broken.png", boxes), (files[1], [*boxes, *outside]), (files[2], boxes)]
-    found = [answer for answers in poses_each(SEEING, given, batch_size=4) for answer in answers]
-    assert [len(answer) if isinstance(answer, list) else answer.where for answer in found] == [
+    framed = [Framed(*one) for one in given]
+    found = [answer for answers in predict_each(SEEING, framed, batch_size=4) for answer in answers]
+    assert [answer.where if isinstance(answer, DataError) else len(answer.people) for answer in found] == [
         3, tmp_path / "broken.png", files[1], 3,
     ]  # fmt: skip
     assert found[2].what == "box 4, (60, 0, 10, 10), is outside of the picture"
@@ -211,7 +213,7 @@ def test_boxes_are_of_as_many_pictures_as_there_are(files):
 def test_an_exported_model_finds_what_it_finds_in_python(trained, graphs, files, engine):
     folder, figures = graphs["onnx" if engine == "onnxruntime" else "openvino"]
     assert figures["gives"] == "heatmaps" and figures["verified"]["largest_difference"] < 1e-4 < figures["verified"]["spread"]
-    predictor = open_pose_predictor(folder, engine=engine)
+    predictor = open_predictor(folder, engine=engine)
     assert predictor.skeleton == SKELETON and predictor.preparation == trained.preparation
     for mirror in (False, True):
         found = vitrail.predict_poses(predictor, files[0], BOXES, mirror=mirror)[0]
@@ -296,6 +298,13 @@ def test_scores_do_not_depend_on_batches_and_without_mirror_images_they_differ(p
     assert found == pytest.approx({name: score for name, score in python.items() if name != "joints"}, abs=1e-5)
     assert found["people"] == 12 and python["joints"].keys() == set(JOINTS)
     assert vitrail.evaluate(folder, keypoints, mirror=False)[0].scores()["oks"] != pytest.approx(found["oks"], abs=1e-6)
+
+
+class Noting(Observer):
+    """Keeps the notes it gets in a list."""
+
+    def __init__(self, notes):
+        self.note = notes.append
 
 
 class Knowing:
@@ -471,7 +480,7 @@ def turning(request):
 
 def test_a_folder_tells_in_which_views_people_are_looked_at(turning, tmp_path):
     turning.save_pretrained(tmp_path / "model")
-    found = open_pose_predictor(tmp_path / "model").preparation
+    found = open_predictor(tmp_path / "model").preparation
     assert [*found.turns] == [*range(8)] and found.smaller_sizes == turning.preparation.smaller_sizes
 
 
@@ -523,7 +532,7 @@ def test_a_size_besides_changes_what_is_found_and_the_fast_model_has_it_too(turn
         for a, b in zip(found, vitrail.predict_poses(alone, files[0], BOXES)[0], strict=True)
     ]
     assert all(differ) if turning.preparation.smaller_sizes else not any(differ)
-    fast = any_in_python(turning, prepacked=True)
+    fast = in_python(turning, prepacked=True)
     same(found, vitrail.predict_poses(fast, files[0], BOXES)[0], 1e-3)
 
 
@@ -534,7 +543,7 @@ def test_pictures_of_nobody_that_are_not_there_are_told_of_and_left_out(keypoint
     (tmp_path / "data" / "keypoints.json").write_text(json.dumps(values))
     (tmp_path / "data" / "6.png").unlink()
     notes: list[str] = []
-    options = {"mirror": False, "boxes": keypoints, "on_note": notes.append}
+    options = {"mirror": False, "boxes": keypoints, "observer": Noting(notes)}
     assert vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)[0].scores()["boxes"] == 10
     assert any("1 pictures in which nobody is marked are not there" in note for note in notes)
 
@@ -558,7 +567,7 @@ def test_boxes_that_are_none_or_outside_are_left_out_of_an_evaluation_and_told_o
     rows = [{"image_id": one["image_id"], "bbox": one["bbox"]} for one in json.loads(keypoints.read_text())["annotations"]]
     wrong = [{"image_id": 1, "bbox": [5, 5, 0, 12]}, {"image_id": 1, "bbox": [900, 5, 9, 9]}]
     (tmp_path / "boxes.json").write_text(json.dumps([*rows, *wrong]))
-    options = {"split": "all", "mirror": False, "on_note": notes.append}
+    options = {"split": "all", "mirror": False, "observer": Noting(notes)}
     found = vitrail.evaluate(knowing, keypoints, boxes=tmp_path / "boxes.json", **options)[0].scores()
     own = vitrail.evaluate(knowing, keypoints, boxes=keypoints, **options)[0].scores()
     assert found["boxes"] == 12 and found == pytest.approx(own, abs=1e-9) and len(notes) == 2
@@ -570,5 +579,5 @@ def test_a_detectors_boxes_that_are_corners_are_told_of(keypoints, tmp_path):
     width, height = Image.open(keypoints.parent / "1.png").size
     corners = [0.4 * width, 0.4 * height, 0.9 * width, 0.9 * height]
     (tmp_path / "corners.json").write_text(json.dumps([{"image_id": number, "bbox": corners} for number in range(1, 6)]))
-    vitrail.evaluate(tiny_pose(), keypoints, split="all", boxes=tmp_path / "corners.json", on_note=notes.append)
+    vitrail.evaluate(tiny_pose(), keypoints, split="all", boxes=tmp_path / "corners.json", observer=Noting(notes))
     assert any("5 of 5 boxes reach beyond their pictures, and none would if they were corners" in note for note in notes)

@@ -15,7 +15,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.registry import create_model
 from vitrail.tasks.translation.ctranslate2 import ExportedTranslator, ctranslate2
 from vitrail.tasks.translation.export import verify
-from vitrail.tasks.translation.translate import InPython, Translator, translate
+from vitrail.tasks.translation.predictor import InPython, Translator, translate
 from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
 from words import WORDS, write_pairs
 

@@ -17,8 +17,8 @@ from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.models.registry import build
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.translation.pairs import Pair
+from vitrail.tasks.translation.predictor import InPython
 from vitrail.tasks.translation.task import translation_scores
-from vitrail.tasks.translation.translate import InPython
 from vitrail.tasks.translation.weights import TrainedTranslator, load_translator, open_translator
 from vitrail.training.runs.setup import resolve_run
 from vitrail.weights.reference import open_model

@@ -185,7 +185,7 @@ def _counted(check: Callable[..., Any], data: str) -> Any:
     from vitrail.cli.progress import counting
 
     with counting("checking") as progress:
-        return check(data, on_start=progress.start, on_image=progress.advance)
+        return check(data, on_start=partial(progress.begin, "checking"), on_image=progress.advance)
 
 
 def _check_sentences(data: str, languages: tuple[str, str], bad_lines: str | None, *, json: bool) -> None:

@@ -58,7 +58,7 @@ def models(
     wanted = _of_sizes(configs, sizes, all_must=bool(names))
     rows: list[dict[str, Any]] = []
     with counting("measuring" if measure else "counting", "models") as progress:
-        progress.start(len(wanted))
+        progress.begin("measuring" if measure else "counting", len(wanted))
         for name, config in wanted:
             parameters, macs = _totals(name, config)
             shape = list(getattr(config, "image_size", ()))

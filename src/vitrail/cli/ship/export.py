@@ -10,6 +10,9 @@ from vitrail.cli.console import result, result_json
 from vitrail.errors import ConfigError, DataError
 from vitrail.tasks.metrics import metric_of
 
+MAX_DROP = 0.5
+"""Points of accuracy that merging may lose where nobody says otherwise."""
+
 
 def export(
     model: str,
@@ -18,7 +21,7 @@ def export(
     precision: Literal["fp32", "bf16", "fp16", "int8", "auto"] = "fp32",
     calibrate: str | None = None,
     merge: str = "0",
-    max_drop: float = 0.5,
+    max_drop: float = MAX_DROP,
     image_size: str | None = None,
     fold_normalization: Annotated[bool, Parameter(negative=())] = False,
     force: Annotated[bool, Parameter(negative=())] = False,
@@ -62,26 +65,19 @@ def export(
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
-    from vitrail.checks import refuse_given, require_not_negative
-    from vitrail.weights.locate import is_exported_translator, is_of_texts
-
-    translates = is_of_texts(model)
-    if translates:
-        given = {"--merge": merge != "0", "--max-drop": max_drop != 0.5, "--image-size": image_size is not None}
-        refuse_given("a translator has no images", given | {"--fold-normalization": fold_normalization})
-    elif to == "ctranslate2" and not is_exported_translator(model):
-        raise ConfigError(
-            "ctranslate2 runs translators in folders, and this model is none", where="--to", hint="take onnx or openvino"
-        )
     from vitrail import api
+    from vitrail.checks import require_not_negative
     from vitrail.cli.progress import StageProgress
     from vitrail.cli.ship.calibration import measure_once
     from vitrail.deploy.export.merging import read_merging
 
     require_not_negative(**{"--max-drop": max_drop})
-    counts = read_merging(merge)
-    of_images = {"merge": counts, "max_drop": max_drop, "image_size": image_size, "fold": fold_normalization}
-    options = {"to": to, "precision": precision, "calibrate": calibrate, "force": force, **({} if translates else of_images)}
+    options: dict[str, Any] = {"to": to, "precision": precision, "calibrate": calibrate, "force": force}
+    of_images = {
+        "merge": (read_merging(merge), merge != "0"), "max_drop": (max_drop, max_drop != MAX_DROP),
+        "image_size": (image_size, image_size is not None), "fold": (fold_normalization, fold_normalization),
+    }  # fmt: skip
+    options |= {name: value for name, (value, is_given) in of_images.items() if is_given}
     if precision == "auto":
         measure_once()
     with StageProgress() as progress, _data_to_calibrate_with():
@@ -89,7 +85,7 @@ def export(
     if json:
         result_json({"folder": str(folder), **figures})
         return
-    (_tell_of_translator if translates else _tell)(figures)
+    (_tell if "gives" in figures else _tell_of_translator)(figures)
     result(f"folder     {folder}")
 
 
@@ -116,7 +112,7 @@ def _tell(figures: dict[str, Any]) -> None:
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
     if "judged" in figures:
-        from vitrail.deploy.export.int8_check import Judged
+        from vitrail.tasks.classification.judging.int8_check import Judged
 
         result(f"judged     int8 loses {Judged(**figures['judged'])}")
     if "metric" in figures:

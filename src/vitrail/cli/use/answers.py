@@ -2,12 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from vitrail.cli.console import abandon_closed_streams, print_unreadable
+from vitrail.cli.console import abandon_closed_streams, note, print_unreadable, printed, report_unreadable
 from vitrail.errors import DataError, VitrailError
-from vitrail.runtime.terminal import is_first
+from vitrail.runtime.terminal import is_first, one_line
+
+if TYPE_CHECKING:
+    from vitrail.deploy.predictor import Predictor
+    from vitrail.runtime.processes import Processes
 
 T = TypeVar("T")
 Add = Callable[..., None]
@@ -94,3 +99,67 @@ def _close(sink: AbstractContextManager[Any], error: Any) -> Any:
     if isinstance(error, BrokenPipeError):
         abandon_closed_streams()
     return error
+
+
+def write_predictions(
+    predictor: "Predictor",
+    files: Sequence[Path],
+    sources: Sequence[Any],
+    *,
+    what: str,
+    batch_size: int,
+    table: Path | None,
+    json: bool,
+    group: "Processes",
+) -> None:
+    """Predict some files, and write the predictions as they come; the exit code tells of files that cannot be read.
+
+    Args:
+        predictor: configured with what its task is asked for.
+        files: what is predicted, by which predictions are named.
+        sources: the same as the predictor takes it; see `Predictor.sources`.
+        what: called so in the progress.
+        batch_size: of the predictor.
+        table: a CSV file to write.
+        json: whether stdout gets a JSON document.
+        group: the processes that do it together, each its share.
+    """
+    from vitrail.cli.progress import counting
+    from vitrail.deploy import predictor as road
+    from vitrail.tasks.answer_table import growing_table
+
+    def entries(file: Path, answer: Any) -> Any:
+        return answer.entries(str(file)) if json else [f"{one_line(file)}: {line}" for line in answer.lines()]
+
+    with counting(what) as progress, Answers() as answers:
+        answers.to(printed(json=json), entries)
+        if table is not None:
+            rows = growing_table(table, ["image", *predictor.head])
+            answers.to(rows, lambda file, answer: [[str(file), *row] for row in answer.rows()])
+        for sink in predictor.sinks(files):
+            answers.to(sink, lambda *answered: [answered])
+        progress.begin(what, len(files))
+        batches = road.predict_each(predictor, group.dealt(sources), batch_size=batch_size)
+        unreadable = answers.add_each(files, group.in_order(batches), progress.advance)
+        predictor.finish(note, group)
+    report_unreadable(unreadable)
+
+
+def require_free_outputs(table: Path | None, *, growing: bool = True, **folders: Path | None) -> None:
+    """Refuse a table and folders that exist, or cannot be made, and a table inside a folder.
+
+    Args:
+        table: the file of ``--csv``.
+        growing: whether they are `partial_of` their names before they are complete.
+        folders: by their flags.
+    """
+    from vitrail.runtime.output import require_free, require_free_file, require_outside
+
+    if table is not None:
+        require_free_file(table, where="--csv", growing=growing)
+    for name, folder in folders.items():
+        if folder is not None:
+            require_free(folder, where=f"--{name.replace('_', '-')}", growing=growing)
+    for folder in folders.values():
+        if table is not None and folder is not None:
+            require_outside(table, folder, where="--csv")

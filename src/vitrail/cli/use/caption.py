@@ -1,20 +1,12 @@
 """``vitrail caption``."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, note, printed, report_unreadable
-from vitrail.cli.use.answers import Answers
-from vitrail.errors import ConfigError
-from vitrail.runtime.terminal import one_line
-
-if TYPE_CHECKING:
-    from vitrail.tasks.captioning.predict import Writer
-    from vitrail.tasks.captioning.words import Caption
+from vitrail.cli.console import Whole, note
+from vitrail.cli.use.answers import require_free_outputs, write_predictions
 
 
 def caption(
@@ -67,67 +59,22 @@ def caption(
     """
     from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
     from vitrail.files import path_of
-    from vitrail.runtime.output import require_free, require_free_file, require_outside
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # all of these before torch is imported
     require_positive(**{"--beam": beam, "--batch-size": batch_size, "--max-length": max_length})
     require_not_negative(**{"--no-repeat": no_repeat, "--samples": samples})
     refuse_given("samples choose among several beams, and --beam is 1", {"--samples": beam == 1 and samples > 0})
-    folder, table = attention and path_of(attention), csv and path_of(csv)
-    if folder is not None:
-        require_free(folder, where="--attention")
-    if table is not None:
-        require_free_file(table, where="--csv", growing=True)
-    if table is not None and folder is not None:
-        require_outside(table, folder, where="--csv")
-    from vitrail.cli.progress import counting
+    table, folder = csv and path_of(csv), attention and path_of(attention)
+    require_free_outputs(table, attention=folder)
     from vitrail.data.readers.sources import image_files
-    from vitrail.tasks.answer_table import growing_table
-    from vitrail.tasks.captioning.predict import MOST_BEAMS, MOST_SAMPLES, Writer, captions_each
+    from vitrail.runtime.processes import ALONE
+    from vitrail.tasks.captioning.predictor import MOST_BEAMS, MOST_SAMPLES, Writer
 
     require_at_most("--beam", beam, MOST_BEAMS)
     require_at_most("--samples", samples, MOST_SAMPLES)
     files = image_files(images, note)
     options = {"beams": beam, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}
-    writer = Writer(model, **options, precision=precision)
-    if folder is not None and not writer.attends:
-        hint = "leave --attention out"
-        raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)
-    with counting("writing") as progress, Answers() as answers:
-        answers.to(printed(json=json), _entries if json else _lines)
-        if table is not None:
-            rows = growing_table(table, ["image", "caption", "score"])
-            answers.to(rows, lambda file, one: [[str(file), one.text, f"{one.score:.4f}"]])
-        if folder is not None:
-            answers.to(_drawn(folder, writer), lambda *answered: [answered])
-        progress.start(len(files))
-        batches = captions_each(writer, files, batch_size=batch_size, attention=folder is not None)
-        unreadable = answers.add_each(files, batches, progress.advance)
-    report_unreadable(unreadable)
-
-
-def _entries(file: Path, one: "Caption") -> Iterator[dict[str, Any]]:
-    """Yield the entry of an image in the JSON document."""
-    yield one.to_json(str(file))
-
-
-def _lines(file: Path, one: "Caption") -> Iterator[str]:
-    """Yield the line of an image; a caption may have a line break in it."""
-    yield f"{one_line(file)}: {' '.join(one.text.split())}"
-
-
-@contextmanager
-def _drawn(folder: Path, writer: "Writer") -> "Iterator[Callable[[tuple[Path, Caption]], None]]":
-    """Write a picture for each image, and a page with all of them, at the end."""
-    from vitrail.files import whole_folder
-    from vitrail.tasks.captioning.caption_attention import write_looks
-
-    found: list[tuple[Path, Caption]] = []
-    yield found.append
-    told = [
-        (file, caption.text, [(word.text, word.look) for word in caption.words if word.look is not None])
-        for file, caption in found
-    ]
-    with whole_folder(folder, replace=False) as draft:
-        write_looks(draft, writer.trained, told)
+    writer = Writer(model, **options, precision=precision, looks=folder)
+    how: dict[str, Any] = {"batch_size": batch_size, "table": table, "json": json, "group": ALONE}
+    write_predictions(writer, files, files, what="writing", **how)

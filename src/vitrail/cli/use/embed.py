@@ -55,7 +55,7 @@ def embed(
     files = image_files(images, note)
     measure_before(model, len(files))
     with growing_vectors(file, len(files)) as vectors, counting("embedding") as progress:
-        progress.start(len(files))
+        progress.begin("embedding", len(files))
         options: dict[str, Any] = {"batch_size": batch_size, "precision": precision, "on_batch": progress.advance}
         failures = embed_files(model, files, vectors, **options)
     note(f"{len(vectors.images):,} vectors of {vectors.table.shape[1]:,} numbers: {file}")

@@ -1,15 +1,12 @@
 """``vitrail evaluate``."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result, result_json
 from vitrail.tasks.metrics import COUNTS, metrics_in
-
-FLOORS = {"one_caption": "one caption for all", "nearest_image": "the nearest training image's caption"}
-"""What the floors of captions are called."""
 
 
 def evaluate(
@@ -17,7 +14,7 @@ def evaluate(
     *,
     data: str | None = None,
     split: Literal["train", "val", "test", "all"] | None = None,
-    batch_size: Whole = 64,
+    batch_size: Whole | None = None,
     workers: Whole | None = None,
     precision: Literal["fp32", "bf16"] | None = None,
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
@@ -42,7 +39,7 @@ def evaluate(
     split
         Default: test, else val; all images of a folder without splits.
     batch_size
-        Images per batch.
+        Images per batch. Default: 64.
     workers
         Processes that prepare images. Default: beside a GPU one for each core, at most 16; beside a CPU none.
     precision
@@ -69,48 +66,29 @@ def evaluate(
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
+    from vitrail.cli.use.answers import require_free_outputs
     from vitrail.files import path_of
-    from vitrail.runtime.output import require_free, require_free_file, require_outside
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
     table, drawn_to = csv and path_of(csv), pictures and path_of(pictures)
-    if table is not None:
-        require_free_file(table, where="--csv")
-    if drawn_to is not None:
-        require_free(drawn_to, where="--pictures")
-    if table is not None and drawn_to is not None:
-        require_outside(table, drawn_to, where="--csv")
+    require_free_outputs(table, growing=False, pictures=drawn_to)
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import counting
     from vitrail.cli.ship.calibration import measure_before
     from vitrail.runtime.processes import open_processes
 
-    require_positive(**{"--batch-size": batch_size})
+    require_positive(**{"--batch-size": 1 if batch_size is None else batch_size})
     require_not_negative(**{"--workers": workers or 0})
     measure_before(model)
+    options: dict[str, Any] = {
+        "batch_size": batch_size, "workers": workers, "table": table, "boxes": boxes, "mirror": mirror, "smoothing": smoothing,
+        "pictures": drawn_to,
+    }  # fmt: skip
     with open_processes() as group, counting("evaluating") as progress:
-        metrics, chosen = api.evaluate(
-            model,
-            data,
-            split=split,
-            batch_size=batch_size,
-            workers=workers,
-            precision=precision,
-            engine=engine,
-            on_start=progress.start,
-            on_batch=progress.advance,
-            on_note=note,
-            table=table,
-            boxes=boxes,
-            mirror=mirror,
-            smoothing=smoothing,
-            pictures=drawn_to,
-            group=group,
-        )
-    if drawn_to is not None:
-        note(f"the worst answers and the joints as pictures: {drawn_to}")
+        ways: dict[str, Any] = {"split": split, "precision": precision, "engine": engine, "observer": progress, "group": group}
+        metrics, chosen = api.evaluate(model, data, **ways, **options)
     scores = metrics.details()
     if json:
         result_json({**scores, "split": chosen})
@@ -121,12 +99,7 @@ def evaluate(
             result(f"{name:<7} {scores[name]}")
     for metric in metrics_in(scores):
         result(f"{metric.short:<7} {metric.shown(scores[metric.name])}")
-    for floor, found in scores.get("floors", {}).items():
-        told = ", ".join(f"{metric.short} {metric.shown(found[metric.name])}" for metric in metrics_in(found))
-        result(f"without a captioner, {FLOORS[floor]}: {told}")
-    if "warning" in scores:
-        note(f"warning: {scores['warning']}")
-    if left_out := scores.get("pck_left_out"):
-        note(f"left out of PCK: {left_out:,} people, of whom the length of the {scores['pck_by']} is not known")
-    for joint, share in scores.get("joints", {}).items():
-        result(f"{joint:<20} {'unknown' if share is None else f'{100 * share:.2f} %'}")
+    for line in metrics.lines(scores):
+        result(line)
+    for line in metrics.remarks(scores):
+        note(line)

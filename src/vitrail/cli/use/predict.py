@@ -1,21 +1,17 @@
 """``vitrail predict``."""
 
 import os
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, note, printed, report_unreadable
-from vitrail.cli.use.answers import Answers
-from vitrail.cli.use.people import MANY, People
+from vitrail.cli.console import Whole, note
+from vitrail.cli.use.answers import require_free_outputs, write_predictions
 from vitrail.errors import ConfigError
-from vitrail.runtime.terminal import one_line
 
-if TYPE_CHECKING:
-    from vitrail.weights.model_folder.classifier_output import Answer
+MANY = 1000
+"""Boxes that a file of them is taken to have before it is read."""
 
 
 def predict(
@@ -94,39 +90,29 @@ def predict(
     """
     from vitrail.checks import require_positive
     from vitrail.files import path_of
-    from vitrail.runtime.output import require_free, require_free_file, require_outside
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # all of these before torch is imported
-    count = 5 if top is None else top
-    require_positive(**{"--top": count, "--batch-size": batch_size})
+    require_positive(**{"--top": 1 if top is None else top, "--batch-size": batch_size})
     words = None if labels is None else _labels(labels)
     if words is None and template is not None:
         raise ConfigError("a template is for labels in words", where="--template", hint='add --labels "a cat, a dog"')
     if words is not None and engine != "auto":
         raise ConfigError("labels in words need a CLIP, which no engine runs", where="--engine", hint="leave it out")
     table, sorted_to, drawn_to = (path and path_of(path) for path in (csv, sort_into, pictures))
-    if table is not None:
-        require_free_file(table, where="--csv", growing=True)
-    if sorted_to is not None:
-        require_free(sorted_to, where="--sort-into", growing=True)
-    if drawn_to is not None:
-        require_free(drawn_to, where="--pictures", growing=True)
-    for folder in (sorted_to, drawn_to):
-        if table is not None and folder is not None:
-            require_outside(table, folder, where="--csv")
-    asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, table, batch_size, json)
-    of_labels = {"--reject": reject, "--top": top is not None, "--sort-into": sorted_to is not None}
-    from vitrail.cli.progress import counting
+    require_free_outputs(table, sort_into=sorted_to, pictures=drawn_to)
+    options = {
+        "top": top, "reject": reject or None, "sort_into": sorted_to, "mirror": mirror or None, "boxes": boxes,
+        "smoothing": smoothing, "pictures": drawn_to,
+    }  # fmt: skip
     from vitrail.cli.ship.calibration import measure_before
     from vitrail.data.readers.sources import image_files
     from vitrail.deploy.export.artefact import graph_of
-    from vitrail.deploy.predict import open_any_predictor, predict_each
-    from vitrail.deploy.zero_shot import zero_shot
+    from vitrail.deploy.predict import open_predictor
     from vitrail.runtime.processes import open_processes
-    from vitrail.tasks.answer_table import growing_table, predicted_head, predicted_row
-    from vitrail.tasks.classification.sorting import sorted_copies
-    from vitrail.tasks.pose.predictor import PosePredictor
+    from vitrail.task_registry import task_row
+    from vitrail.tasks.classification.zero_shot import zero_shot
+    from vitrail.tasks.options import read_options
     from vitrail.weights.reference import open_model
 
     with open_processes() as group:
@@ -138,39 +124,12 @@ def predict(
             files = image_files(images, note)
             most = len(files) if boxes is None else MANY
             measure_before(model, most)
-            own = None if words else precision
-            predictor = open_any_predictor(opened, own, engine=engine, images=most, group=group)
-            asked.require_fit(predictor, of_labels, model)
-        if isinstance(predictor, PosePredictor):
-            asked.predict(predictor, files, group)
-            return
-        predictor = predictor.with_mirror_images() if mirror else predictor
-        predictor = predictor.rejecting() if reject else predictor
-        told = partial(_line, all_told=predictor.multi_label and top is None)
-        entry = partial(_entry, several=predictor.may_tell_none)
-        with counting("predicting") as progress, Answers() as answers:
-            answers.to(printed(json=json), entry if json else told)
-            if table is not None:
-                rows = growing_table(table, predicted_head(predictor, count))
-                answers.to(rows, lambda file, answer: [predicted_row(predictor, file, answer)])
-            if sorted_to is not None:
-                answers.to(sorted_copies(sorted_to, predictor, files), lambda *answered: [answered])
-            progress.start(len(files))
-            batches = predict_each(predictor, group.dealt(files), top=count, batch_size=batch_size)
-            unreadable = answers.add_each(files, group.in_order(batches), progress.advance)
-    report_unreadable(unreadable)
-
-
-def _entry(file: Path, answer: "Answer", *, several: bool) -> Iterator[dict[str, Any]]:
-    """Yield the entry of an image in the JSON document."""
-    yield answer.to_json(str(file), several=several)
-
-
-def _line(file: Path, answer: "Answer", *, all_told: bool) -> Iterator[str]:
-    """Yield the line of an image, with the best labels, or all that the model tells."""
-    told = answer.told if all_told else answer.best
-    words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"
-    yield f"{one_line(file)}: " + (words if answer.told or all_told else f"none of these ({words})")
+            predictor = open_predictor(opened, None if words else precision, engine=engine, images=most, group=group)
+            asked = read_options(task_row(predictor.task), "predictor", options, model)
+            predictor = predictor.configured(asked)
+            sources = predictor.sources(files, note)
+        how: dict[str, Any] = {"batch_size": batch_size, "table": table, "json": json, "group": group}
+        write_predictions(predictor, files, sources, what="predicting", **how)
 
 
 def _labels(given: str) -> list[str]:

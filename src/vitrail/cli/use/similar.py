@@ -65,7 +65,7 @@ def similar(
     files = list(dict.fromkeys([*queries, *others]))
     embedded = Vectors(len(files))
     with counting("embedding") as progress:
-        progress.start(len(files))
+        progress.begin("embedding", len(files))
         failures = embed_files(model, files, embedded, batch_size=batch_size, precision=precision, on_batch=progress.advance)
     place = {file: number for number, file in enumerate(embedded.images)}
     known = [file for file in others if file in place]

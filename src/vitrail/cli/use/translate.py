@@ -15,7 +15,7 @@ from vitrail.files import partial_of, path_of, regular_file, whole_file, write_j
 from vitrail.runtime.output import report_partial, require_free_file
 
 if TYPE_CHECKING:
-    from vitrail.tasks.translation.translate import Translated
+    from vitrail.tasks.translation.answer import Translated
 
 WINDOW = 512
 """Lines that are read before they are translated together; on a terminal each line is answered at once."""
@@ -61,14 +61,14 @@ def translate(
             raise ConfigError(what, where="--attention", hint="end it with .png or .json")
         require_free_file(drawing, where="--attention", growing=True)
     from vitrail.cli.progress import counting
-    from vitrail.tasks.translation.translate import MOST_BEAMS, Translator
+    from vitrail.tasks.translation.predictor import MOST_BEAMS, Translator
 
     require_at_most("--beam", beam, MOST_BEAMS)
     translator = Translator(model, beams=beam)
     scores, looks = json or drawing is not None, drawing is not None
     odd = 0
     with counting("translating", "lines") as progress, Answers() as answers:
-        answers.to(printed(json=json), lambda one: [one.to_dict() if json else one.text])
+        answers.to(printed(json=json), lambda one: [one.to_json() if json else one.text])
         if drawing is not None:
             answers.to(_drawn(drawing), lambda one: [one])
         for lines in _windows(texts and path_of(texts), translator.tokenizer.language_code):
@@ -142,7 +142,7 @@ def _draw(file: Path, to: Path, found: "Sequence[Translated]") -> None:
         hint = "leave --attention out"
         raise ConfigError("there is no attention: the model has none, or there was no text", where="--attention", hint=hint)
     if file.suffix.lower() == ".json":
-        write_json(to, [one.to_dict() for one in found])
+        write_json(to, [one.to_json() for one in found])
         return
     from vitrail.study.maps.token_alignment import alignment_maps
     from vitrail.study.page.figures import save

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -10,25 +10,20 @@ from typing import Any, cast
 
 import torch
 
-from vitrail.checks import refuse_given, require_at_most
+from vitrail.checks import require_at_most
 from vitrail.deploy.bench.engines import open_graph
 from vitrail.deploy.bench.measure import timed
 from vitrail.deploy.export.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
 from vitrail.deploy.export.export import export_graph
 from vitrail.deploy.export.graph_files import description_in
-from vitrail.deploy.export.int8_check import Judge, Judged, require_accuracy
-from vitrail.deploy.export.samples import OpenFor, SampleSets, samples_of
-from vitrail.deploy.predictor import in_python
-from vitrail.deploy.problems import ExportError
+from vitrail.deploy.predictor import Predictor, in_python, row_of
 from vitrail.errors import ConfigError, DataError, VitrailError
 from vitrail.models.inference import quickest_precision
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory, peak_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of
-from vitrail.tasks.classification.single_label import LabelMetrics
-from vitrail.tasks.pose.predictor import AnyPredictor, any_in_python, of_classes
-from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.task_registry import task_row
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import open_model
@@ -53,11 +48,12 @@ class Way:
         """As people call it."""
         return f"{self.engine} {self.precision}"
 
-    def open(self, threads: int) -> AnyPredictor:
+    def open(self, threads: int) -> Predictor:
         """What answers so."""
         torch.set_num_threads(threads)
         if self.engine == "torch":
-            return any_in_python(open_model(self.reference), cast(Precision, self.precision))
+            predictor: Predictor = in_python(open_model(self.reference), cast(Precision, self.precision))
+            return predictor
         return open_graph(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
 
 
@@ -65,7 +61,6 @@ def bench(
     model: str | Path,
     data: str | Path | None = None,
     *,
-    open_for: OpenFor,
     engines: Sequence[str] = (),
     precisions: Sequence[str] = (),
     batch_sizes: Sequence[int] = (1, 16),
@@ -83,7 +78,6 @@ def bench(
         model: a run folder, a model folder, a file of weights, or an exported model.
         data: images for accuracy and int8, as ``calibrate`` of `vitrail.api.export`: training images calibrate,
             validation images judge what is recommended, test images give the accuracy of every row. By default those of the run.
-        open_for: finds the images that a model comes with.
         engines, precisions: these alone; by default all.
         batch_sizes: images at a time.
         threads: of the processor; by default as many as torch has.
@@ -101,13 +95,13 @@ def bench(
         with tempfile.TemporaryDirectory() as folder, kept_memory():
             graph = graph_of(model)
             if graph is not None:
-                ways, samples = _ways_of_graph(open_for, graph, model, data, engines, observer)
+                ways, judging = _ways_of_graph(graph, model, data, engines, observer)
             else:
-                ways, samples = _ways_of_model(open_for, model, data, Path(folder), engines, precisions, observer)
-            rows = list(_rows(_wanted(ways, engines, precisions), samples, batch_sizes, counts, seconds, observer))
+                ways, judging = _ways_of_model(model, data, Path(folder), engines, precisions, observer)
+            rows = list(_rows(_wanted(ways, engines, precisions), judging, batch_sizes, counts, seconds, observer))
     finally:
         torch.set_num_threads(before)
-    return {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop, observer)}
+    return {"model": str(model), "rows": rows, "recommended": _recommended(rows, lambda row: judging.holds(row, max_drop))}
 
 
 def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[str]) -> list[Way]:
@@ -121,76 +115,63 @@ def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[st
 
 
 def _ways_of_graph(
-    open_for: OpenFor, graph: Path, model: str | Path, data: str | Path | None, engines: Sequence[str], observer: Observer
-) -> tuple[list[Way], SampleSets | None]:
-    """The engines that run an exported model."""
+    graph: Path, model: str | Path, data: str | Path | None, engines: Sequence[str], observer: Observer
+) -> tuple[list[Way], Any]:
+    """The engines that run an exported model, and what they are judged by."""
     about = description_in(graph)
-    joints = about.skeleton is not None
-    _refuse_data(joints, data)
     ways = [Way(engine, about.precision, graph) for engine in RUNS[graph.suffix.lower()]]
-    if joints or data is None:
-        observer.note("joints: speed alone is measured" if joints else f"{WITHOUT}: name images with --data")
+    if data is None:
+        observer.note(f"{WITHOUT}: name images with --data")
         return ways, None
     first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
-    return ways, samples_of(open_for, model, of_classes(first.open(torch.get_num_threads())), data, observer)
+    predictor = first.open(torch.get_num_threads())
+    return ways, task_row(predictor.task).module("export").judging(predictor, model, data, observer)
 
 
 def _ways_of_model(
-    open_for: OpenFor,
     model: str | Path,
     data: str | Path | None,
     folder: Path,
     engines: Sequence[str],
     precisions: Sequence[str],
     observer: Observer,
-) -> tuple[list[Way], SampleSets | None]:
-    """A model in Python, and all that it can be exported to in a folder."""
+) -> tuple[list[Way], Any]:
+    """A model in Python, and all that it can be exported to in a folder; and what it is judged by, if there are images."""
     trained = open_model(model)
-    samples = _samples(open_for, model, trained, data, observer)
+    judging = _judging(model, trained, data, observer)
     save_model(folder / "model", trained, card="")
     quick = quickest_precision(torch.device("cpu"))
     ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
     for to in ("onnx", "openvino"):
         for precision in ("fp32", "int8"):
             wanted: set[str] = {precision, quick} if (to, precision) == ("openvino", "fp32") else {precision}
-            if _left_out(ENGINE[to], wanted, engines, precisions) or (precision == "int8" and samples is None):
+            if _left_out(ENGINE[to], wanted, engines, precisions) or (precision == "int8" and judging is None):
                 continue
             observer.begin(f"exporting {ENGINE[to]} {precision}", 0)
             place = folder / f"{to}-{precision}"
             place.mkdir()
-            about = Description.of_model(trained, name_of(str(model)), precision)
+            about: Description = Description.of_model(trained, name_of(str(model)), precision)
             try:
-                export_graph(trained, about, to, place, samples.calibration.pixels if samples else None)
+                export_graph(trained, about, to, place, judging.calibration if judging else None)
             except VitrailError as error:
                 observer.note(f"{ENGINE[to]} {precision} is left out: {error.what}")
                 continue
             ways += [Way(ENGINE[to], one, cast(Path, graph_of(place))) for one in sorted(wanted, reverse=True)]
-    return ways, samples
+    return ways, judging
 
 
-def _samples(
-    open_for: OpenFor, model: str | Path, trained: TrainedModel, data: str | Path | None, observer: Observer
-) -> SampleSets | None:
-    """Return the images that were named, or else the run's own; None, with a note, where there are none."""
-    if isinstance(trained, TrainedPose):
-        _refuse_data(True, data)
-        observer.note("joints: speed alone is measured, and nothing in int8")
-        return None
+def _judging(model: str | Path, trained: TrainedModel, data: str | Path | None, observer: Observer) -> Any:
+    """Return what judges by the images that were named, or else by the run's own; None, with a note, where there are none."""
     try:
-        samples = samples_of(open_for, model, in_python(trained), data, observer)
+        judging = row_of(trained).module("export").judging(in_python(trained), model, data, observer)
     except (ConfigError, DataError) as error:
         if data is not None:
             raise
         observer.note(f"{WITHOUT}, and no int8: {error.what}; name images with --data")
         return None
-    if data is None:
+    if data is None and judging is not None:
         observer.note("these are images of the run; name others with --data")
-    return samples
-
-
-def _refuse_data(finds_joints: bool, data: str | Path | None) -> None:
-    """Of a model that finds joints speed alone is measured."""
-    refuse_given("how well joints are found is told by vitrail evaluate", {"--data": finds_joints and data is not None})
+    return judging
 
 
 def _left_out(engine: str, made: set[str], engines: Sequence[str], precisions: Sequence[str]) -> bool:
@@ -200,7 +181,7 @@ def _left_out(engine: str, made: set[str], engines: Sequence[str], precisions: S
 
 def _rows(
     ways: Sequence[Way],
-    samples: SampleSets | None,
+    judging: Any,
     batch_sizes: Sequence[int],
     threads: Sequence[int],
     seconds: float,
@@ -216,15 +197,13 @@ def _rows(
             for way in ways:
                 known[way.name]["memory_mb"] = _memory(way, count, shape)
                 observer.advance(1)
-            if samples is not None:
-                judge = Judge(of_classes(next(iter(opened.values()))), samples, observer)
-                for name, one in opened.items():
-                    known[name] |= _accuracy(samples.reporting.evaluate(of_classes(one), observer, name))
-                    known[name]["judged"] = judge(of_classes(one)).to_dict()
+            if judging is not None:
+                for name, accuracy in judging.compared(opened):
+                    known[name] |= accuracy
         for batch in batch_sizes:
             observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
             pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
-            for name, timing in timed({name: one.run for name, one in opened.items()}, pixels, seconds=seconds).items():
+            for name, timing in timed({name: one.network for name, one in opened.items()}, pixels, seconds=seconds).items():
                 engine, precision = name.split()
                 yield {
                     "name": name, "engine": engine, "precision": precision, "batch": batch, "threads": count,
@@ -233,14 +212,9 @@ def _rows(
                 }  # fmt: skip
 
 
-def _shape(one: AnyPredictor, batch: int) -> tuple[int, int, int, int]:
+def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
     height, width = one.preparation.image_size
     return batch, one.preparation.channels, height, width
-
-
-def _accuracy(metrics: LabelMetrics) -> Row:
-    scores = metrics.scores()
-    return {**{name: scores[name] for name in scores if name != "loss"}, "certainty": metrics.certainty}
 
 
 def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
@@ -260,7 +234,7 @@ def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
 
 def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], results: Connection) -> None:
     before = peak_memory()
-    way.open(threads).run(torch.zeros(shape, dtype=torch.uint8))
+    way.open(threads).network(torch.zeros(shape, dtype=torch.uint8))
     results.send((peak_memory() - before) / 1e6)
 
 
@@ -273,26 +247,13 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
     return list(best.values())
 
 
-def _recommended(rows: Sequence[Row], max_drop: float, observer: Observer) -> Row:
+def _recommended(rows: Sequence[Row], holds: Callable[[Row], bool]) -> Row:
     """The fastest row that holds the accuracy of the first one: the model in Python, unless it is left out.
 
     Judging images choose it; the accuracy in its row is measured on other images.
     """
     first, *others = best = best_rows(rows)
     if "judged" in first:
-        best = [first, *(row for row in others if _holds(row, max_drop, observer))]
+        best = [first, *filter(holds, others)]
     chosen = max(best, key=lambda row: row["images_per_second"])
     return {**chosen, "times": chosen["images_per_second"] / first["images_per_second"], "beside": first["name"]}
-
-
-def _holds(row: Row, max_drop: float, observer: Observer) -> bool:
-    """Return whether the judging images show no loss beyond so many points; of int8 a note says what they show."""
-    judged = Judged(**row["judged"])
-    if row["precision"] != "int8":
-        return judged.least <= max_drop
-    try:
-        require_accuracy(judged, max_drop)
-    except ExportError as error:
-        observer.note(f"{row['name']} is not recommended: {error.what}")
-        return False
-    return True

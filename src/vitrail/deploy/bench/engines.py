@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.deploy.bench.libraries import onnxruntime, openvino
 from vitrail.deploy.bench.measure import timed
 from vitrail.deploy.export.artefact import RUNS, Description, ExportPrecision
@@ -20,7 +19,6 @@ from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.inference import quickest_precision
-from vitrail.tasks.pose.predictor import AnyPredictor, PosePredictor
 
 PIECES = 4
 """Of a batch that are computed side by side, at most."""
@@ -87,7 +85,7 @@ TRIED = 8
 """Images at a time that engines are compared with."""
 
 
-def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> AnyPredictor:
+def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Predictor:
     """An exported graph as what answers.
 
     Args:
@@ -110,7 +108,7 @@ def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = 
 
 def _opened(
     graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
-) -> AnyPredictor:
+) -> Predictor:
     """`open_graph` for a graph whose description has been read."""
     made = precision or about.precision
 
@@ -136,10 +134,10 @@ def _opened(
     return as_predictor(asked, about, f"{engine} {made}")
 
 
-def as_predictor(session: Session, about: Description, name: str) -> AnyPredictor:
-    """A session with what is known of its graph."""
+def as_predictor(session: Session, about: Description, name: str) -> Predictor:
+    """Return what predicts with a session, by what is known of its graph."""
 
-    def answers(pixels: Tensor) -> Tensor:
+    def network(pixels: Tensor) -> Tensor:
         found = torch.from_numpy(session(about.given(pixels).numpy())).float()
         expected = (len(pixels), len(about.labels))
         if found.shape[:2] != expected or found.ndim != len(about.answer_shape):
@@ -147,12 +145,11 @@ def as_predictor(session: Session, about: Description, name: str) -> AnyPredicto
             raise ModelFileError(what, where=about.name, hint="export the model again")
         return found
 
-    if about.skeleton is not None and isinstance(about.preparation, BoxPreparation):
-        return PosePredictor(name, about.skeleton, about.preparation, answers)
-    return Predictor(name, list(about.labels), about.multi_label, about.preparation, answers, about.thresholds)
+    predictor: Predictor = about.predictor(network, name)
+    return predictor
 
 
-def quickest(graph: Path, *, measure: bool = True) -> AnyPredictor:
+def quickest(graph: Path, *, measure: bool = True) -> Predictor:
     """An exported graph in the fastest of the installed engines that read it, which is reported on stderr.
 
     Args:
@@ -176,7 +173,7 @@ def quickest(graph: Path, *, measure: bool = True) -> AnyPredictor:
     if len(found) == 1:
         return found[0]
     pixels = torch.randint(0, 256, (TRIED, about.preparation.channels, *about.preparation.image_size), dtype=torch.uint8)
-    rates = {name: t.images_per_second for name, t in timed({f.name: f.run for f in found}, pixels, seconds=0.3).items()}
+    rates = {name: t.images_per_second for name, t in timed({f.name: f.network for f in found}, pixels, seconds=0.3).items()}
     best = max(found, key=lambda one: rates[one.name])
     sys.stderr.write(f"engine: {best.name} ({', '.join(f'{name} {rate:.0f} images/s' for name, rate in rates.items())})\n")
     return best

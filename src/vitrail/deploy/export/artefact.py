@@ -1,21 +1,20 @@
 """An exported model: one graph that an engine runs, with its labels and its preparation inside."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import model_validator
 from torch import Tensor
 
 from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.data.images.preparation import Preparation
+from vitrail.deploy.predictor import row_of
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.settings import Settings
+from vitrail.task_registry import row_of_kind
 from vitrail.tasks.metrics import metric_of
-from vitrail.tasks.pose.people.skeleton import Skeleton
-from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.formats.safe_files import GRAPHS, parse_json
 from vitrail.weights.locate import has_weights
 from vitrail.weights.model_folder.folder import TrainedModel
@@ -30,23 +29,34 @@ KEY = "vitrail"
 """Under which a graph keeps its `Description`."""
 FIGURES = "export.json"
 """What was measured when it was exported."""
+OF_BOXES = BoxPreparation.model_fields.keys() - Preparation.model_fields.keys()
+"""Fields by which the preparation of boxes is known, and with it a graph that gives heatmaps."""
 
 
 class Description(Settings):
-    """What a graph does not say of itself."""
+    """Facts that a graph does not hold by itself; the room of each task that is exported has its own kind."""
+
+    gives: ClassVar[str] = "logits"
+    """Name of the graph's output, ..."""
+    sides: ClassVar[tuple[str, ...]] = ()
+    """... what it has behind the batch and the labels, ..."""
+    each: ClassVar[str] = "a number for each of {} labels"
+    """... and the same in words."""
+    title: ClassVar[str] = "Labels"
+    """What labels are called."""
+    commands: ClassVar[str] = "vitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve ."
+    """Commands that the card of an exported model shows."""
 
     name: str
     """What the model is."""
     labels: tuple[str, ...]
-    """A name for every logit, by index; of a model that finds joints, the joints."""
+    """A name for every output, by index."""
     multi_label: bool
     """Whether an image may have several labels, or none."""
     thresholds: tuple[float, ...] = ()
     """Where there may be several, the probability from which on each is told, by index; none for one half each."""
-    preparation: Preparation | BoxPreparation
-    """What makes pixels of a picture, or of a person in it."""
-    skeleton: Skeleton | None = None
-    """The joints, if the graph gives a heatmap of each."""
+    preparation: Preparation
+    """What makes pixels of a picture."""
     precision: ExportPrecision
     """Of its products."""
     any_size: bool = False
@@ -54,43 +64,33 @@ class Description(Settings):
     pixels: bool
     """Whether the graph takes pixels, uint8 (B, C, H, W), and normalises them; else it takes them normalised, float32."""
 
-    @model_validator(mode="after")
-    def _belong_together(self) -> Self:
-        if (self.skeleton is not None) != isinstance(self.preparation, BoxPreparation):
-            raise ValueError("joints are found in boxes, and nothing else is")
-        if self.skeleton is not None and self.skeleton.joints != self.labels:
-            raise ValueError("the labels are not the skeleton's joints")
-        return self
-
-    @property
-    def gives(self) -> str:
-        """What the graph's output is called."""
-        return "logits" if self.skeleton is None else "heatmaps"
-
     @property
     def answer_shape(self) -> tuple[int | None, ...]:
-        """Of the graph's output, None for what is not known: (B, classes), or (B, joints, h, w)."""
-        return (None, len(self.labels), *(() if self.skeleton is None else (None, None)))
+        """Shape of the graph's output, None for what is not known."""
+        return (None, len(self.labels), *(None for _ in self.sides))
+
+    @staticmethod
+    def of_model(
+        trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
+    ) -> Any:
+        """Return the description of a graph that is to be made of a model."""
+        kind: type[Description] = row_of(trained).module("predictor").DESCRIPTION
+        own = kind.fields_of(trained, any_size=any_size)
+        return kind(name=name, precision=precision, any_size=any_size, pixels=pixels, **own)
 
     @classmethod
-    def of_model(
-        cls, trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
-    ) -> Self:
-        """Of a graph that is to be made of a model; one of a single size looks at people in that size alone."""
-        preparation = trained.preparation
-        if isinstance(preparation, BoxPreparation) and not any_size:
-            preparation = preparation.changed(smaller_sizes=())
-        return cls(
-            name=name,
-            labels=tuple(trained.labels),
-            multi_label=trained.multi_label,
-            thresholds=tuple(trained.thresholds),
-            preparation=preparation,
-            skeleton=trained.skeleton if isinstance(trained, TrainedPose) else None,
-            precision=precision,
-            any_size=any_size,
-            pixels=pixels,
-        )
+    def fields_of(cls, trained: Any, *, any_size: bool) -> dict[str, Any]:
+        """Return the fields that a model decides."""
+        return {
+            "labels": tuple(trained.labels),
+            "multi_label": trained.multi_label,
+            "thresholds": tuple(trained.thresholds),
+            "preparation": trained.preparation,
+        }
+
+    def predictor(self, network: Callable[[Tensor], Tensor], name: str) -> Any:
+        """Return what predicts with the graph as a network from prepared pixels to float32; ``name`` is engine and precision."""
+        raise NotImplementedError
 
     def given(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), as the graph takes them."""
@@ -100,9 +100,9 @@ class Description(Settings):
         """The text that a graph keeps."""
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
 
-    @classmethod
-    def of(cls, text: str | None, *, where: Path) -> Self:
-        """What `to_json` wrote.
+    @staticmethod
+    def of(text: str | None, *, where: Path) -> Any:
+        """Return what `to_json` wrote.
 
         Raises:
             ModelFileError: there is none, or it is damaged.
@@ -112,7 +112,11 @@ class Description(Settings):
             raise ModelFileError("the graph has no labels and no preparation", where=where, hint=hint)
         try:
             values: Any = parse_json(text)
-            return cls.read(values if isinstance(values, dict) else {})
+            known = {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else {}
+            preparation = known.get("preparation")
+            boxes = isinstance(preparation, dict) and preparation.keys() >= OF_BOXES
+            kind: type[Description] = row_of_kind("images", "heatmaps" if boxes else "vector").module("predictor").DESCRIPTION
+            return kind.read(known)
         except (ValueError, RecursionError, ConfigError) as error:
             reason = error.what if isinstance(error, ConfigError) else str(error)
             raise ModelFileError(f"what the graph says of itself is damaged: {reason}", where=where, hint=hint) from None
@@ -139,17 +143,12 @@ def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> st
     height, width = about.preparation.image_size
     channels = about.preparation.channels
     kind = "uint8, 0 to 255" if about.pixels else f"float32, {about.preparation}"
-    if about.skeleton is None:
-        what, shape = "Labels", f"{len(about.labels)}"
-        commands = "vitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve ."
-    else:
-        what, shape = "Skeleton", f"{len(about.labels)}, height, width"
-        commands = "vitrail predict . photo.jpg --boxes boxes.json\nvitrail evaluate . --data keypoints.json"
+    shape = ", ".join((str(len(about.labels)), *about.sides))
     lines = [
         f"# {about.name}: {to}, {about.precision}",
         f"`{GRAPHS[to]}` takes `images` ({kind}), (batch, {channels}, {height}, {width}), and gives `{about.gives}`, "
-        f"(batch, {shape}). {what} and preparation are in the file, under the key `{KEY}`.",
-        f"```sh\n{commands}\n```",
+        f"(batch, {shape}). {about.title} and preparation are in the file, under the key `{KEY}`.",
+        f"```sh\n{about.commands}\n```",
     ]
     if about.any_size:
         lines.append("Height and width may be any multiples of the patch.")

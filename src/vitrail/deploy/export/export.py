@@ -17,11 +17,11 @@ from vitrail.deploy.bench.libraries import onnx, openvino
 from vitrail.deploy.export.artefact import ENGINE, KEY, Description, Target
 from vitrail.deploy.export.quantise import last_products, quantise_onnx, quantise_openvino
 from vitrail.deploy.export.split_qkv import apart
+from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.errors import ConfigError
 from vitrail.models.inference import Answering, in_evaluation_mode, standardized
 from vitrail.models.signature import Shape
-from vitrail.tasks.pose.predictor import AnyPredictor
 from vitrail.weights.formats.safe_files import GRAPHS
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -236,6 +236,9 @@ def require_possible(to: Target, precision: str) -> None:
     Raises:
         ConfigError: with what is possible.
     """
+    if to not in GRAPHS:
+        what = f"{to} runs translators in folders, and this model is none"
+        raise ConfigError(what, where="--to", hint="take onnx or openvino")
     if (to, precision) in IMPOSSIBLE:
         what, hint = IMPOSSIBLE[to, precision]
         raise ConfigError(what, where="--precision", hint=hint)
@@ -245,9 +248,10 @@ def require_possible(to: Target, precision: str) -> None:
 class Written:
     """A graph that was written and verified."""
 
-    predictor: AnyPredictor
+    predictor: Any
+    """Of the task of the model."""
     verified: Verified
-    floats: AnyPredictor | None
+    floats: Any
     """The same graph before it was quantised, in the engine's quickest floats; None where it was not."""
 
 
@@ -272,7 +276,7 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     program = trace(network, single.inputs(), single.graph_multiple if about.any_size else None)
     kept = last_products(program, single) if int8 else set()
     given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
-    floats: AnyPredictor | None = None
+    floats: Predictor | None = None
     if to == "openvino":
         graph = to_openvino(program, about.gives)
         if int8:

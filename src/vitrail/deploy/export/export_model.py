@@ -7,33 +7,42 @@ from typing import Any, Literal
 
 import torch
 
-from vitrail.checks import refuse_given
-from vitrail.deploy.bench.worth import loss_of, require_faster, slower, speeds_of
 from vitrail.deploy.export.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
-from vitrail.deploy.export.export import IMPOSSIBLE, Written, export_graph, require_possible
-from vitrail.deploy.export.int8_check import MOST_LOST, Judge, require_accuracy
-from vitrail.deploy.export.merging import MergingLimit, TooMuchLostError, merging, require_tokens, weaker
-from vitrail.deploy.export.samples import OpenFor, SampleSets, samples_of
-from vitrail.deploy.predictor import in_python, require_classes
+from vitrail.deploy.export.export import IMPOSSIBLE, export_graph, require_possible
+from vitrail.deploy.export.merging import TooMuchLostError, merging, require_tokens, weaker
+from vitrail.deploy.predict import row_of_writer
+from vitrail.deploy.predictor import in_python, row_of
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder, write_json, write_text
 from vitrail.models.inference import in_evaluation_mode, quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
-from vitrail.tasks.pose.predictor import of_classes
-from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.formats.checksums import write_sums
+from vitrail.weights.locate import is_exported_translator
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.trained import fill_folder
 from vitrail.weights.reference import from_pretrained
+
+
+def export(model: Any, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
+    """Write a model of images or of texts for an engine; gives its folder and what was measured.
+
+    A model of images becomes a graph, see `export_model`; of a model that writes texts its task's room says what is written.
+    """
+    if isinstance(model, str | Path) and (is_exported_translator(model) or graph_of(model) is not None):
+        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
+    row = row_of_writer(model)
+    if row is not None and row.has("export"):
+        written: tuple[Path, dict[str, Any]] = row.module("export").export_model(model, out, **options)
+        return written
+    return export_model(model, out, **options)
 
 
 def export_model(
     model: str | Path | TrainedModel,
     out: str | Path | None = None,
     *,
-    open_for: OpenFor,
     to: Target = "onnx",
     precision: ExportPrecision | Literal["auto"] = "fp32",
     calibrate: str | Path | None = None,
@@ -51,7 +60,6 @@ def export_model(
     Args:
         model: a run folder, a model folder, a file of weights, or a loaded model.
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
-        open_for: finds the images that a model comes with.
         to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
         precision: fp32, bf16, fp16 or int8; or auto, int8 where it is faster than floats on this machine and holds the accuracy,
             else the quickest floats. The figures say under ``because`` why it is so.
@@ -71,32 +79,24 @@ def export_model(
         ExportError: the graph cannot be made, or does not answer as the model does.
         VitrailError: others with the exit code of the command.
     """
-    if precision != "auto":
-        require_possible(to, precision)
+    require_possible(to, precision)
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "exports", name), observer or Observer()
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
-    joints = isinstance(trained, TrainedPose)
-    if not joints and to != "torch":
-        require_classes(trained)
+    room = row_of(trained).module("export")
+    asked = {
+        "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0, "--image-size": any_size
+    }  # fmt: skip
+    room.require_exportable(trained, to, asked, observer.note)
     if merge != 0:
         require_tokens(trained)
-    if isinstance(trained, TrainedPose):
-        _refuse_for_joints({
-            "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
-            "--image-size": any_size,
-        })  # fmt: skip
-        if trained.preparation.smaller_sizes:
-            observer.note("a graph takes images of one size, and so looks at people in that size alone")
-    precisions = _quickest(to, joints=joints, force=force) if precision == "auto" else {precision: ""}
-    python = samples = judge = None
+    precisions = _quickest(to, floats=room.FLOATS, force=force) if precision == "auto" else {precision: ""}
+    judging = None
     if calibrate is not None or "int8" in precisions or merge is None:
-        python = in_python(trained)
-        samples = samples_of(open_for, model, python, calibrate, observer)
-        judge = Judge(python, samples, observer)
-    limit = MergingLimit(trained, judge, max_drop) if merge is None and judge else None
-    making = _Making(trained, name, to, any_size, fold, force, precision == "auto", samples, judge, limit, observer)
+        judging = room.judging(in_python(trained), model, calibrate, observer)
+    limit = judging.limit(trained, max_drop) if merge is None and judging else None
+    making = _Making(trained, name, to, any_size, fold, force, precision == "auto", judging, limit, observer)
     schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
     refused = ""
     for chosen, because in precisions.items():
@@ -112,14 +112,20 @@ def export_model(
     raise AssertionError("the last precision and the last schedule are always kept")
 
 
-def _quickest(to: Target, *, joints: bool, force: bool) -> dict[ExportPrecision, str]:
-    """The precisions that auto stands for, in the order in which they are tried, and why each is kept where that is known."""
-    floats = quickest_floats(to)
+def _quickest(to: Target, *, floats: str, force: bool) -> dict[ExportPrecision, str]:
+    """The precisions that auto stands for, in the order in which they are tried, and why each is kept where that is known.
+
+    Args:
+        to: kind of graph.
+        floats: why only floats are exported; int8 is tried first where there is no reason.
+        force: whether int8 is kept whatever it loses.
+    """
+    quick = quickest_floats(to)
     if (to, "int8") in IMPOSSIBLE:
-        return {floats: f"{to} has no int8"}
-    if joints:
-        return {floats: "a model that finds joints is exported in floats"}
-    return {"int8": "--force keeps it" if force else "int8 is the faster, and holds the accuracy", floats: ""}
+        return {quick: f"{to} has no int8"}
+    if floats:
+        return {quick: floats}
+    return {"int8": "--force keeps it" if force else "int8 is the faster, and holds the accuracy", quick: ""}
 
 
 def quickest_floats(to: Target) -> ExportPrecision:
@@ -140,10 +146,10 @@ class _Making:
     force: bool
     auto: bool
     """Whether int8 has to be faster than floats."""
-    samples: SampleSets | None
-    judge: Judge | None
-    """Of what the judging samples show; None where there are no samples."""
-    limit: MergingLimit | None
+    judging: Any
+    """What the room judges graphs by, as `vitrail.tasks.classification.judging.judging.Judging`; None where nothing is judged."""
+    limit: Any
+    """What merging may lose; None where that is not limited."""
     observer: Observer
 
     def write(self, draft: Path, precision: ExportPrecision, counts: int | tuple[int, ...], because: str) -> dict[str, Any]:
@@ -153,48 +159,26 @@ class _Making:
             TooMuchLostError: so much merging loses more than the limit.
             ExportError: it cannot be made, or is not worth it.
         """
-        to, samples = self.to, self.samples
+        to, judging = self.to, self.judging
         shown = merging(self.trained, counts) if counts else self.trained
         about = Description.of_model(self.trained, self.name, precision, any_size=self.any_size, pixels=self.fold)
         self.observer.begin("exporting", 0)
-        written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
+        written = export_graph(shown, about, to, draft, judging.calibration if judging else None)
         if self.limit and any(shown.config.merged):
-            self.limit.require(of_classes(written.predictor))
+            self.limit.require(written.predictor)
         if to == "torch":
             fill_folder(draft, shown, card=shown.card or shown.plain_card())
         figures: dict[str, Any] = {"model": self.name, "to": to, "precision": precision, "token_merging": counts}
         figures |= {"because": because} if because else {}
         figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
-        if samples and self.judge:
-            figures |= self._measured(written, samples, self.judge, precision)
+        if judging:
+            drop = self.limit.max_drop if self.limit else 0
+            figures |= judging.measured(written, self.trained, limit=drop, force=self.force, auto=self.auto)
         write_json(draft / FIGURES, figures)
         if to != "torch":
             write_text(draft / "README.md", artefact_card(about, to, figures))
         write_sums(draft)
         return figures
-
-    def _measured(self, written: Written, samples: SampleSets, judge: Judge, precision: ExportPrecision) -> dict[str, Any]:
-        """Return how fast and how accurate a graph is beside the model in Python; int8 must be worth it."""
-        graph, python, observer = of_classes(written.predictor), judge.plain, self.observer
-        beside = of_classes(written.floats or in_python(self.trained, quickest_precision(torch.device("cpu"))))
-        figures = speeds_of(python, graph, beside, samples.reporting, observer)
-        if precision == "int8" and not self.force:
-            judged = judge(graph)
-            require_accuracy(judged, max(MOST_LOST, self.limit.max_drop if self.limit else 0))
-            if judged.elsewhere is not None:
-                shown = f"the judging images clearly show {judged.shown} of {judged.labels} labels"
-                observer.note(f"{shown}: int8 is judged on recoloured and random ones, too")
-            if self.auto:
-                require_faster(figures)
-            elif what := slower(figures):
-                observer.note(what)
-            figures |= {"judged": judged.to_dict()}
-        return figures | {"samples": str(samples)} | loss_of(python, graph, samples.reporting, observer)
-
-
-def _refuse_for_joints(given: dict[str, bool]) -> None:
-    """Refuse what is judged by labels, or needs images of other sizes than the model's."""
-    refuse_given("a model that finds joints is exported in floats, with all its tokens, for boxes of one size", given)
 
 
 def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[int, int] | None) -> TrainedModel:
@@ -205,6 +189,4 @@ def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[i
             what = f"a model that is open is exported for images of its own size, {own[0]}×{own[1]}"
             raise ConfigError(what, where="image_size", hint="open it for the other: vitrail.from_pretrained(…, image_size=…)")
         return in_evaluation_mode(model)
-    if graph_of(model) is not None:
-        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
     return from_pretrained(model, image_size=image_size)

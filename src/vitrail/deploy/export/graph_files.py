@@ -54,7 +54,7 @@ def _description(graph: Path) -> Description:
         raise
     except Exception as error:  # the libraries raise many kinds
         raise ModelFileError(f"{graph.name} cannot be read: {first_line(error)}", where=graph, hint=HINT) from error
-    about = Description.of(signature.text, where=graph)
+    about: Description = Description.of(signature.text, where=graph)
     _require_fit(signature, about, graph)
     return about
 
@@ -69,8 +69,7 @@ def _require_fit(signature: Signature, about: Description, graph: Path) -> None:
     elif (found := signature.inputs[0][0]) != kind:
         problem = f"takes {found}, not {kind}"
     elif len(signature.outputs) != 1 or not _agree(signature.outputs[0], about.answer_shape):
-        what = "a number for each of {} labels" if about.skeleton is None else "a heatmap for each of {} joints"
-        problem = f"gives {[*signature.outputs]}, not {what.format(len(about.labels))}"
+        problem = f"gives {[*signature.outputs]}, not {about.each.format(len(about.labels))}"
     if problem is not None:
         raise ModelFileError(f"the graph does not fit what it says of itself: it {problem}", where=graph, hint=HINT)
 

@@ -3,14 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from vitrail.deploy.bench.worth import points_lost
-from vitrail.deploy.export.int8_check import Judge
-from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.errors import ConfigError
 from vitrail.models.empty import empty_model
-from vitrail.models.inference import quickest_precision
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.trained import fill
 
@@ -83,42 +77,3 @@ def read_merging(text: str) -> int | tuple[int, ...] | None:
 
 class TooMuchLostError(Exception):
     """The written graph loses too much; less merging is tried next."""
-
-
-class MergingLimit:
-    """What merging may lose on some images.
-
-    Args:
-        trained: the model.
-        judge: of what the judging images show.
-        max_drop: points that may be lost, of accuracy and of the mean probability of the correct label.
-    """
-
-    def __init__(self, trained: TrainedModel, judge: Judge, max_drop: float):
-        self.trained, self.judge, self.max_drop = trained, judge, max_drop
-        self.samples, self.observer = judge.samples, judge.observer
-        self.precision = quickest_precision(torch.device("cpu"))
-        self.before = self.samples.evaluate(in_python(trained, self.precision), self.observer, "the model")
-
-    def strongest(self) -> tuple[int, ...]:
-        """The schedule that merges most within it, in Python."""
-        found = strongest(self.trained.config, self._allowed)
-        if not any(found):
-            self.observer.note(f"no merging loses less than {self.max_drop:g} points")
-        return found
-
-    def _allowed(self, counts: tuple[int, ...]) -> bool:
-        merged = in_python(merging(self.trained, counts), self.precision)
-        answers = self.samples.evaluate(merged, self.observer, f"merging {max(counts)} patches at a time")
-        return max(points_lost(self.before, answers)) <= self.max_drop
-
-    def require(self, predictor: Predictor) -> None:
-        """Refuse a graph that surely loses more, with all that was done to it.
-
-        Raises:
-            TooMuchLostError: it does.
-        """
-        judged = self.judge(predictor)
-        if judged.least > self.max_drop:
-            self.observer.note(f"{predictor.name} with merging loses {judged}; it is tried with less of it")
-            raise TooMuchLostError

@@ -19,7 +19,7 @@ from vitrail.deploy.server.operation import Computed, Operation, Prepared, Serve
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.tasks.captioning import schema
-from vitrail.tasks.captioning.predict import Writer
+from vitrail.tasks.captioning.predictor import Writer
 from vitrail.tasks.captioning.words import Caption
 
 

@@ -1,7 +1,7 @@
 """A sentence about an image, written word by word."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -28,11 +28,14 @@ from vitrail.tasks.captioning.settings import CaptionSettings
 from vitrail.tasks.captioning.weights import TrainedCaptioner
 from vitrail.tasks.captioning.words import Caption, captions_of
 from vitrail.tasks.floor import Floor
+from vitrail.tasks.metrics import metrics_in
 from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.tasks.token_task import TokenTask
 
 SAME = 0.2
 """Share of the images from which on it is told that they have the same caption."""
+FLOORS = {"one_caption": "one caption for all", "nearest_image": "the nearest training image's caption"}
+"""Names of the floors of captions, for people."""
 TEMPERATURE = 0.65
 """Of the captions that are drawn; of those at 1 too many are unlike all others to say what they have in common."""
 
@@ -204,6 +207,16 @@ class CaptionMetrics(Metrics):
         if warning := self.warning:
             scores["warning"] = warning
         return scores
+
+    def lines(self, details: Mapping[str, Any]) -> list[str]:
+        floors = {
+            name: ", ".join(f"{metric.short} {metric.shown(floor[metric.name])}" for metric in metrics_in(floor))
+            for name, floor in details.get("floors", {}).items()
+        }
+        return [f"without a captioner, {FLOORS[name]}: {scores}" for name, scores in floors.items()]
+
+    def remarks(self, details: Mapping[str, Any]) -> list[str]:
+        return [f"warning: {details['warning']}"] if "warning" in details else []
 
     @property
     def warning(self) -> str:

@@ -13,6 +13,8 @@ from vitrail.data.text.dataset import behind_start, filled
 from vitrail.data.text.tokens import Tokens
 from vitrail.models.text.search import Written
 from vitrail.models.text.text_model import TextModel
+from vitrail.tasks.answer import Answer
+from vitrail.tasks.answer_table import Row
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Caption:
+class Caption(Answer):
     """A sentence about a picture."""
 
     text: str
@@ -35,10 +37,17 @@ class Caption:
     """The logarithm of its probability, its end included where the greatest length has not cut it."""
     words: tuple[Word, ...]
 
-    def to_json(self, image: str) -> dict[str, Any]:
+    def to_json(self, name: str) -> dict[str, Any]:
         """As ``vitrail caption --json`` has it."""
         words = [{"word": word.text, "score": round(word.score, 4)} for word in self.words]
-        return {"image": image, "caption": self.text, "score": round(self.score, 4), "words": words}
+        return {"image": name, "caption": self.text, "score": round(self.score, 4), "words": words}
+
+    def rows(self) -> list[Row]:
+        return [[self.text, f"{self.score:.4f}"]]
+
+    def lines(self) -> list[str]:
+        """Return the caption as one line; it may have a line break in it."""
+        return [" ".join(self.text.split())]
 
 
 @torch.inference_mode()

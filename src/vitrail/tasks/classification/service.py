@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vitrail.data.images.decode import SERVED
-from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
@@ -21,6 +20,7 @@ from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.study.maps.attention import look_of, relevance_map
 from vitrail.tasks.classification import schema
+from vitrail.tasks.classification.predictor import LabelPredictor, of_classes
 from vitrail.weights.model_folder.classifier_output import Answer
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -37,8 +37,9 @@ class Settings(ServerSettings):
 def open_served(model: Model, settings: Settings) -> Callable[[Place], "ServedLabels"]:
     """Return what gives the labels of a worker; what all workers share is opened now."""
 
-    def finish(predictor: Predictor) -> Predictor:
-        return predictor.rejecting() if settings.reject else predictor
+    def finish(predictor: Any) -> LabelPredictor:
+        labels = of_classes(predictor)
+        return labels.rejecting() if settings.reject else labels
 
     predictor = predictor_of(model, settings.precision, settings.engine, finish)
     look, unseen = look_of(model) if isinstance(model, TrainedModel) else (None, EXPORTED)
@@ -69,7 +70,7 @@ class ServedLabels:
 
     def __init__(
         self,
-        predictor: Predictor,
+        predictor: LabelPredictor,
         limits: Limits,
         look: Look | None = None,
         unseen: str = EXPORTED,

@@ -1,89 +1,141 @@
-"""A model that finds joints, in the one form that predictions and evaluations know."""
+"""Images in, people with their joints out, in Python or behind an engine."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from pydantic import model_validator
 from torch import Tensor
 
-from vitrail.data.images.box_preparation import Box, BoxPreparation
+from vitrail.checks import require_positive
+from vitrail.data.images.box_preparation import BoxPreparation, Smoothing
+from vitrail.data.images.pictures import Picture, pictures_of
 from vitrail.data.loading.batches import Batch
-from vitrail.data.loading.loader import EpochLoader
-from vitrail.deploy.predictor import OnBatch, Predictor, answering, in_python, no_classes, require_finite
+from vitrail.data.loading.prefetch import each_answer
+from vitrail.deploy.drawn_pictures import drawn_pictures
+from vitrail.deploy.export.artefact import Description
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import Predictor, Prepared, Sink, network_of, predict_each, require_finite
+from vitrail.errors import ModelFileError
 from vitrail.runtime.device import Precision
-from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Note
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import Row
-from vitrail.tasks.evaluation import evaluate
-from vitrail.tasks.pose.metrics import CATEGORY, Found
+from vitrail.tasks.evaluation import StreamedEvaluation
+from vitrail.tasks.options import OptionPath, Options
+from vitrail.tasks.pose.answer import FoundPerson, PoseAnswer
+from vitrail.tasks.pose.cut_out import Boxes, BoxReport, Framed, boxes_of, cut_out, numbers_of
+from vitrail.tasks.pose.files.detections import Detections, number_in
+from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.people.dataset import PersonDataset
 from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.settings import PoseSettings
-from vitrail.tasks.pose.table import found_rows
+from vitrail.tasks.pose.table import judged_rows, person_head
 from vitrail.tasks.pose.task import PoseMetrics, answers_of, heatmaps_of, joints_in, surest_turns
-from vitrail.tasks.pose.weights import TrainedPose, no_joints
+from vitrail.tasks.pose.weights import no_joints, require_poses
 from vitrail.tasks.task import Answers
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
-class FoundPerson(NamedTuple):
-    """A person in a picture, as a model finds the joints."""
+class PoseOptions(Options):
+    """What `vitrail predict` is asked of people."""
 
-    box: Box
-    """In which they were looked for."""
-    joints: np.ndarray
-    """float64 (K, 2): x and y in pixels of the upright picture, where the centre of the first pixel is (0, 0)."""
-    scores: np.ndarray
-    """float64 (K,): how sure the model is of each."""
-    score: float
-    """How sure it is of the person; see `vitrail.tasks.pose.metrics.person_score`."""
+    refusal: ClassVar[str] = "the model finds joints, and gives no labels"
 
-    def to_json(self, skeleton: Skeleton) -> dict[str, Any]:
-        """As in COCO's results of keypoints, and the joints by their names.
+    boxes: OptionPath | None = None
+    """A file of the boxes to look for people in."""
+    mirror: bool = False
+    """Whether the mean of the heatmaps of a box and of its mirror image is taken."""
+    smoothing: Smoothing | None = None
+    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; None as the model keeps it."""
+    pictures: OptionPath | None = None
+    """A folder to write images with skeletons to."""
 
-        Without ``bbox``: where results have one, COCO's evaluators take the size of a person from it, and not from the joints.
-        """
-        rows = np.column_stack([self.joints, self.scores])  # (K, 3)
-        return {
-            "category_id": CATEGORY,
-            "keypoints": rows.ravel().tolist(),
-            "score": self.score,
-            "joints": dict(zip(skeleton.joints, rows.tolist(), strict=True)),
-        }
+    @classmethod
+    def missing(cls, where: object) -> ModelFileError:
+        return no_joints(where)
 
 
-def people_rows(pictures: Sequence[tuple[str, Sequence[FoundPerson]]], skeleton: Skeleton) -> list[Row]:
-    """Return a head and a row for each person in some pictures: as `found_rows`, with the person's number in the picture."""
-    found = [(name, number, one) for name, people in pictures for number, one in enumerate(people, 1)]
-    people, count = [one for *_, one in found], len(skeleton.joints)
-    places = np.array([one.joints for one in people]).reshape(-1, count, 2)  # there may be nobody
-    joints = Found(places, np.array([one.scores for one in people]).reshape(-1, count))
-    scores = np.array([one.score for one in people])
-    (head, *rows) = found_rows([name for name, *_ in found], [one.box for one in people], joints, scores, skeleton)
-    numbered = [[name, str(number), *row] for (name, *row), (_, number, _) in zip(rows, found, strict=True)]
-    return [[head[0], "person", *head[1:]], *numbered]
+SETTINGS = PoseOptions
 
 
 @dataclass(frozen=True)
-class PosePredictor:
-    """A model that only answers with joints, in Python or behind an engine."""
+class PosePredictor(Predictor):
+    """A model that only finds joints, in Python or behind an engine."""
 
+    task: ClassVar[str] = "pose"
     name: str
-    """What runs it, in which precision: ``torch fp32``."""
     skeleton: Skeleton
     """The joints, one for each heatmap."""
     preparation: BoxPreparation
-    """What cuts a person out of a picture."""
     heatmaps: Callable[[Tensor], Tensor]
     """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time. They may be smaller
     than the model's own size, where the preparation has smaller sizes."""
+    settings: PoseOptions = field(default_factory=PoseOptions)
+    report: BoxReport | None = None
+    """Takes the boxes outside of their pictures, which are left out then; without it such a box is an error."""
 
-    def run(self, pixels: Tensor) -> Tensor:
-        """What it computes of some boxes, by a name that all predictors have: heatmaps, after a look in every turn."""
-        return heatmaps_of(self.heatmaps, pixels, self.preparation, self.skeleton, mirror=False)[0]
+    @property
+    def network(self) -> Callable[[Tensor], Tensor]:
+        """The heatmaps of some boxes, after a look in every turn."""
+        return lambda pixels: heatmaps_of(self.heatmaps, pixels, self.preparation, self.skeleton, mirror=False)[0]
+
+    @property
+    def head(self) -> Row:
+        return ["person", *person_head(self.skeleton)]
+
+    def preprocess(self, source: Framed) -> Prepared:
+        cut = cut_out(self.preparation, source, strict=self.report is None)
+        return Prepared(cut.pixels, cut)
+
+    def compute(self, rows: Sequence[np.ndarray], batch_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the joints of each person: places in the network's input (K, 2), and scores (K,)."""
+        batches = torch.from_numpy(np.stack(rows)).split(batch_size)
+        found = [self.joints(batch, mirror=self.settings.mirror) for batch in batches]
+        return [each for batch in found for each in zip(*(part.numpy() for part in batch), strict=True)]
+
+    def postprocess(self, outputs: Sequence[tuple[np.ndarray, np.ndarray]], prepared: Sequence[Prepared]) -> list[Any]:
+        cuts = [one.context for one in prepared]
+        if self.report is not None:
+            self.report.add(cuts)
+        boxes, warps = ([one for cut in cuts for one in getattr(cut, name)] for name in ("boxes", "warps"))
+        scores = np.array([own for _, own in outputs]).reshape(len(boxes), len(self.skeleton.joints))  # there may be nobody
+        sure = person_score(scores, np.array([box.score for box in boxes])).tolist()
+        people = (
+            FoundPerson(box.box, warp.outside(places), own, score)
+            for box, warp, (places, own), score in zip(boxes, warps, outputs, sure, strict=True)
+        )
+        return [PoseAnswer([next(people) for _ in cut.boxes], self.skeleton, cut.framed.number) for cut in cuts]
+
+    def size(self, source: Framed) -> int:
+        return source.people
+
+    def configured(self, settings: Any) -> Self:
+        return replace(self.smoothed_by(settings.smoothing), settings=settings, report=BoxReport())
+
+    def sources(self, files: Sequence[Path], note: Note) -> list[Framed]:
+        """Return the files with their boxes, and with their numbers: as each is called where all have one, else counted."""
+        if self.settings.boxes is None:
+            note("no --boxes: each image is taken for one person, from rim to rim")
+            return [Framed(file, None, number) for file, number in zip(files, numbers_of(map(number_in, files)), strict=True)]
+        detections = Detections.read(self.settings.boxes)
+        boxes = detections.of([(file, None) for file in files])
+        detections.tell(note)
+        detections.tell_of_empty(boxes, note)
+        return [Framed(*each) for each in zip(files, boxes, numbers_of(map(detections.number, files)), strict=True)]
+
+    def sinks(self, files: Sequence[Path]) -> list[Sink]:
+        folder = self.settings.pictures
+        return [] if folder is None else [drawn_pictures(folder, "images with skeletons")]
+
+    def finish(self, note: Note, group: Processes) -> None:
+        if self.report is not None:
+            self.report.tell(note, group)
 
     def joints(self, pixels: Tensor, *, mirror: bool = False) -> tuple[Tensor, Tensor]:
         """Prepared pixels, uint8 (B, C, H, W), to places in them, float64 (B, K, 2), and scores (B, K).
@@ -111,51 +163,133 @@ class PosePredictor:
     def _finite(self, pixels: Tensor) -> Tensor:
         return require_finite(self.heatmaps(pixels))
 
-    def evaluate(
-        self,
-        people: Sequence[Person],
-        settings: PoseSettings,
-        *,
-        batch_size: int,
-        workers: int = 0,
-        on_batch: OnBatch | None = None,
-        group: Processes = ALONE,
-    ) -> PoseMetrics:
-        """Its metrics on people with its own joints, all scores among them; `vitrail.evaluate` describes the arguments."""
+    def evaluation(
+        self, people: Sequence[Person], settings: PoseSettings, *, batch_size: int, split: str = "all"
+    ) -> "PeopleEvaluation":
+        """Return the evaluation on people with its own joints, of all scores."""
 
         def answer(batch: Batch) -> Answers:
             return answers_of(self._finite, batch["images"], batch, self.preparation, self.skeleton, settings)
 
-        dataset = PersonDataset(people, self.preparation, self.skeleton)
-        loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
-        metrics = PoseMetrics(self.preparation, self.skeleton, keep=True)
-        with kept_memory():
-            return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)
+        dataset, metrics = (
+            PersonDataset(people, self.preparation, self.skeleton),
+            PoseMetrics(self.preparation, self.skeleton, keep=True),
+        )
+        return PeopleEvaluation(people, split, dataset, metrics, nullcontext(answer), batch_size)
 
 
-AnyPredictor = Predictor | PosePredictor
+@dataclass
+class PeopleEvaluation(StreamedEvaluation):
+    """People in their own boxes."""
+
+    pictures: Path | None = None
+    """A folder to write those to who were found worst."""
+    note: Note = lambda line: None
+
+    @property
+    def answered(self) -> list[Person]:
+        """The people in the order of the metrics."""
+        return [self.items[row.number] for row in self.metrics.rows]
+
+    def run(self, *, group: Processes = ALONE, **how: Any) -> PoseMetrics:
+        metrics: PoseMetrics = super().run(group=group, **how)
+        if self.pictures is not None and group.first:
+            from vitrail.tasks.pose.report import FoundPeople, write_pictures  # and matplotlib
+
+            write_pictures(self.pictures, FoundPeople(self.answered, metrics.skeleton, metrics.found))
+            self.note(f"the worst answers and the joints as pictures: {self.pictures}")
+        return metrics
+
+    def rows(self) -> list[Row]:
+        return judged_rows(self.answered, self.metrics.found, self.metrics.skeleton)
 
 
-def any_in_python(
-    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, prepacked: bool = True
-) -> AnyPredictor:
-    """A trained model as it is; see `vitrail.deploy.predictor.in_python`."""
-    if not isinstance(trained, TrainedPose):
-        return in_python(trained, precision, device, prepacked=prepacked)
-    any_size = bool(trained.preparation.smaller_sizes)
-    heatmaps = answering(trained, precision, device, prepacked=prepacked, any_size=any_size)
-    return PosePredictor(f"torch {precision}", trained.skeleton, trained.preparation, heatmaps)
+class PoseDescription(Description):
+    """Description of a graph that gives heatmaps of joints."""
+
+    task: ClassVar[str] = "pose"
+
+    gives: ClassVar[str] = "heatmaps"
+    sides: ClassVar[tuple[str, ...]] = ("height", "width")
+    each: ClassVar[str] = "a heatmap for each of {} joints"
+    title: ClassVar[str] = "Skeleton"
+    commands: ClassVar[str] = "vitrail predict . photo.jpg --boxes boxes.json\nvitrail evaluate . --data keypoints.json"
+
+    preparation: BoxPreparation
+    skeleton: Skeleton
+    """The joints, which are the labels."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if self.skeleton.joints != self.labels:
+            raise ValueError("the labels are not the skeleton's joints")
+        return self
+
+    @classmethod
+    def fields_of(cls, trained: Any, *, any_size: bool) -> dict[str, Any]:
+        """Return the fields that a model decides; a graph of a single size looks at people in that size alone."""
+        own = super().fields_of(trained, any_size=any_size)
+        preparation = own["preparation"] if any_size else own["preparation"].changed(smaller_sizes=())
+        return {**own, "preparation": preparation, "skeleton": trained.skeleton}
+
+    def predictor(self, network: Callable[[Tensor], Tensor], name: str) -> PosePredictor:
+        return PosePredictor(name, self.skeleton, self.preparation, network)
 
 
-def of_classes(predictor: AnyPredictor) -> Predictor:
-    """A predictor of classes; raises `ModelFileError` for any other."""
-    if isinstance(predictor, PosePredictor):
-        raise no_classes()
-    return predictor
+DESCRIPTION = PoseDescription
 
 
-def of_joints(predictor: AnyPredictor, where: object) -> PosePredictor:
-    """A predictor of joints; raises `ModelFileError` for any other."""
+def in_python(
+    trained: TrainedModel, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
+) -> PosePredictor:
+    """Return the predictor of a trained model; see `vitrail.deploy.predictor.in_python`."""
+    own = require_poses(trained, "model")
+    heatmaps = network_of(own, precision, device, prepacked=prepacked, any_size=bool(own.preparation.smaller_sizes))
+    return PosePredictor(f"torch {precision or 'fp32'}", own.skeleton, own.preparation, heatmaps)
+
+
+def of_joints(predictor: Predictor, where: object) -> PosePredictor:
+    """Return a predictor of joints; raises `ModelFileError` for any other."""
     if isinstance(predictor, PosePredictor):
         return predictor
     raise no_joints(where)
+
+
+def predict_poses(
+    model: str | Path | TrainedModel | PosePredictor,
+    images: Picture | Iterable[Picture],
+    boxes: Boxes | Sequence[Boxes] | None = None,
+    *,
+    mirror: bool = False,
+    smoothing: float | None = None,
+    batch_size: int = 32,
+    precision: Precision | None = None,
+    engine: str = "auto",
+) -> list[list[FoundPerson]]:
+    """The people in every picture with their joints.
+
+    >>> people = predict_poses("runs/pose", "photo.jpg", [[48, 20, 110, 260], [210, 31, 95, 240]])  # doctest: +SKIP
+
+    Args:
+        model: a run folder, a model folder, an exported or a loaded model, which finds joints.
+        images: as in `vitrail.predict`.
+        boxes: in which to look for people, of each picture or of the only one: left, top, width and height in pixels of the
+            upright picture, and perhaps a score; None for pictures that are one person each.
+        mirror: whether the mean of the answers to a box and to its mirror image is taken, which takes twice the time.
+        smoothing: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as
+            the model keeps it.
+        batch_size: boxes per batch, whichever pictures they are in.
+        precision, engine: as in `vitrail.predict`.
+
+    Raises:
+        ModelFileError: a model that finds no joints.
+        ConfigError: boxes of another number of pictures.
+        DataError: an image that cannot be read, a box that is empty, outside of its picture or far beyond it, or what is none.
+    """
+    require_positive(batch_size=batch_size)
+    pictures = pictures_of(images)
+    framed = [Framed(*each) for each in zip(pictures, boxes_of(boxes, len(pictures)), strict=True)]
+    opened = open_predictor(model, precision, engine=engine, images=sum(one.people for one in framed))
+    predictor = of_joints(opened, model if isinstance(model, str | Path) else "model")
+    predictor = replace(predictor.smoothed_by(smoothing), settings=PoseOptions(mirror=mirror))
+    return [list(answer.people) for answer in each_answer(predict_each(predictor, framed, batch_size=batch_size))]

@@ -14,28 +14,35 @@ COLUMNS = ("x", "y", "score")
 """Of each joint."""
 
 
-def found_rows(names: Sequence[str], boxes: Sequence[Box], found: Found, scores: np.ndarray, skeleton: Skeleton) -> list[Row]:
-    """A head, then a row for each person: the picture, the box, the score, and of each joint where it was found, how surely.
+def person_head(skeleton: Skeleton) -> Row:
+    """Return the names of the columns of `person_cells`."""
+    return [*Box._fields, "score", *(f"{joint}_{column}" for joint in skeleton.joints for column in COLUMNS)]
+
+
+def person_cells(box: Box, score: float, joints: np.ndarray, scores: np.ndarray) -> Row:
+    """Return the box, the score, and of each joint where it was found, how surely.
 
     Args:
-        names: of N pictures.
-        boxes: in which the people were looked for, (N,).
-        found: their joints.
-        scores: how sure the model is of each person, (N,).
-        skeleton: the joints.
+        box: in which the person was looked for.
+        score: how sure the model is of the person.
+        joints: places in the picture, (K, 2).
+        scores: how sure it is of each, (K,).
     """
-    head = ["image", *Box._fields, "score", *(f"{joint}_{column}" for joint in skeleton.joints for column in COLUMNS)]
-    rows = zip(names, boxes, scores.tolist(), found.joints, found.scores, strict=True)
-    return [head, *([name, *_pixels(box), _share(score), *_joints(*own)] for name, box, score, *own in rows)]
+    return [*_pixels(box), _share(score), *_joints(joints, scores)]
 
 
 def judged_rows(people: Sequence[Person], found: Found, skeleton: Skeleton) -> list[Row]:
-    """As `found_rows` of marked people, with OKS, and how many pixels each joint is from where it is marked."""
-    boxes, names = [person.target.box for person in people], [person.name for person in people]
-    (head, *rows) = found_rows(names, boxes, found, person_score(found.scores), skeleton)
-    head = [*head, "oks", *(f"{joint}_distance" for joint in skeleton.joints)]
-    judged = zip(rows, oks(found, people, skeleton).tolist(), distances(found, people, skeleton).tolist(), strict=True)
-    return [head, *([*row, _share(alike), *(_pixel(far) for far in distance)] for row, alike, distance in judged)]
+    """Return a head and a row for each marked person: as `person_cells`, OKS, pixels from each joint to where it is marked."""
+    head = ["image", *person_head(skeleton), "oks", *(f"{joint}_distance" for joint in skeleton.joints)]
+    scores, alike = person_score(found.scores).tolist(), oks(found, people, skeleton).tolist()
+    judged = zip(people, found.joints, found.scores, scores, alike, distances(found, people, skeleton).tolist(), strict=True)
+    return [
+        head,
+        *(
+            [person.name, *person_cells(person.target.box, score, joints, own), _share(similar), *map(_pixel, distance)]
+            for person, joints, own, score, similar, distance in judged
+        ),
+    ]
 
 
 def _joints(places: np.ndarray, scores: np.ndarray) -> Iterator[str]:

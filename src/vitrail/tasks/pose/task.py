@@ -1,7 +1,7 @@
 """Where the joints of a person are: a heatmap for each (ViTPose; Xu et al. 2022, https://arxiv.org/abs/2204.12484)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -293,6 +293,15 @@ class PoseMetrics(Metrics):
         shares = zip(self.skeleton.joints, near.per_joint.tolist(), strict=True)
         joints = {name: None if math.isnan(share) else share for name, share in shares}
         return {**self.scores(), "pck_by": by, "pck_left_out": near.left_out, "joints": joints}
+
+    def lines(self, details: Mapping[str, Any]) -> list[str]:
+        shares = details.get("joints", {}).items()
+        return [f"{joint:<20} {'unknown' if share is None else f'{100 * share:.2f} %'}" for joint, share in shares]
+
+    def remarks(self, details: Mapping[str, Any]) -> list[str]:
+        if not (left_out := details.get("pck_left_out")):
+            return []
+        return [f"left out of PCK: {left_out:,} people, of whom the length of the {details['pck_by']} is not known"]
 
 
 class Row(NamedTuple):

@@ -105,7 +105,7 @@ class ExportedTranslator:
         ConfigError: CTranslate2 is not installed.
     """
 
-    attends = False
+    task, attends = "translate", False
 
     def __init__(self, folder: str | Path, threads: int | None = None):
         self._folder = path = path_of(folder)

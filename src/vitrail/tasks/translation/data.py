@@ -133,7 +133,7 @@ DATA = TranslationData(task_row("translate"))
 
 
 def open_pairs_for(
-    trained: TrainedTranslator, reference: object, data: str | Path | None, split: str | None, note: Note
+    trained: Any, reference: object, data: str | Path | None, split: str | None, note: Note
 ) -> tuple[PairData, str, TranslationSettings]:
     """Sentences to evaluate a translator on, a run's own by default, which split of them, and how it is done."""
     run, own = own_run(reference, data)

@@ -1,68 +1,58 @@
 """How good the translations of a translator are, in Python or in an engine."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from vitrail.data.loading.batches import Batch
-from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.text.dataset import PairDataset
 from vitrail.errors import DataError
 from vitrail.models.inference import in_evaluation_mode
 from vitrail.runtime.device import pick_device
-from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.evaluation import answering
-from vitrail.tasks.evaluation import evaluate as evaluate_task
+from vitrail.tasks.evaluation import Request, StreamedEvaluation
+from vitrail.tasks.options import Options
 from vitrail.tasks.task import Answers
 from vitrail.tasks.translation.ctranslate2 import BATCH, ExportedTranslator
-from vitrail.tasks.translation.pairs import Pair, PairData
+from vitrail.tasks.translation.data import open_pairs_for
+from vitrail.tasks.translation.pairs import Pair
+from vitrail.tasks.translation.predictor import AnyTranslator, open_any
 from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.task import Translation, TranslationMetrics, pair_dataset
-from vitrail.tasks.translation.translate import AnyTranslator
-from vitrail.tasks.translation.weights import open_translator
-from vitrail.weights.locate import is_exported_translator
-
-OpenPairs = Callable[[Any], tuple[PairData, str, TranslationSettings]]
-"""Of a translator, the sentences that it is evaluated on, which split of them is meant, and how it is searched."""
 
 
-def evaluate_translator(
-    model: str | Path | AnyTranslator,
-    open_pairs: OpenPairs,
-    *,
-    on_start: Callable[[int], None] | None = None,
-    on_batch: Callable[[int], None] | None = None,
-    group: Processes = ALONE,
-) -> tuple[TranslationMetrics, str]:
-    """BLEU, chrF and loss of a translator on pairs of sentences, and the split of them; see `vitrail.evaluate`.
+class TranslationEvaluationOptions(Options):
+    """Nothing is asked of translations but the pairs that they are compared with."""
 
-    Args:
-        model: a translator, or the MODEL that it is behind.
-        open_pairs: gives what is read with what should be written, which split of it is meant, and how it is searched.
-        on_start, on_batch: called with the number of sentences; with the size of every finished batch.
-        group: the processes that do it together.
+    refusal: ClassVar[str] = "a translator is evaluated as it is"
+
+
+SETTINGS = TranslationEvaluationOptions
+
+
+def evaluation(request: Request) -> StreamedEvaluation:
+    """Return the evaluation of a translator on pairs of sentences: BLEU, chrF and loss.
+
+    Raises:
+        DataError: there are none.
+        ConfigError: no data is named, and the model is no run.
     """
-    exported = ExportedTranslator(model) if is_exported_translator(model) else model
-    trained = open_translator(exported) if isinstance(exported, str | Path) else exported
-    source, split, settings = open_pairs(trained)
-    pairs, device = source.split(split), pick_device()
-    if on_start:
-        on_start(len(pairs))
-    if isinstance(trained, ExportedTranslator):
-        asked = InEngine(trained, settings.beams)
-        opened: AbstractContextManager[Callable[[Batch], Answers]] = nullcontext(asked.answer)
-        metrics, dataset = TranslationMetrics(asked, keep=True), asked.dataset(pairs)
-    else:
-        task = Translation(in_evaluation_mode(trained.model, device), trained.preparation, settings).to(device)
-        metrics, dataset, opened = task.metrics(keep=True), task.dataset(pairs), answering(task, device)
-    metrics.take_items(pairs)
-    loader = EpochLoader(dataset, max(1, BATCH // settings.beams), shuffle=False, part=(group.rank, group.count))
-    with opened as answer:
-        return evaluate_task(answer, loader, metrics, on_batch=on_batch, group=group), split
+    model = open_any(request.model)
+    source, split, settings = open_pairs_for(model, request.reference, request.data, request.split, request.note)
+    return evaluation_on(model, source.split(split), split, settings)
+
+
+def evaluation_on(model: AnyTranslator, pairs: Sequence[Pair], split: str, settings: TranslationSettings) -> StreamedEvaluation:
+    """Return the evaluation of a translator on some pairs, searched as the settings have it."""
+    batch_size = max(1, BATCH // settings.beams)
+    if isinstance(model, ExportedTranslator):
+        asked = InEngine(model, settings.beams)
+        metrics, opened = TranslationMetrics(asked, keep=True), nullcontext(asked.answer)
+        return StreamedEvaluation(pairs, split, asked.dataset(pairs), metrics, opened, batch_size, reads_here=True)
+    task = Translation(in_evaluation_mode(model.model, pick_device()), model.preparation, settings)
+    return StreamedEvaluation.of_task(task, pairs, split, batch_size, reads_here=True)
 
 
 class InEngine:

@@ -1,19 +1,16 @@
 """A translator on its way to CTranslate2: written, compared with the model, measured."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from vitrail.checks import refuse_given
 from vitrail.data.text.dataset import filled
 from vitrail.deploy.export.artefact import FIGURES, ExportPrecision
-from vitrail.deploy.export.export_model import export_model
-from vitrail.deploy.export.int8_check import KEEP, MOST_LOST, Loss, no_judgement
-from vitrail.deploy.export.samples import OpenFor
+from vitrail.deploy.export.expected_loss import KEEP, MOST_LOST, Loss, no_judgement
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError, unknown
 from vitrail.files import whole_folder, write_json, write_text
@@ -21,14 +18,16 @@ from vitrail.models.registry import architecture_of
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.tasks.metrics import main_metric, metrics_in
+from vitrail.tasks.options import flag
 from vitrail.tasks.translation.ctranslate2 import MODEL, TYPES, Description, ExportedTranslator, ctranslate2, write_model
-from vitrail.tasks.translation.evaluate import OpenPairs, evaluate_translator
+from vitrail.tasks.translation.data import open_pairs_for
+from vitrail.tasks.translation.evaluate import evaluation_on
+from vitrail.tasks.translation.pairs import Pair
+from vitrail.tasks.translation.predictor import InPython
+from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.task import BY_SENTENCE, TranslationMetrics, score_by_sentence
-from vitrail.tasks.translation.translate import InPython
 from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
 from vitrail.weights.formats.checksums import write_sums
-from vitrail.weights.locate import is_exported_translator, is_of_texts
-from vitrail.weights.model_folder.folder import TrainedModel
 
 CLOSE = 1e-3
 """How far the logarithm of a token's probability in fp32 may be from the model's."""
@@ -36,51 +35,38 @@ TRIED = 64
 """Sentences with which every export is compared with the model."""
 MOST = 1000
 """Sentences that both are measured on."""
-PairsFor = Callable[[Any, object, str | Path | None, str | None, Note], Any]
-"""Of a translator, the MODEL that it is behind, data, a split and a listener: what `OpenPairs` gives."""
+Measured = tuple[Sequence[Pair], TranslationSettings]
+"""Sentences that a translator is measured on, and how it is searched."""
 
 
-Exportable = str | Path | TrainedModel | TrainedTranslator
-
-
-def export_any(
-    model: Exportable, out: str | Path | None, *, open_for: OpenFor, pairs_for: PairsFor, **options: Any
-) -> tuple[Path, dict[str, Any]]:
-    """Write a model of images or of texts for an engine: `export_model` or `export_translator`."""
-    if is_exported_translator(model):
-        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
-    if isinstance(model, TrainedTranslator) or is_of_texts(model):
-        return export_translator(model, out, pairs_for=pairs_for, **options)
-    return export_model(model, out, open_for=open_for, **options)
-
-
-def export_translator(
+def export_model(
     model: str | Path | TrainedTranslator,
     out: str | Path | None = None,
     *,
-    pairs_for: PairsFor,
     to: str = "ctranslate2",
     precision: ExportPrecision = "fp32",
     calibrate: str | Path | None = None,
     force: bool = False,
     observer: Observer | None = None,
+    **of_images: Any,
 ) -> tuple[Path, dict[str, Any]]:
     """Write a translator for CTranslate2; gives its folder and what was measured.
 
     Args:
         model: a run folder, a model folder, or a loaded translator.
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
-        pairs_for: finds the sentences that a model comes with.
         to: ctranslate2.
         precision: fp32, bf16, fp16 or int8.
         calibrate: sentences with translations to measure on; by default the validation sentences of the run.
         force: keep int8 also where it surely loses more than `MOST_LOST` points of chrF, or cannot be judged.
         observer: gets the progress.
+        of_images: options that are refused.
 
     Raises:
         ExportError: it cannot be written, or does not answer as the model does.
         VitrailError: others with the exit code of the command.
     """
+    refuse_given("a translator has no images", {flag(name): True for name in of_images})
     if precision not in TYPES:
         raise unknown("precision of a translator", precision, list(TYPES), where="--precision")
     if to != "ctranslate2":
@@ -89,7 +75,7 @@ def export_translator(
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "exports", name), observer or Observer()
     trained = model if isinstance(model, TrainedTranslator) else open_translator(model)
-    pairs = _pairs(trained, model, calibrate, pairs_for, observer.note)
+    pairs = _pairs(trained, model, calibrate, observer.note)
     about = Description(
         name=f"{architecture_of(trained.config).about}, {trained.config.summary}",
         languages=trained.languages,
@@ -112,26 +98,22 @@ def export_translator(
     return folder, figures
 
 
-def _pairs(
-    trained: TrainedTranslator, model: object, data: str | Path | None, pairs_for: PairsFor, note: Note
-) -> OpenPairs | None:
+def _pairs(trained: TrainedTranslator, model: object, data: str | Path | None, note: Note) -> Measured | None:
     """Sentences to measure on, no more than `MOST`; None where the model comes with none."""
     try:
-        source, split, settings = pairs_for(trained, model, data, "val" if data is None else None, note)
-        pairs = source.split(split)[:MOST]
+        source, split, settings = open_pairs_for(trained, model, data, "val" if data is None else None, note)
+        return source.split(split)[:MOST], settings
     except (ConfigError, DataError) as error:
         if data is not None:
             raise
         note(f"compared on random tokens: {error.what}")
         return None
-    return lambda _: (replace(source, splits={"val": pairs}), "val", settings)
 
 
-def _sources(trained: TrainedTranslator, pairs: OpenPairs | None) -> list[list[int]]:
+def _sources(trained: TrainedTranslator, pairs: Measured | None) -> list[list[int]]:
     """Sentences to compare with; random tokens where there are none."""
     if pairs is not None:
-        source, split, _ = pairs(trained)
-        tokens = trained.preparation.encode([pair.source for pair in source.split(split)[:TRIED]])
+        tokens = trained.preparation.encode([pair.source for pair in pairs[0][:TRIED]])
         if short := [one for one in tokens if len(one) <= trained.config.max_tokens]:
             return short
     random, c = torch.Generator().manual_seed(0), trained.config
@@ -166,12 +148,14 @@ def verify(written: ExportedTranslator, trained: TrainedTranslator, sources: Seq
     return {"sentences": len(sources), "largest_difference": largest, "same": same}
 
 
-def _measured(trained: TrainedTranslator, written: ExportedTranslator, pairs: OpenPairs, observer: Observer) -> dict[str, Any]:
+def _measured(trained: TrainedTranslator, written: ExportedTranslator, pairs: Measured, observer: Observer) -> dict[str, Any]:
     """Return scores before and after, their loss by sentence, the fraction of equal texts, and sentences a second."""
     found, rates = [], {}
     for name, model in (("the model", trained), ("ctranslate2", written)):
         begun = time.perf_counter()
-        metrics, _ = evaluate_translator(model, pairs, on_start=partial(observer.begin, name), on_batch=observer.advance)
+        evaluation = evaluation_on(model, pairs[0], "val", pairs[1])
+        observer.begin(name, len(evaluation.items))
+        metrics = evaluation.run(on_batch=observer.advance)
         rates[name] = len(metrics.texts) / (time.perf_counter() - begun)
         found.append(metrics)
     before, after = (metrics.scores() for metrics in found)

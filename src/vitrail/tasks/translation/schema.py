@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
 from vitrail.deploy.server.schema import Document
-from vitrail.tasks.translation.translate import BEAMS
+from vitrail.tasks.translation.settings import BEAMS
 
 TEXT_OR_TEXTS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
 EXAMPLE = '{"text": "A man rides a bicycle."}'

@@ -13,7 +13,9 @@ from vitrail.deploy.server.http.problems import ProblemError, unseen
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.tasks.translation import schema
-from vitrail.tasks.translation.translate import BEAMS, LONGEST, Piece, Translator, Writer, joined, writer_of
+from vitrail.tasks.translation.answer import Piece, joined
+from vitrail.tasks.translation.predictor import LONGEST, Translator, Writer, writer_of
+from vitrail.tasks.translation.settings import BEAMS
 from vitrail.weights.locate import is_exported_translator
 
 MOST_SEEN = 16 * LONGEST**2
@@ -142,4 +144,4 @@ class ServedTranslations:
         ((_, counts, outputs),) = documents
         left = iter(outputs)
         texts = [joined(text, list(islice(left, count))) for text, count in zip(fields.text, counts, strict=True)]
-        return {"translations": [text.to_dict() for text in texts]}
+        return {"translations": [text.to_json() for text in texts]}

@@ -8,6 +8,9 @@ from vitrail.tasks.settings import TaskSettings
 from vitrail.tasks.translation import pairs
 from vitrail.tasks.translation.requirements import require_languages, require_of_texts, require_text_model
 
+BEAMS = 5
+"""Translations that are followed side by side where nobody says otherwise."""
+
 
 class TranslationSettings(TaskSettings):
     """One language to another."""
@@ -26,7 +29,7 @@ class TranslationSettings(TaskSettings):
     """What a line that is no pair does: end the run, or stay out of it."""
     max_length: Positive = 256
     """Tokens of a sentence; longer ones are not learned from."""
-    beams: Positive = 5
+    beams: Positive = BEAMS
     """Translations that are followed side by side when the model is evaluated."""
 
     def require_possible(self, run: Any, *, starts: bool) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.deploy.bench.measure import timed
-from vitrail.deploy.export.int8_check import KEEP
-from vitrail.deploy.export.samples import BATCH, Samples
-from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.export.expected_loss import KEEP
 from vitrail.deploy.problems import ExportError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.judging.samples import BATCH, Samples
+from vitrail.tasks.classification.predictor import LabelPredictor
 from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.tasks.metrics import main_metric, metrics_in
 
@@ -18,7 +18,7 @@ def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float
     return 100 * (before.score - after.score), 100 * (before.certainty - after.certainty)
 
 
-def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
+def loss_of(plain: LabelPredictor, predictor: LabelPredictor, samples: Samples, observer: Observer) -> dict[str, Any]:
     """Accuracy on some images before and after."""
     before, after = samples.evaluate(plain, observer, "the model"), samples.evaluate(predictor, observer, predictor.name)
     lost, certainty_lost = points_lost(before, after)
@@ -34,7 +34,9 @@ def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: 
     }
 
 
-def speeds_of(plain: Predictor, predictor: Predictor, beside: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
+def speeds_of(
+    plain: LabelPredictor, predictor: LabelPredictor, beside: LabelPredictor, samples: Samples, observer: Observer
+) -> dict[str, Any]:
     """Images per second beside the model in Python and without quantisation."""
     ways = {plain.name: plain, predictor.name: predictor}
     ways.setdefault(beside.name, beside)

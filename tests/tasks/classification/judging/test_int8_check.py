@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from deploy.small import GOOD, small_model
-from vitrail.deploy.export import int8_check
-from vitrail.deploy.export.int8_check import VIEWS, Judge, at_least, expected_loss, require_accuracy
-from vitrail.deploy.export.samples import Samples, SampleSets
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.problems import ExportError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.judging import int8_check
+from vitrail.tasks.classification.judging.int8_check import VIEWS, Judge, at_least, expected_loss, require_accuracy
+from vitrail.tasks.classification.judging.samples import Samples, SampleSets
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Images for export and measurement: some to calibrate int8, others to choose by, and others again to report accuracy on."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,21 +9,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitrail.data.items import ImageData, Item
+from vitrail.data.items import Item
 from vitrail.data.loading.sampler import shuffled
 from vitrail.data.readers.unlabelled import unlabelled, unlabelled_items
-from vitrail.deploy.predictor import Predictor
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.predictor import LabelPredictor
 from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.training.runs.data_of_model import open_for
 from vitrail.weights.model_folder.folder import TrainedModel
 
 CALIBRATED, JUDGED, REPORTED = 300, 500, 1000
 """Images at most of each of the `SampleSets`."""
 BATCH = 16
 """Images at a time, for accuracy and speed."""
-OpenFor = Callable[[str | Path | TrainedModel, str | Path | None], tuple[ImageData, bool]]
-"""The images that a model is to be tried on, and whether their splits mean something for it; see `vitrail.api.open_for`."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Samples:
     origin: str
     """Where they come from: ``train``, ``half of val``."""
 
-    def evaluate(self, predictor: Predictor, observer: Observer, who: str) -> LabelMetrics:
+    def evaluate(self, predictor: LabelPredictor, observer: Observer, who: str) -> LabelMetrics:
         """The metrics of a predictor on all of them, with its logits; ``who`` names it in the progress."""
         observer.begin(f"{who} answers", len(self.pixels))
         metrics = predictor.metrics(keep=True)
@@ -64,7 +63,7 @@ class SampleSets:
 
 
 def samples_of(
-    open_for: OpenFor, model: str | Path | TrainedModel, predictor: Predictor, data: str | Path | None, observer: Observer
+    model: str | Path | TrainedModel, predictor: LabelPredictor, data: str | Path | None, observer: Observer
 ) -> SampleSets:
     """Images to calibrate with, others to choose by, and others again to report accuracy on.
 
@@ -73,7 +72,6 @@ def samples_of(
     and reporting, so that training images only calibrate; images without any split between all three purposes.
 
     Args:
-        open_for: finds the images that a model comes with.
         model: a run brings its own data.
         predictor: the model, whose answers stand for labels where there are none.
         data: images with labels, or without.
@@ -126,7 +124,7 @@ def _mixed(items: Sequence[Item]) -> list[Item]:
     return [items[i] for i in shuffled(len(items), 0, 0)]
 
 
-def _prepared(predictor: Predictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
+def _prepared(predictor: LabelPredictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
     """Items as pixels, with their labels, or with the model's answers in place of labels."""
     observer.begin("reading images", len(items))
     images, read = predictor.dataset(items), []

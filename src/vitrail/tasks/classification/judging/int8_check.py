@@ -1,4 +1,4 @@
-"""Judge from few images, or sentences, what int8 loses of a model's score.
+"""Judge from few images what int8 loses of a model's accuracy.
 
 One image of 33 is three points, so accuracy on few images is noise. Two things make a judgement of it: each image is seen in
 several views, and a class that changes counts as much as the model's own probabilities say. If the model gives an ant 52 % and
@@ -6,22 +6,19 @@ a bee 48 %, a graph that says bee is expected to lose 0.04 images, not one.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist
-from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.deploy.export.samples import BATCH, SampleSets
-from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.export.expected_loss import KEEP, MOST_LOST, Loss, at_least, no_judgement, standard_error
 from vitrail.deploy.problems import ExportError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.judging.samples import BATCH, SampleSets
+from vitrail.tasks.classification.predictor import LabelPredictor
 
-MOST_LOST = 0.25
-"""Points of accuracy, or of chrF, that int8 may surely lose; a sound ViT-Ti/16 loses 0 to 0.15 surely, 0.17 on average."""
 MOST_LOST_ELSEWHERE = 3.0
 """Points that it may lose on recoloured and random images: sound graphs lose 0.1 to 2, those calibrated on one image 13."""
 VIEWS = 300
@@ -30,46 +27,10 @@ SMALLEST_CROP = 0.5
 """Fraction of an image's area that a view shows at least."""
 ELSEWHERE = 64
 """Recoloured images, and as many random ones."""
-CONFIDENCE = 0.95
-"""Probability with which more is lost than `Loss.least`."""
 LABEL_ERRORS = 3.0
 """Standard errors by which accuracy on labels has to fall beyond the limit; right and wrong alone is much noise."""
 SURE = 0.5
 """Probability from which on an image shows a label: of a model that is unsure, another answer is expected to cost nothing."""
-KEEP = "keep it all the same: --force"
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Points of a score that int8 is expected to lose."""
-
-    points: float
-    error: float
-    """Standard error of ``points`` over images or sentences."""
-    least: float
-    """Points that are lost at least, with `CONFIDENCE`."""
-    answers: int
-    """Different predictions of the model."""
-
-    @classmethod
-    def of(cls, losses: Tensor, **others: Any) -> Self:
-        """Return the mean of losses (N,) of images or sentences, with its error."""
-        return cls(points=losses.mean().item(), error=standard_error(losses), least=at_least(losses), **others)
-
-    def require(self, limit: float, score: str, samples: str, hint: str) -> None:
-        """Refuse int8 that surely loses more than so many points of a score.
-
-        Raises:
-            ExportError: with what it loses.
-        """
-        if self.least > limit:
-            sure = f"at least {self.least:.1f} with {CONFIDENCE:.0%} confidence; {limit:g} is the limit"
-            what = f"int8 loses {self.points:.1f} points of {score} on {samples}, {sure}"
-            raise ExportError(what, where="--precision", hint=hint)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, for programs."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -106,11 +67,11 @@ class Judge:
         observer: gets the progress.
     """
 
-    def __init__(self, plain: Predictor, sets: SampleSets, observer: Observer):
+    def __init__(self, plain: LabelPredictor, sets: SampleSets, observer: Observer):
         self.plain, self.samples, self.calibration, self.observer = plain, sets.judging, sets.calibration, observer
         self.rounds = -(-VIEWS // len(self.samples.pixels))
 
-    def __call__(self, predictor: Predictor) -> Judged:
+    def __call__(self, predictor: LabelPredictor) -> Judged:
         """Return what a graph is expected to lose against the model."""
         several = self.plain.multi_label
         before = self._before  # (V, N, classes)
@@ -178,7 +139,7 @@ class Judge:
         yield recoloured(chosen, random)
         yield random_fields(chosen.shape, random)
 
-    def _logits(self, predictor: Predictor, rounds: Callable[[], Iterator[Tensor]]) -> Tensor:
+    def _logits(self, predictor: LabelPredictor, rounds: Callable[[], Iterator[Tensor]]) -> Tensor:
         """Return the logits (V, N, classes) of every round of images."""
         self.observer.begin(f"{predictor.name} answers", 0)
         return torch.stack([torch.cat([predictor.logits(part) for part in pixels.split(BATCH)]) for pixels in rounds()])
@@ -205,12 +166,6 @@ def require_accuracy(judged: Judged, limit: float = MOST_LOST) -> None:
         raise ExportError(what, where=where, hint=hint)
 
 
-def no_judgement(samples: str, hint: str) -> ExportError:
-    """Return the error that all samples get one prediction."""
-    what = f"int8 cannot be judged: the model gives all {samples} one and the same answer, which says nothing of others"
-    return ExportError(what, where="--calibrate", hint=hint)
-
-
 def expected_loss(before: Tensor, after: Tensor, *, multi_label: bool) -> Tensor:
     """Return the points of accuracy that logits ``after`` are expected to lose, by the probabilities of the logits ``before``.
 
@@ -226,21 +181,6 @@ def expected_loss(before: Tensor, after: Tensor, *, multi_label: bool) -> Tensor
         return 100 * (wrong.sum(dim=-1) / (before > 0).sum(dim=-1).clamp(min=1)).clamp(max=1)
     chances = before.softmax(dim=-1)
     return 100 * (chances.amax(dim=-1) - chances.gather(-1, after.argmax(dim=-1, keepdim=True))[..., 0])
-
-
-def standard_error(values: Tensor) -> float:
-    """Return the standard error of the mean of values (N,); 0 for a single one."""
-    return (values.double().std() / len(values) ** 0.5).item() if len(values) > 1 else 0.0
-
-
-def at_least(losses: Tensor) -> float:
-    """Return a bound that the mean of losses (N,) exceeds with `CONFIDENCE`.
-
-    It is the normal distribution's; of losses ≥ 0 also that of Markov's inequality, which holds for however few images.
-    """
-    mean = losses.mean().item()
-    normal = mean - NormalDist().inv_cdf(CONFIDENCE) * standard_error(losses)
-    return max(normal, (1 - CONFIDENCE) * mean) if losses.min() >= 0 else normal
 
 
 def random_crop(pixels: Tensor, random: torch.Generator) -> Tensor:

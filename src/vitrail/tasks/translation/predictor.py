@@ -2,68 +2,36 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
 
 from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens
+from vitrail.deploy.predictor import Predictor, Prepared
 from vitrail.deploy.speculative_decoding import drafted_copy, fast_copy
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.inference import in_evaluation_mode
 from vitrail.models.text.search import Written, beam_search, greedy
 from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.plain_text import clean
-from vitrail.runtime.device import pick_device
+from vitrail.runtime.device import Precision, pick_device
+from vitrail.tasks.answer_table import Row
+from vitrail.tasks.translation.answer import Piece, Translated, joined
 from vitrail.tasks.translation.ctranslate2 import BATCH, ExportedTranslator
+from vitrail.tasks.translation.settings import BEAMS
 from vitrail.tasks.translation.weights import TrainedTranslator, longest, open_translator
 from vitrail.weights.locate import is_exported_translator, translates
 
-BEAMS = 5
-"""Translations that are followed side by side where nobody says otherwise."""
 LONGEST = 128
 """Tokens of a text that is translated as one; a longer one is cut where a sentence ends, else between words."""
 MOST_BEAMS = 200
 """Their texts look at each other's tokens, so that time grows with the square."""
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
-_LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-
-
-@dataclass(frozen=True)
-class Translated:
-    """A text and its translation."""
-
-    source: str
-    text: str
-    """On one line."""
-    score: float
-    """The logarithm of its probability, by the model."""
-    alignments: tuple[Aligned, ...] = ()
-    """Of each piece that was translated by itself: tokens that were read, tokens that were written, and how much each of these
-    looked at each of those; nothing where it was not asked for, or the model has no attention."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        found: dict[str, Any] = {"source": self.source, "translation": self.text, "score": self.score}
-        if self.alignments:
-            names = ("source_tokens", "tokens", "attention")
-            found["attention"] = [dict(zip(names, alignment, strict=True)) for alignment in self.alignments]
-        return found
-
-
-class Piece(NamedTuple):
-    """The translation of as much as is translated as one."""
-
-    text: str
-    score: float
-    """The logarithm of its probability, by the model."""
-    alignment: Aligned | None
-    """Tokens that were read, tokens that were written, and how much each of these looked at each of those."""
 
 
 class Writer(Protocol):
@@ -126,7 +94,7 @@ class InPython:
         return [best[0] for best in beam_search(self.many, source, beams=beams, max_length=limits)]
 
 
-class Translator:
+class Translator(Predictor):
     """A trained translator, ready to answer.
 
     Args:
@@ -134,11 +102,33 @@ class Translator:
         beams: translations that are followed side by side; 1 takes the likeliest token each time.
     """
 
+    task: ClassVar[str] = "translate"
+
     def __init__(self, trained: "str | Path | AnyTranslator | Writer", *, beams: int = BEAMS):
         require_positive(beams=beams)
         require_at_most("beams", beams, MOST_BEAMS)
         self.writer = writer_of(trained)
+        self.name, self.preparation = self.writer.engine, self.writer.preparation
         self.tokenizer, self.beams, self.longest = self.writer.preparation, beams, min(LONGEST, self.writer.max_tokens)
+
+    @property
+    def network(self) -> Callable[..., list[Written]]:
+        return self.writer.write
+
+    @property
+    def head(self) -> Row:
+        return ["source", "translation", "score"]
+
+    def preprocess(self, source: str) -> Prepared:
+        return Prepared(self.cut(source), source)
+
+    def compute(self, rows: Sequence[list[int]], batch_size: int = 0) -> list[Piece]:
+        """Return the translation of each piece; those of about the same length are translated side by side."""
+        return self.write(rows)
+
+    def postprocess(self, outputs: Iterable[Piece], prepared: Sequence[Prepared]) -> list[Translated]:
+        pieces = iter(outputs)
+        return [joined(one.context, [next(pieces) for _ in one.rows]) for one in prepared]
 
     def translate(
         self,
@@ -156,19 +146,17 @@ class Translator:
             scores: whether to tell how likely translations are, which takes an exported model some time; else it may say 0.
             on_done: called with the number of texts that are done.
         """
-        cut = [self.cut(text) for text in texts]
-        texts_of = [number for number, pieces in enumerate(cut) for _ in pieces]
-        left = [len(pieces) for pieces in cut]
+        prepared = [self.preprocess(text) for text in texts]
+        texts_of = [number for number, one in enumerate(prepared) for _ in one.rows]
+        left = [len(one.rows) for one in prepared]
         on_done(left.count(0))
 
         def count(place: int) -> None:
             left[texts_of[place]] -= 1
             on_done(int(not left[texts_of[place]]))
 
-        written = iter(
-            self.write([tokens for pieces in cut for tokens in pieces], attention=attention, scores=scores, on_done=count)
-        )
-        return [joined(text, [next(written) for _ in pieces]) for text, pieces in zip(texts, cut, strict=True)]
+        rows = [tokens for one in prepared for tokens in one.rows]
+        return self.postprocess(self.write(rows, attention=attention, scores=scores, on_done=count), prepared)
 
     def cut(self, text: str) -> list[list[int]]:
         """The tokens of a text, with an end; of a long one in pieces of no more than ``longest``, of an empty one none."""
@@ -223,13 +211,6 @@ class Translator:
             yield from self._pieces(code, part)
 
 
-def joined(text: str, pieces: Sequence[Piece]) -> Translated:
-    """The translation of a text, from the translations of its pieces."""
-    whole = _LINE.sub(" ", " ".join(piece.text for piece in pieces))
-    alignments = tuple(piece.alignment for piece in pieces if piece.alignment is not None)
-    return Translated(text, whole, sum(piece.score for piece in pieces), alignments)
-
-
 AnyTranslator = TrainedTranslator | ExportedTranslator
 
 
@@ -238,11 +219,17 @@ def is_translator(model: object) -> TypeGuard[str | Path | AnyTranslator]:
     return isinstance(model, TrainedTranslator | ExportedTranslator) or translates(model)
 
 
+def open_any(model: str | Path | AnyTranslator) -> AnyTranslator:
+    """Return the translator that a MODEL is, in Python or in an engine."""
+    if not isinstance(model, str | Path):
+        return model
+    return ExportedTranslator(model) if is_exported_translator(model) else open_translator(model)
+
+
 def writer_of(model: str | Path | AnyTranslator | Writer) -> Writer:
-    """What writes the translations of a translator, or of the MODEL that one is behind."""
-    if isinstance(model, str | Path):
-        return ExportedTranslator(model) if is_exported_translator(model) else InPython(open_translator(model))
-    return InPython(model) if isinstance(model, TrainedTranslator) else model
+    """Return what writes the translations of a translator, or of the MODEL that one is behind."""
+    opened: Any = open_any(model) if isinstance(model, str | Path) else model
+    return InPython(opened) if isinstance(opened, TrainedTranslator) else opened
 
 
 def _halves(text: str) -> tuple[str, str]:
@@ -263,6 +250,19 @@ def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterato
         batch.append(place)
     if batch:
         yield batch
+
+
+def in_python(
+    trained: TrainedTranslator, precision: Precision | None = None, device: Any = "cpu", *, prepacked: bool = True
+) -> Translator:
+    """Return the predictor of a trained translator, on the best device; see `vitrail.deploy.predictor.in_python`.
+
+    Raises:
+        ConfigError: another precision than fp32.
+    """
+    if precision not in (None, "fp32"):
+        raise ConfigError("a translator in Python computes in fp32", where="--precision", hint="leave it out")
+    return Translator(trained)
 
 
 def translate(

@@ -7,17 +7,16 @@ import pytest
 
 import vitrail
 from deploy.small import Noting, shade, shade_folder, shades, small_model
-from vitrail.deploy.export.samples import samples_of
 from vitrail.deploy.predictor import in_python
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
-from vitrail.training.runs.data_of_model import open_for
+from vitrail.tasks.classification.judging.samples import samples_of
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
 
 def sets_of(folder, model=None, observer=None):
-    return samples_of(open_for, model or small_model(), in_python(small_model()), folder, observer or Observer())
+    return samples_of(model or small_model(), in_python(small_model()), folder, observer or Observer())
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_a_run_is_judged_by_its_own_validation_images(tmp_path):
     small = {"model": "ViT-Ti/16", "model.depth": 1, "image_size": 32, "epochs": 1, "data.split_seed": 7, "seed": 7}
     run = vitrail.train(data, tmp_path / "run", **small)
     kept = json.loads((run.folder / "splits.json").read_text())
-    sets = samples_of(open_for, run.folder, in_python(run.trained), None, Observer())
+    sets = samples_of(run.folder, in_python(run.trained), None, Observer())
     for samples, split in ((sets.calibration, "train"), (sets.judging, "val"), (sets.reporting, "test")):
         assert shades(samples) == {int(Path(name).stem) for name, place in kept.items() if place == split}
     other = sets_of(data)

@@ -11,8 +11,8 @@ from small_clip import WORDS, save_clip, small_clip
 from transformers import CLIPModel
 
 import vitrail
-from vitrail.deploy.zero_shot import zero_shot
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.tasks.classification.zero_shot import zero_shot
 from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.text_tower import ClipTokenizer as Ours
 from vitrail.weights.text_tower import read_text_tower

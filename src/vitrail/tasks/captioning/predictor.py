@@ -1,23 +1,27 @@
 """Pictures in, sentences about them out, with the place that the model looked at for each word."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
-from vitrail.data.images.decode import Source
 from vitrail.data.images.pictures import Picture, pictures_of
-from vitrail.data.loading.prefetch import answer_ahead, each_answer
+from vitrail.data.loading.prefetch import each_answer
+from vitrail.deploy.predictor import Predictor, Prepared, Sink, predict_each
 from vitrail.deploy.speculative_decoding import fast_copy
-from vitrail.errors import DataError, ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import whole_folder
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.inference import for_inference, in_evaluation_mode, sharing_copy
 from vitrail.runtime.device import Precision, pick_device
+from vitrail.tasks.answer_table import Row
 from vitrail.tasks.captioning.task import write
 from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner
 from vitrail.tasks.captioning.words import Caption, captions_of
@@ -25,7 +29,7 @@ from vitrail.tasks.captioning.words import Caption, captions_of
 MOST_BEAMS, MOST_SAMPLES = 64, 1024
 
 
-class Writer:
+class Writer(Predictor):
     """A trained captioner, ready to answer.
 
     Args:
@@ -36,7 +40,10 @@ class Writer:
         no_repeat: so many tokens in a row are written once in a caption; 0 for no such rule.
         max_length: tokens of a caption, at most; a model that has learned longer ones can write them.
         precision: fp32 or bf16, of what looks at the images; the decoder computes in fp32.
+        looks: a folder to write, with where the model looked for each word.
     """
+
+    task: ClassVar[str] = "caption"
 
     def __init__(
         self,
@@ -47,6 +54,7 @@ class Writer:
         no_repeat: int = CAPTION_NO_REPEAT,
         max_length: int = LONGEST_CAPTION,
         precision: Precision = "fp32",
+        looks: Path | None = None,
     ):
         require_positive(beams=beams, max_length=max_length)
         require_at_most("beams", beams, MOST_BEAMS)
@@ -63,8 +71,16 @@ class Writer:
         self.fast = fast_copy(self.model)
         self.looking: Any = sharing_copy(self.model)
         self.looking.encoder = for_inference(self.model.get_submodule("encoder"), precision)
-        self.engine = f"torch {precision}"
+        self.name = f"torch {precision}"
+        self.looks, self.attention = looks, looks is not None
+        if self.attention and not self.attends:
+            hint = "leave --attention out"
+            raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)
+
+    @property
+    def engine(self) -> str:
         """What computes, in what precision."""
+        return self.name
 
     @property
     def attends(self) -> bool:
@@ -82,6 +98,50 @@ class Writer:
             hint = "its weights are damaged, or too large"
             raise ModelFileError("the model gives no numbers", where="model", hint=hint)
         return captions_of(self.model, self.tokenizer, encoded, written, attention=attention)
+
+    @property
+    def network(self) -> Callable[[Tensor], list[Caption]]:
+        return self.captions
+
+    @property
+    def head(self) -> Row:
+        return ["caption", "score"]
+
+    def preprocess(self, source: Any) -> Prepared:
+        return Prepared([self.preparation.pixels(source)])
+
+    def compute(self, rows: Sequence[np.ndarray], batch_size: int) -> list[Caption]:
+        """Return the caption of each image, whose words know where the model looked if that is wanted."""
+        batches = torch.from_numpy(np.stack(rows)).split(batch_size)
+        return [caption for batch in batches for caption in self.captions(batch, attention=self.attention)]
+
+    def postprocess(self, outputs: list[Caption], prepared: Sequence[Prepared]) -> list[Caption]:
+        return outputs
+
+    def sinks(self, files: Sequence[Path]) -> list[Sink]:
+        return [] if self.looks is None else [_written_looks(self.looks, self)]
+
+
+@contextmanager
+def _written_looks(folder: Path, writer: Writer) -> Iterator[Callable[[tuple[Path, Caption]], None]]:
+    """Write a picture for each image, and a page with all of them, at the end."""
+    from vitrail.tasks.captioning.caption_attention import write_looks  # and matplotlib
+
+    found: list[tuple[Path, Caption]] = []
+    yield found.append
+    seen = [
+        (file, caption.text, [(word.text, word.look) for word in caption.words if word.look is not None])
+        for file, caption in found
+    ]
+    with whole_folder(folder, replace=False) as draft:
+        write_looks(draft, writer.trained, seen)
+
+
+def in_python(
+    trained: TrainedCaptioner, precision: Precision | None = None, device: Any = "cpu", *, prepacked: bool = True
+) -> Writer:
+    """Return the predictor of a trained captioner, on the best device; see `vitrail.deploy.predictor.in_python`."""
+    return Writer(trained, precision=precision or "fp32")
 
 
 def caption(
@@ -116,11 +176,6 @@ def caption(
     options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}
     options["precision"] = precision
     writer = model if isinstance(model, Writer) else Writer(model, **options)
-    return list(each_answer(captions_each(writer, pictures_of(images), batch_size=batch_size, attention=attention)))
-
-
-def captions_each(
-    writer: Writer, pictures: Sequence[Source], *, batch_size: int, attention: bool = False
-) -> Iterator[list[Caption | DataError]]:
-    """`caption`, batch by batch, with the error in place of a picture that cannot be read."""
-    return answer_ahead(writer.preparation, pictures, batch_size, partial(writer.captions, attention=attention))
+    asked = copy(writer)
+    asked.attention = attention
+    return list(each_answer(predict_each(asked, pictures_of(images), batch_size=batch_size)))

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError
 from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision, pick_device
+from vitrail.tasks.classification.predictor import LabelPredictor
 from vitrail.weights.formats.checkpoint import Checkpoint
 from vitrail.weights.locate import locate
 from vitrail.weights.reference import open_model
@@ -21,7 +21,9 @@ BATCH = 64
 
 
 @torch.inference_mode()
-def zero_shot(model: str | Path, labels: Sequence[str], *, template: str = "{}", precision: Precision | None = None) -> Predictor:
+def zero_shot(
+    model: str | Path, labels: Sequence[str], *, template: str = "{}", precision: Precision | None = None
+) -> LabelPredictor:
     """A CLIP that answers with the label whose text is nearest to the image: ``softmax(s · cos(image, text))``.
 
     >>> vitrail.predict(vitrail.zero_shot("clip", ["a cat", "a dog"]), "photo.jpg")  # doctest: +SKIP
@@ -60,4 +62,4 @@ def zero_shot(model: str | Path, labels: Sequence[str], *, template: str = "{}",
         images = network(trained.preparation.normalize(pixels.to(device)))
         return F.normalize(images, dim=1).cpu() @ directions.mT
 
-    return Predictor(f"torch {precision or 'fp32'}", labels, False, trained.preparation, logits)
+    return LabelPredictor(f"torch {precision or 'fp32'}", labels, False, trained.preparation, logits)

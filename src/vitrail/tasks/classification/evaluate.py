@@ -1,0 +1,34 @@
+"""Evaluation of models that give labels, in Python or in an engine, on labelled images."""
+
+from vitrail.tasks.classification.predictor import LabelEvaluation
+from vitrail.tasks.evaluation import Request, TableOptions
+from vitrail.training.runs.data_of_model import open_for
+
+
+class LabelEvaluationOptions(TableOptions):
+    """What an evaluation is asked of labels."""
+
+    keep: bool = False
+    """Whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``."""
+    mirror: bool = False
+    """Whether the mean of the logits of an image and of its mirror image is taken, in twice the time."""
+
+
+SETTINGS = LabelEvaluationOptions
+
+
+def evaluation(request: Request) -> LabelEvaluation:
+    """Return the evaluation of a predictor on images whose classes are matched with its labels.
+
+    Raises:
+        DataError: there are no images, or a class is none of the model's.
+        ConfigError: no data is named, and the model is no run.
+    """
+    options = request.options
+    predictor = request.model.with_mirror_images() if options.mirror else request.model
+    source, own_splits = open_for(request.reference, request.data, note=request.note)
+    split = request.split or (source.evaluation_split if own_splits else "all")
+    items = predictor.relabelled(source, source.split(split), request.note)
+    keep = options.keep or options.table is not None
+    found: LabelEvaluation = predictor.evaluation(items, batch_size=options.batch_size, split=split, keep=keep)
+    return found

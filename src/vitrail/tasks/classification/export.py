@@ -1,0 +1,17 @@
+"""Export of models that give labels: graphs in any precision, judged on images."""
+
+from typing import Any
+
+from vitrail.tasks.classification.judging.judging import Judging
+from vitrail.tasks.classification.predictor import require_classes
+from vitrail.weights.model_folder.folder import TrainedModel
+
+FLOATS = ""
+"""Why `auto` stands for floats alone; int8 is tried first where there is no reason."""
+judging = Judging
+
+
+def require_exportable(trained: TrainedModel, to: str, asked: dict[str, bool], note: Any) -> None:
+    """Refuse a model that an engine would give no labels of; raises `ModelFileError`."""
+    if to != "torch":
+        require_classes(trained)

@@ -1,0 +1,271 @@
+"""Images in, labels out, in Python or behind an engine."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from vitrail.checks import require_positive
+from vitrail.data.images.pictures import Picture, pictures_of
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.items import Item
+from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.dataset import ImageDataset
+from vitrail.data.loading.prefetch import each_answer
+from vitrail.data.targets import class_targets
+from vitrail.deploy.export.artefact import Description
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import Predictor, Prepared, Sink, network_of, predict_each, require_finite
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.base import ImageModel
+from vitrail.runtime.device import Precision
+from vitrail.tasks.answer_table import Row
+from vitrail.tasks.classification.answer import LabelAnswer, evaluated_rows, head_of
+from vitrail.tasks.classification.multi_label import label_metrics
+from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.tasks.classification.sorting import sorted_copies
+from vitrail.tasks.evaluation import StreamedEvaluation
+from vitrail.tasks.options import OptionPath, Options
+from vitrail.tasks.task import Answers
+from vitrail.weights.model_folder import classifier_output
+from vitrail.weights.model_folder.classifier_output import Labelled, Labels
+from vitrail.weights.model_folder.folder import TrainedModel
+
+TOP = 5
+"""Labels of each image where nobody says otherwise."""
+
+
+class LabelOptions(Options):
+    """What `vitrail predict` is asked of labels."""
+
+    top: int | None = None
+    """Labels of each image."""
+    mirror: bool = False
+    """Whether the mean of the logits of an image and of its mirror image is taken."""
+    reject: bool = False
+    """Whether an image whose surest label does not reach its threshold has none."""
+    sort_into: OptionPath | None = None
+    """A folder to copy images to, below the names of their labels."""
+
+
+SETTINGS = LabelOptions
+
+
+@dataclass(frozen=True)
+class LabelPredictor(Labelled, Predictor):
+    """A model that only predicts labels, in Python or behind an engine."""
+
+    task: ClassVar[str] = "classification"
+    name: str
+    labels: list[str]
+    """A name for every logit, by index; at least one."""
+    multi_label: bool
+    preparation: Preparation
+    logits: Callable[[Tensor], Tensor]
+    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
+    thresholds: Sequence[float] = ()
+    reject: bool = False
+    settings: LabelOptions = field(default_factory=LabelOptions)
+
+    @property
+    def network(self) -> Callable[[Tensor], Tensor]:
+        return self.logits
+
+    @property
+    def top(self) -> int:
+        """Labels of each image."""
+        return self.settings.top or TOP
+
+    @property
+    def head(self) -> Row:
+        return head_of(self, self.top)
+
+    def preprocess(self, source: Any) -> Prepared:
+        return Prepared([self.preparation.pixels(source)])
+
+    def postprocess(self, outputs: Any, prepared: Sequence[Prepared]) -> list[Any]:
+        whole = self.multi_label and self.settings.top is None
+        logits = outputs if isinstance(outputs, Tensor) else torch.stack(list(outputs))
+        answers = self.answers(self._probabilities(logits), self.top)
+        return [LabelAnswer.of(self, answer, shows_told=whole) for answer in answers]
+
+    def configured(self, settings: Any) -> Self:
+        mirrored = self.with_mirror_images() if settings.mirror else self
+        return replace(mirrored.rejecting() if settings.reject else mirrored, settings=settings)
+
+    def sinks(self, files: Sequence[Path]) -> list[Sink]:
+        folder = self.settings.sort_into
+        return [] if folder is None else [sorted_copies(folder, self, files)]
+
+    def with_mirror_images(self) -> Self:
+        """The same, whose logits are the mean of its answers to an image and to its mirror image, in twice the time."""
+
+        def logits(pixels: Tensor) -> Tensor:
+            return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
+
+        return replace(self, logits=logits)
+
+    def rejecting(self) -> Self:
+        """Return the same predictor, which says “none of these” of an image whose surest label does not reach its threshold.
+
+        Raises:
+            ConfigError: the model was trained without such a threshold, or an image may have no label anyway.
+        """
+        if self.multi_label:
+            hint = "leave it out: labels that do not reach their thresholds are left out anyway"
+            raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
+        if not self.thresholds:
+            hint = "train it on, or write thresholds into its config.json: a run chooses them on validation or training images"
+            raise ConfigError("the model has no threshold to reject images by", where="--reject", hint=hint)
+        return replace(self, reject=True)
+
+    def probabilities(self, pixels: Tensor) -> Tensor:
+        """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
+
+        Raises:
+            ModelFileError: the model's answers are not finite.
+        """
+        return self._probabilities(self.logits(pixels))
+
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        require_finite(logits)
+        return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
+
+    def best(self, pixels: Tensor, top: int) -> list[classifier_output.Answer]:
+        """The ``top`` labels of prepared pixels, uint8 (B, C, H, W), and what is told; see `Labelled.answers`."""
+        return self.answers(self.probabilities(pixels), top)
+
+    def dataset(self, items: list[Item]) -> ImageDataset:
+        """Items of its own labels, as it takes them."""
+        return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
+
+    def answer(self, batch: Batch) -> Answers:
+        """Its answers to a batch, as `vitrail.tasks.evaluation.evaluate` takes them."""
+        return {"logits": self.logits(batch["images"])}
+
+    def metrics(self, *, keep: bool = False) -> LabelMetrics:
+        """Metrics for its answers; ``keep`` also keeps the logits of every image."""
+        return label_metrics(multi_label=self.multi_label, keep=keep, thresholds=self.thresholds)
+
+    def evaluation(self, items: list[Item], *, batch_size: int, split: str = "all", keep: bool = False) -> "LabelEvaluation":
+        """Return the evaluation on items with its own labels."""
+        opened = nullcontext(self.answer)
+        return LabelEvaluation(items, split, self.dataset(items), self.metrics(keep=keep), opened, batch_size, predictor=self)
+
+    def evaluate(self, items: list[Item], *, batch_size: int, keep: bool = False, **how: Any) -> LabelMetrics:
+        """Return its metrics on items with its own labels; see `Evaluation.run`."""
+        metrics: LabelMetrics = self.evaluation(items, batch_size=batch_size, keep=keep).run(**how)
+        return metrics
+
+
+@dataclass
+class LabelEvaluation(StreamedEvaluation):
+    """Images with the labels of a predictor."""
+
+    predictor: LabelPredictor | None = None
+
+    def run(self, **how: Any) -> LabelMetrics:
+        metrics: LabelMetrics = super().run(**how)
+        require_finite(torch.tensor(metrics.sums["loss"]))  # of all processes, so that they stop together
+        return metrics
+
+    def rows(self) -> list[Row]:
+        assert self.predictor is not None
+        return evaluated_rows(self.predictor, self.items, self.metrics.probabilities)
+
+
+class LabelDescription(Description):
+    """Description of a graph that gives logits."""
+
+    task: ClassVar[str] = "classification"
+
+    def predictor(self, network: Callable[[Tensor], Tensor], name: str) -> LabelPredictor:
+        return LabelPredictor(name, list(self.labels), self.multi_label, self.preparation, network, self.thresholds)
+
+
+DESCRIPTION = LabelDescription
+
+
+def in_python(
+    trained: TrainedModel, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
+) -> LabelPredictor:
+    """Return the predictor of a trained model; see `vitrail.deploy.predictor.in_python`.
+
+    Raises:
+        ModelFileError: it gives vectors, or heatmaps, or another number of logits than it has labels.
+    """
+    require_classes(trained)
+    network = network_of(trained, precision, device, prepacked=prepacked)
+
+    def logits(pixels: Tensor) -> Tensor:
+        found = network(pixels)
+        if found.shape[1:] != (len(trained.labels),):
+            what = f"the model answers with {tuple(found.shape)} for {len(pixels)} images, and has {len(trained.labels)} labels"
+            raise ModelFileError(what, where="model", hint="give a name for each number that it gives of an image")
+        return found
+
+    name = f"torch {precision or 'fp32'}"
+    return LabelPredictor(name, trained.labels, trained.multi_label, trained.preparation, logits, trained.thresholds)
+
+
+def require_classes(model: Labelled) -> None:
+    """Refuse a model that gives vectors, or heatmaps."""
+    if isinstance(model, TrainedModel) and isinstance(model.model, ImageModel) and model.config.answer != "vector":
+        raise no_classes()
+    if not model.labels:
+        raise ModelFileError(
+            "the model gives vectors, not classes", where="model", hint="teach it yours: vitrail train --from MODEL --data FOLDER"
+        )
+
+
+def no_classes() -> ModelFileError:
+    """Return the error for a model that finds joints where classes are wanted."""
+    what = "the model gives heatmaps, not classes"
+    hint = "give a model that was taught classes; what finds joints is asked by vitrail predict, or vitrail.predict_poses"
+    return ModelFileError(what, where="model", hint=hint)
+
+
+def of_classes(predictor: Predictor) -> LabelPredictor:
+    """Return a predictor of labels; raises `ModelFileError` for any other."""
+    if not isinstance(predictor, LabelPredictor):
+        raise no_classes()
+    return predictor
+
+
+def predict(
+    model: str | Path | TrainedModel | LabelPredictor,
+    images: Picture | Iterable[Picture],
+    *,
+    top: int | None = TOP,
+    batch_size: int = 32,
+    precision: Precision | None = None,
+    engine: str = "auto",
+    reject: bool = False,
+) -> list[Labels]:
+    """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
+
+    Args:
+        model: a run folder, a model folder, an exported or a loaded model.
+        images: one image or several: a path, the content of a file or an open one, a Pillow image, or pixels, uint8 or floats
+            of 0…1: of NumPy (H, W), (H, W, 3) or (B, H, W, 3), of torch (H, W), (3, H, W) or (B, 3, H, W).
+        top: labels per image; None for what the model tells: the surest label, or of a model that gives several those whose
+            probabilities reach their thresholds, possibly none.
+        batch_size: images per batch.
+        precision, engine: fp32, the default, or bf16, in Python; what runs an exported model: ``auto`` takes the quicker one.
+        reject: whether an image whose surest label does not reach the threshold of the validation images gets no label.
+
+    Raises:
+        ConfigError: ``reject``, and the model has no such threshold.
+        DataError: an image that cannot be read, or what is none.
+    """
+    count = 1 if top is None else top
+    require_positive(top=count, batch_size=batch_size)
+    pictures = pictures_of(images)
+    predictor = of_classes(open_predictor(model, precision, engine=engine, images=len(pictures)))
+    predictor = predictor.configured(LabelOptions(top=count, reject=reject))
+    answers = each_answer(predict_each(predictor, pictures, batch_size=batch_size))
+    return [answer.told if top is None or not (answer.told or predictor.multi_label) else answer.best for answer in answers]

@@ -1,0 +1,82 @@
+"""People in an image, with their joints: as JSON, as rows of a table, as lines, as a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from vitrail.data.images.box_preparation import Box
+from vitrail.tasks.answer import Answer
+from vitrail.tasks.answer_table import Row
+from vitrail.tasks.pose.metrics import CATEGORY
+from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.table import person_cells
+
+
+class FoundPerson(NamedTuple):
+    """A person in a picture, as a model finds the joints."""
+
+    box: Box
+    """In which they were looked for."""
+    joints: np.ndarray
+    """float64 (K, 2): x and y in pixels of the upright picture, where the centre of the first pixel is (0, 0)."""
+    scores: np.ndarray
+    """float64 (K,): how sure the model is of each."""
+    score: float
+    """How sure it is of the person; see `vitrail.tasks.pose.metrics.person_score`."""
+
+    def to_json(self, skeleton: Skeleton) -> dict[str, Any]:
+        """As in COCO's results of keypoints, and the joints by their names.
+
+        Without ``bbox``: where results have one, COCO's evaluators take the size of a person from it, and not from the joints.
+        """
+        rows = np.column_stack([self.joints, self.scores])  # (K, 3)
+        return {
+            "category_id": CATEGORY,
+            "keypoints": rows.ravel().tolist(),
+            "score": self.score,
+            "joints": dict(zip(skeleton.joints, rows.tolist(), strict=True)),
+        }
+
+
+@dataclass(frozen=True)
+class PoseAnswer(Answer):
+    """The people in an image, in the order of their boxes."""
+
+    people: Sequence[FoundPerson]
+    skeleton: Skeleton
+    number: int | None = None
+    """COCO's number of the image, where one is known."""
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        return {"image": name, "people": [{"bbox": list(one.box), **one.to_json(self.skeleton)} for one in self.people]}
+
+    def entries(self, name: str) -> list[dict[str, Any]]:
+        """Return an entry for each person, as in COCO's results of keypoints."""
+        whose = {"image": name, "image_id": self.number}
+        return [{**whose, "box": list(one.box), **one.to_json(self.skeleton)} for one in self.people]
+
+    def rows(self) -> list[Row]:
+        return [
+            [str(number), *person_cells(one.box, one.score, one.joints, one.scores)] for number, one in enumerate(self.people, 1)
+        ]
+
+    def lines(self) -> list[str]:
+        found = []
+        for number, one in enumerate(self.people, 1):
+            rows = zip(self.skeleton.joints, one.joints.tolist(), one.scores.tolist(), strict=True)
+            joints = ", ".join(f"{name} {x:.1f} {y:.1f} ({score:.2f})" for name, (x, y), score in rows)
+            found.append(f"person {number} ({one.score:.2f}): {joints}")
+        return found or ["nobody"]
+
+    def draw(self, picture: Image.Image) -> Image.Image:
+        """Return the picture with skeletons, and with the boxes that somebody gave."""
+        from vitrail.tasks.pose.study import skeletons
+
+        count, boxes = len(self.skeleton.joints), [one.box for one in self.people]
+        joints = np.array([one.joints for one in self.people]).reshape(-1, count, 2)  # there may be nobody
+        scores = np.array([one.scores for one in self.people]).reshape(-1, count)
+        given = [] if boxes == [Box.of_picture(picture.size)] else boxes
+        return skeletons.draw_people(picture, joints, self.skeleton, scores, boxes=given)
