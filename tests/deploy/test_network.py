@@ -59,7 +59,7 @@ import time
 from functools import partial
 from vitrail import api
 from vitrail.cli.app import main
-from vitrail.deploy import worth
+from vitrail.tasks.classification.judging import worth
 worth.timed = partial(worth.timed, seconds=0.01)
 begun = time.monotonic()
 for command in {commands!r}:

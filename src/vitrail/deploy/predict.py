@@ -39,7 +39,7 @@ def open_predictor(
     """
     if isinstance(model, Predictor):
         return model
-    loaded = not isinstance(model, str | Path)
+    loaded = hasattr(model, "preparation")
     graph = None if loaded else graph_of(model)
     if graph is not None:
         if precision is not None:

@@ -122,7 +122,7 @@ def row_of(trained: Any) -> TaskRow:
     """Return the row of the task whose room predicts with a trained model, or of a predictor."""
     if (task := getattr(trained, "task", None)) is not None:
         return task_row(task)
-    config = getattr(trained.model, "config", None)  # somebody's own module has none
+    config = getattr(getattr(trained, "model", None), "config", None)  # somebody's own module has none
     return row_of_kind(getattr(config, "reads", "images"), getattr(config, "answer", "vector"))
 
 
