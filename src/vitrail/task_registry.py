@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from vitrail.errors import unknown
 
-RoomModule = Literal["settings", "data", "task", "report", "weights", "study.sections", "compared"]
+RoomModule = Literal["settings", "data", "task", "report", "weights", "inspection", "study.sections", "compared"]
 """Modules of a room that the rest of the library asks for by name."""
 Reads = Literal["images", "texts"]
 Answers = Literal["vector", "heatmaps", "text"]
@@ -32,12 +33,14 @@ class TaskRow:
     """... and what they make of it; the room of the first task with both has the kind of trained model in `weights`."""
     model_types: tuple[str, ...] = ()
     """Names in ``config.json`` of transformers that belong to such models alone."""
-    compared: bool = False
-    """True where the room has `compared`: sections of a page on several runs."""
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now."""
         return import_module(f"vitrail.tasks.{self.room}.{name}")
+
+    def has(self, name: RoomModule) -> bool:
+        """Return whether the task's room has a module; imports nothing of it."""
+        return find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
 
     @property
     def labelled(self) -> bool:
@@ -53,9 +56,9 @@ class TaskRow:
 ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
-    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",), compared=True),
-    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),
+    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),
+    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),  # last: any JSON that is nobody else's may be people
 )
 
 TASKS = {row.name: row for row in ROWS}
