@@ -89,9 +89,6 @@ ALLOWED = {
     "cli": GROUND | FRAMEWORKS | {"", "api", "room"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page, "room" a task's folder."""
-DEBTS = {
-}  # fmt: skip
-"""Modules of frameworks that still import a task's room; none may join them."""
 ROOMS = {row.room for row in TASKS.values()}
 
 
@@ -139,17 +136,13 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 def test_imports_run_one_way(name):
     here = place(name)
     assert here in ALLOWED, f"{here} has no row in ALLOWED"
-    there = {place(module) for module in of_ours(name)} - {here} - ({"room"} if name in DEBTS else set())
+    there = {place(module) for module in of_ours(name)} - {here}
     assert there <= ALLOWED[here], f"{name} imports {sorted(there - ALLOWED[here])}"
 
 
 @every_module
 def test_no_task_imports_another(name):
     assert {room(module) for module in of_ours(name)} <= {None, room(name)} or not room(name)
-
-
-def test_no_module_is_said_to_import_a_room_that_does_not():
-    assert {name for name in DEBTS if any(room(module) for module in of_ours(name))} == DEBTS
 
 
 def test_the_rows_themselves_run_one_way():
@@ -301,12 +294,13 @@ def test_modules_are_imported_by_name_only_from_our_own_table(name):
 
 def test_the_tables_of_public_names_hold_only_our_own_modules():
     assert {
-        f"vitrail.tasks.{row.room}.{part}" for row in TASKS.values() for part in ("settings", "data", "task", "report")
+        f"vitrail.tasks.{row.room}.{part}"
+        for row in TASKS.values()
+        for part in ("settings", "data", "task", "report", "inspection")
     } <= MODULES.keys()
     kinds = {row_of_kind(row.reads, row.answers) for row in TASKS.values()}
     assert {f"vitrail.tasks.{row.room}.weights" for row in kinds} <= MODULES.keys()
     assert {f"vitrail.tasks.{row.room}.study.sections" for row in kinds if row.answers != "text"} <= MODULES.keys()
-    assert {f"vitrail.tasks.{row.room}.compared" for row in TASKS.values() if row.compared} <= MODULES.keys()
     assert {f"vitrail.models.{row.module}" for row in ROWS} <= MODULES.keys()
     assert {f"vitrail.{home}" for home in vitrail._HOMES.values()} <= MODULES.keys()
     assert {f"vitrail.{home}" for home in vitrail.study._NAMES} <= MODULES.keys()

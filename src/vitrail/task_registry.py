@@ -8,7 +8,18 @@ from typing import Any, Literal
 from vitrail.errors import unknown
 
 RoomModule = Literal[
-    "settings", "data", "task", "report", "weights", "predictor", "evaluate", "export", "service", "study.sections", "compared"
+    "settings",
+    "data",
+    "task",
+    "report",
+    "weights",
+    "predictor",
+    "evaluate",
+    "export",
+    "service",
+    "inspection",
+    "study.sections",
+    "compared",
 ]
 """Modules of a room that the rest of the library asks for by name."""
 Reads = Literal["images", "texts"]
@@ -35,8 +46,6 @@ class TaskRow:
     """... and what they make of it; the room of the first task with both has the kind of trained model in `weights`."""
     model_types: tuple[str, ...] = ()
     """Names in ``config.json`` of transformers that belong to such models alone."""
-    compared: bool = False
-    """True where the room has `compared`: sections of a page on several runs."""
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now."""
@@ -60,9 +69,9 @@ class TaskRow:
 ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
-    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",), compared=True),
-    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),
+    TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),
+    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),  # last: any JSON that is nobody else's may be people
 )
 
 TASKS = {row.name: row for row in ROWS}

@@ -106,6 +106,7 @@ def test_split_and_count_say_which_images(drawn, pictures):
         (["--count", "41"], 2, "at most 40"),
         (["--out", "samples.jpg"], 2, "name it samples.png"),
         (["--split", "holiday"], 2, "holiday"),
+        (["--task", "translate"], 2, "shown as text"),
     ],
 )
 def test_what_cannot_be_is_refused(vitrail, pictures, tmp_path, monkeypatch, words, code, message):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.checks.check import check_data, size_range
+from vitrail.data.checks.check import check_data
+from vitrail.data.checks.found import size_range
 from vitrail.data.readers.sources import open_data
 from vitrail.errors import DataError
 

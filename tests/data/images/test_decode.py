@@ -750,7 +750,7 @@ def test_a_mask_is_turned_by_its_own_exif():
         (Image.new("LA", (9, 7)), "PNG", "this image is LA"),
         (Image.new("RGBA", (9, 7)), "PNG", "this image is RGBA"),
     ],
-    ids=str,
+    ids=["JPEG", "RGB", "LA", "RGBA"],
 )
 def test_what_is_no_mask_is_refused_with_a_way_out(image, kind, words, tmp_path):
     image.save(tmp_path / "mask", kind)

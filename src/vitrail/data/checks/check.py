@@ -3,14 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from vitrail.data.checks.found import Check, Places, path_in
 from vitrail.data.checks.mirror_check import MirrorTest
 from vitrail.data.checks.near_duplicates import MOST, miniature, near_duplicates, too_alike
 from vitrail.data.groups import groups_in_several_splits
@@ -23,60 +21,6 @@ from vitrail.errors import DataError
 
 IMBALANCE = 10
 """How many times more images the largest class may have than the smallest before a note is made of it."""
-
-Places = list[tuple[str, Item]]
-"""Images with the splits they are in."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """What a check found.
-
-    Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
-    to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
-    ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``,
-    ``group`` (in several splits), ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``; of notices: ``duplicate``
-    and ``near-duplicate`` (within a split), ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``,
-    ``profile`` (of colours other than sRGB's), ``ignored``, ``no-split``, ``hidden``.
-    """
-
-    contents: Contents
-    sizes: Counter[tuple[int, int]]
-    """Images of every size (width, height), upright."""
-    modes: Counter[str]
-    """Images of every colour mode, by Pillow's names."""
-    issues: list[Issue]
-    """What is wrong, also where training passes over it; ``faults`` in the document."""
-    notices: list[Issue]
-    alike: list[Places]
-    """Groups of pictures that are nearly the same."""
-    unreadable: frozenset[str]
-    """The names of images that cannot be read."""
-
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Images of every class in every split; "all" is the split of data without any."""
-        classes = self.contents.classes
-        return {
-            split: dict(zip(classes, count_classes(items, len(classes)), strict=True))
-            for split, items in self.contents.splits.items()
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON document."""
-        contents = self.contents
-        return {
-            "source": contents.source,
-            "images": sum(map(len, contents.splits.values())),
-            "classes": contents.classes,
-            "splits": self.counts,
-            "sizes": size_range(self.sizes),
-            "modes": dict(self.modes.most_common()),
-            "notes": list(contents.told),
-            "faults": [vars(issue) for issue in self.issues],
-            "notices": [vars(notice) for notice in self.notices],
-            "near_duplicates": [[path_in(item) for _, item in group] for group in self.alike],
-        }
 
 
 def check_data(
@@ -173,29 +117,11 @@ class _Similar:
         return [[self.places[place] for place in group] for group in near_duplicates(miniatures)], None
 
 
-def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
-    """The smallest, median and largest width and height, each for itself, and how many different sizes there are."""
-    if not sizes:
-        return {"distinct": 0}
-    sides = [sorted(side) for side in zip(*sizes.elements(), strict=True)]
-    return {
-        "min": [side[0] for side in sides],
-        "median": [median(side) for side in sides],
-        "max": [side[-1] for side in sides],
-        "distinct": len(sizes),
-    }
-
-
 def _digest(image: Image.Image) -> bytes:
     """The same for the same picture, and by no chance for another."""
     digest = hashlib.blake2b(repr(image.size).encode(), digest_size=16)
     digest.update(image.tobytes())
     return digest.digest()
-
-
-def path_in(item: Item) -> str:
-    """Where an image is: its file, or the name that the data set has for it."""
-    return str(item.image) if isinstance(item.image, Path) else getattr(item.image, "name", item.name)
 
 
 def _labels_differ(places: Places) -> bool:

@@ -63,7 +63,7 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
 def _sections_of_tasks(runs: Sequence[Compared], folder: Path) -> Iterator[Markup]:
     """Yield what the tasks of the runs show of them beside what all runs have."""
     for row in TASKS.values():
-        if row.compared and row.name in {run.task for run in runs}:
+        if row.name in {run.task for run in runs} and row.has("compared"):
             yield from row.module("compared").sections(runs, folder)
 
 

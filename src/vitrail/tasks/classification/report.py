@@ -7,10 +7,10 @@ from vitrail.study.page.tables import count_table
 from vitrail.study.sections.study_images import Subjects
 from vitrail.tasks.classification.answer import evaluated_rows
 from vitrail.tasks.classification.multi_label import scanty_thresholds
-from vitrail.tasks.classification.multi_label_report import MultiLabel
 from vitrail.tasks.classification.single_label import LabelMetrics
-from vitrail.tasks.classification.single_label_report import SingleLabel
+from vitrail.tasks.classification.study.multi_label_report import MultiLabel
 from vitrail.tasks.classification.study.predictions import Predictions
+from vitrail.tasks.classification.study.single_label_report import SingleLabel
 
 
 def report_part(run: Reported) -> Part:

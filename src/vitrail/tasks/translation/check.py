@@ -1,17 +1,19 @@
 """A check of sentences with their translations: how many, how long, and which are there more than once."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from vitrail.data.checks.found import Found
 from vitrail.data.items import Issue
 from vitrail.tasks.translation.pairs import PairData, left_out, open_pairs
 
 
 @dataclass(frozen=True)
-class PairCheck:
+class PairCheck(Found):
     """What a check of sentences found.
 
     Kinds of issues: ``leak`` (a sentence of training that is in another split as well), ``no-sentence``, ``no-translation`` and
@@ -21,8 +23,9 @@ class PairCheck:
 
     data: PairData
     issues: list[Issue]
-    """What is wrong; ``faults`` in the document."""
     notices: list[Issue]
+
+    most_issues: ClassVar[int | None] = 10
 
     @property
     def words(self) -> dict[str, dict[str, float]]:
@@ -35,7 +38,6 @@ class PairCheck:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON document."""
         return {
             "source": self.data.source,
             "languages": list(self.data.languages),
@@ -43,9 +45,17 @@ class PairCheck:
             "splits": {split: len(pairs) for split, pairs in self.data.splits.items()},
             "words": self.words,
             "notes": list(self.data.notes),
-            "faults": [vars(issue) for issue in self.issues],
-            "notices": [vars(notice) for notice in self.notices],
+            **self.listed,
         }
+
+    def lines(self) -> Iterator[str]:
+        yield f"source     {self.data.source}"
+        splits = ", ".join(f"{split} {len(pairs):,}" for split, pairs in self.data.splits.items())
+        yield f"sentences  {' → '.join(self.data.languages)}, with their translations: {splits}"
+        words = (f"{language} {of['median']:g}, at most {of['max']}" for language, of in self.words.items())
+        yield f"words      {'; '.join(words)} (median and longest)"
+        for line in self.data.notes:
+            yield f"note       {line}"
 
 
 def check_pairs(data: str | Path, languages: tuple[str, str], bad_lines: Literal["stop", "skip"] = "stop") -> PairCheck:

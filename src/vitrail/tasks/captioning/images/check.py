@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from vitrail.data.checks.duplicates import same_files
+from vitrail.data.checks.found import Found
 from vitrail.data.groups import groups_in_several_splits
 from vitrail.data.images.decode import decode
 from vitrail.data.items import Issue
@@ -17,7 +18,7 @@ from vitrail.tasks.captioning.images.sources import read_captions
 
 
 @dataclass(frozen=True)
-class CaptionCheck:
+class CaptionCheck(Found):
     """What a check of captions found.
 
     Kinds of issues: ``missing-file`` and ``unreadable`` (images), ``leak`` (the same image in several splits), ``no-caption``,
@@ -27,7 +28,6 @@ class CaptionCheck:
 
     contents: CaptionContents
     issues: list[Issue]
-    """What is wrong; ``faults`` in the document."""
     notices: list[Issue]
 
     @property
@@ -46,7 +46,6 @@ class CaptionCheck:
         return _summary([len(caption.split()) for item in self.items for caption in item.target])
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON document."""
         return {
             "source": self.contents.source,
             "images": len(self.items),
@@ -55,9 +54,20 @@ class CaptionCheck:
             "words": self.words,
             "left_out": self.contents.left_out,
             "notes": self.contents.notes,
-            "faults": [vars(issue) for issue in self.issues],
-            "notices": [vars(notice) for notice in self.notices],
+            **self.listed,
         }
+
+    def lines(self) -> Iterator[str]:
+        yield f"source    {self.contents.source}"
+        for split, items in self.contents.splits.items():
+            yield f"{split:<8}  {sum(len(item.target) for item in items):,} captions of {len(items):,} images"
+        for line in self.contents.notes:
+            yield f"note      {line}"
+        for reason, number in self.contents.left_out.items():
+            if number:
+                yield f"note      left out: {number:,} {reason}"
+        for name, of in (("captions", self.captions), ("words", self.words)):
+            yield f"{name:<8}  " + ", ".join(f"{which} {number:g}" for which, number in of.items())
 
 
 def check_captions(

@@ -18,9 +18,9 @@ from vitrail.study.sections.attention import LAST, Look
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.request import StudyRequest
 from vitrail.study.sections.study_images import Subjects, subjects_of
-from vitrail.tasks.classification.multi_label_report import OWN, MultiLabel
-from vitrail.tasks.classification.single_label_report import SingleLabel
+from vitrail.tasks.classification.study.multi_label_report import OWN, MultiLabel
 from vitrail.tasks.classification.study.predictions import Predictions
+from vitrail.tasks.classification.study.single_label_report import SingleLabel
 from vitrail.training.runs.data_of_model import open_any
 from vitrail.weights.formats.safe_files import some
 from vitrail.weights.model_folder.folder import TrainedModel

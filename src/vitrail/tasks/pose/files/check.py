@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vitrail.data.checks.duplicates import same_files
+from vitrail.data.checks.found import Found, by
 from vitrail.data.images.decode import decode
 from vitrail.data.images.plan import Extent
 from vitrail.data.items import Issue
@@ -35,7 +36,7 @@ MOST_COMPARED = 300
 
 
 @dataclass(frozen=True)
-class PeopleCheck:
+class PeopleCheck(Found):
     """What a check of people found.
 
     Kinds of issues: ``missing`` and ``unreadable`` (pictures), ``size`` (another than the data says), ``no-joint-in-box``,
@@ -47,7 +48,6 @@ class PeopleCheck:
 
     contents: PeopleContents
     issues: list[Issue]
-    """What is wrong, also where training passes over it; ``faults`` in the document."""
     notices: list[Issue]
     untold: list[str]
     """What there is too little of to tell."""
@@ -79,7 +79,6 @@ class PeopleCheck:
         return {name: [of(side) for side in sides] for name, of in (("min", min), ("median", median), ("max", max)) if sides}
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON document."""
         return {
             "source": self.contents.source,
             "people": len(self.people),
@@ -90,9 +89,23 @@ class PeopleCheck:
             "left_out": self.contents.left_out,
             "notes": self.contents.notes,
             "untold": self.untold,
-            "faults": [vars(issue) for issue in self.issues],
-            "notices": [vars(notice) for notice in self.notices],
+            **self.listed,
         }
+
+    def lines(self) -> Iterator[str]:
+        yield f"source   {self.contents.source}"
+        for split, count in self.splits.items():
+            yield f"{split:<7}  {count['people']:,} people in {count['images']:,} images"
+        for reason, number in self.contents.left_out.items():
+            yield f"note     left out: {number:,} {reason}"
+        for line in (*self.contents.notes, *self.untold):
+            yield f"note     {line}"
+        if self.boxes:
+            yield "boxes    width×height " + ", ".join(f"{name} {by(sides)}" for name, sides in self.boxes.items())
+            yield ""
+            width = max(map(len, self.marked))
+            for joint, share in self.marked.items():
+                yield f"{joint:<{width}}  marked {share:>4.0%}"
 
 
 def check_people(

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from vitrail.errors import DataError, ModelFileError
-from vitrail.study.quality.data_check import check_with_page
+from vitrail.tasks.classification.study.checked_page import check_with_page
 from vitrail.weights.reference import open_model
 
 

@@ -7,7 +7,7 @@ from sklearn.metrics import average_precision_score
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.sources import Item
 from vitrail.tasks.classification.multi_label import choose_thresholds
-from vitrail.tasks.classification.multi_label_report import MultiLabel, average_precisions, worst_ranked
+from vitrail.tasks.classification.study.multi_label_report import MultiLabel, average_precisions, worst_ranked
 from vitrail.tasks.classification.study.predictions import Predictions
 
 

@@ -10,8 +10,14 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.sources import Item
 from vitrail.study.maps.patch_coordinates import Places
 from vitrail.study.page import figures
-from vitrail.tasks.classification.single_label_report import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
 from vitrail.tasks.classification.study.predictions import Predictions
+from vitrail.tasks.classification.study.single_label_report import (
+    SHEET,
+    SingleLabel,
+    least_sure_hits,
+    most_confused,
+    surest_mistakes,
+)
 
 
 def predictions(labels, probabilities: np.ndarray, split: str = "test") -> Predictions:

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitrail.data.checks.check import Check, check_contents, path_in
+from vitrail.data.checks.check import check_contents
+from vitrail.data.checks.found import Check, path_in
 from vitrail.data.items import Issue, Item
 from vitrail.data.loading.prefetch import answer_ahead
 from vitrail.data.readers.sources import read_data
@@ -19,8 +20,8 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.study.page import page
 from vitrail.study.page.page import Markup
-from vitrail.study.quality.label_issues import Judged, judgeable, judged
 from vitrail.tasks.answer_table import write_table
+from vitrail.tasks.classification.study.label_issues import Judged, judgeable, judged
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
@@ -44,7 +45,7 @@ def check_with_page(
 
     Args:
         data: any source of `open_data`.
-        model: finds labels that are probably wrong, by its features (`vitrail.study.quality.label_issues`); None leaves that out.
+        model: finds labels that are probably wrong, by its features (see `judged`); None leaves that out.
         out: the folder to write, which must not exist; ``checks/NAME-DATE-TIME`` by default.
         observer: gets the progress.
 

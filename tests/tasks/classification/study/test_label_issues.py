@@ -8,7 +8,16 @@ from torch.testing import assert_close
 
 from vitrail.data.items import Item
 from vitrail.errors import DataError
-from vitrail.study.quality.label_issues import FOLDS, confident_class, folds, judge, judgeable, judged, out_of_fold, thresholds
+from vitrail.tasks.classification.study.label_issues import (
+    FOLDS,
+    confident_class,
+    folds,
+    judge,
+    judgeable,
+    judged,
+    out_of_fold,
+    thresholds,
+)
 
 PROBABILITIES = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.3, 0.2], [0.2, 0.8, 0.0], [0.75, 0.15, 0.1], [0.1, 0.3, 0.6]])
 LABELS = torch.tensor([0, 0, 1, 1, 2])

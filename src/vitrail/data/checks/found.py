@@ -1,0 +1,145 @@
+"""What a check of a data set found, and of a data set of images."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, ClassVar
+
+from vitrail.data.items import Contents, Issue, Item, count_classes
+
+Places = list[tuple[str, Item]]
+"""Images with the splits they are in."""
+MAX_ROWS = 40
+"""Longer tables of classes are summed up."""
+
+
+class Found:
+    """Result of a check, whatever the data."""
+
+    issues: list[Issue]
+    """What is wrong, also where training passes over it; ``faults`` in the document."""
+    notices: list[Issue]
+    """What is to be known."""
+    most_issues: ClassVar[int | None] = None
+    """Number of faults of a kind that people are shown; None for all."""
+    folder: Path | None = None
+    """The folder of the page, where one was written."""
+
+    @property
+    def listed(self) -> dict[str, Any]:
+        """The faults and notices for a document."""
+        return {"faults": [vars(issue) for issue in self.issues], "notices": [vars(notice) for notice in self.notices]}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything, as one JSON document."""
+        raise NotImplementedError
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a summary for people."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Check(Found):
+    """What a check of images found.
+
+    Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
+    to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
+    ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``,
+    ``group`` (in several splits), ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``; of notices: ``duplicate``
+    and ``near-duplicate`` (within a split), ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``,
+    ``profile`` (of colours other than sRGB's), ``ignored``, ``no-split``, ``hidden``.
+    """
+
+    contents: Contents
+    sizes: Counter[tuple[int, int]]
+    """Images of every size (width, height), upright."""
+    modes: Counter[str]
+    """Images of every colour mode, by Pillow's names."""
+    issues: list[Issue]
+    notices: list[Issue]
+    alike: list[Places]
+    """Groups of pictures that are nearly the same."""
+    unreadable: frozenset[str]
+    """The names of images that cannot be read."""
+    folder: Path | None = None
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Images of every class in every split; "all" is the split of data without any."""
+        classes = self.contents.classes
+        return {
+            split: dict(zip(classes, count_classes(items, len(classes)), strict=True))
+            for split, items in self.contents.splits.items()
+        }
+
+    @property
+    def images(self) -> int:
+        """Number of images of all splits."""
+        return sum(map(len, self.contents.splits.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.contents.source,
+            "images": self.images,
+            "classes": self.contents.classes,
+            "splits": self.counts,
+            "sizes": size_range(self.sizes),
+            "modes": dict(self.modes.most_common()),
+            "notes": list(self.contents.told),
+            **self.listed,
+            "near_duplicates": [[path_in(item) for _, item in group] for group in self.alike],
+            **({} if self.folder is None else {"folder": str(self.folder)}),
+        }
+
+    def lines(self) -> Iterator[str]:
+        classes = f" in {len(self.contents.classes):,} classes" if self.contents.classes else ""
+        yield f"source   {self.contents.source}"
+        yield f"images   {self.images:,}{classes}"
+        for line in self.contents.told:
+            yield f"note     {line}"
+        if self.sizes:
+            sizes = size_range(self.sizes)
+            ranges = ", ".join(f"{name} {by(sizes[name])}" for name in ("min", "median", "max"))
+            yield f"sizes    {sizes['distinct']:,} different; width×height {ranges}"
+            yield "colours  " + ", ".join(f"{mode} {count:,}" for mode, count in self.modes.most_common())
+        yield ""
+        yield from self._class_lines()
+
+    def _class_lines(self) -> Iterator[str]:
+        """Yield a table of the images of every class in every split."""
+        counts, classes = self.counts, self.contents.classes
+        rows = [(name, [of_split[name] for of_split in counts.values()]) for name in classes]
+        if len(classes) > MAX_ROWS:
+            columns = [sorted(of_split.values()) for of_split in counts.values()]
+            rows = [("smallest class", [c[0] for c in columns]), ("largest class", [c[-1] for c in columns])]
+        rows.append(("all", [len(items) for items in self.contents.splits.values()]))
+        width = max(len(name) for name, _ in rows) + 2
+        yield " " * width + "".join(f"{split:>10}" for split in counts)
+        for name, numbers in rows:
+            yield f"{name:<{width}}" + "".join(f"{number:>10,}" for number in numbers)
+
+
+def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
+    """Return the smallest, median and largest width and height, each for itself, and how many different sizes there are."""
+    if not sizes:
+        return {"distinct": 0}
+    sides = [sorted(side) for side in zip(*sizes.elements(), strict=True)]
+    return {
+        "min": [side[0] for side in sides],
+        "median": [median(side) for side in sides],
+        "max": [side[-1] for side in sides],
+        "distinct": len(sizes),
+    }
+
+
+def by(sides: Sequence[float]) -> str:
+    """Return width and height as people write them: 32×24."""
+    return "×".join(f"{side:g}" for side in sides)
+
+
+def path_in(item: Item) -> str:
+    """Return where an image is: its file, or the name that the data set has for it."""
+    return str(item.image) if isinstance(item.image, Path) else getattr(item.image, "name", item.name)

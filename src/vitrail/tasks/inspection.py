@@ -1,0 +1,103 @@
+"""What a person sees of a task's data before a model learns from it: `vitrail data check` and `vitrail data show`.
+
+The room of every task has an `Inspection` as ``INSPECTION`` in its module ``inspection``, which imports no torch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitrail.data.checks.found import Found
+from vitrail.errors import ConfigError
+from vitrail.runtime.observer import Note, Observer
+from vitrail.task_registry import TASKS, TaskRow, task_row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LANGUAGES = frozenset({"source", "target"})
+"""Options by which data is known to be sentences."""
+
+
+@dataclass(frozen=True)
+class InspectionRequest:
+    """Data to look at, with the options of the commands; None for one that is not given."""
+
+    data: str
+    source: str | None = None
+    target: str | None = None
+    bad_lines: str | None = None
+    config: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the task, by their dotted names."""
+    model: str | None = None
+    out: str | None = None
+    observer: Observer = field(default_factory=Observer)
+
+    @property
+    def progress(self) -> dict[str, Callable[[int], None]]:
+        """What the functions that look at every image call."""
+        return {"on_start": lambda count: self.observer.begin("checking", count), "on_image": self.observer.advance}
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages of sentences; raises `ConfigError` where one is not given."""
+        if self.source is None or self.target is None:
+            where = "--target" if self.target is None else "--source"
+            raise ConfigError("one language of two is given", where=where, hint="name both: --source en --target de")
+        return self.source, self.target
+
+
+class Inspection:
+    """A check and samples of the data of one task."""
+
+    options: frozenset[str] = frozenset()
+    """Fields of `InspectionRequest` beside ``data`` that the check takes."""
+
+    def tells(self, source: str) -> bool:
+        """Return True where a file can only be for this task."""
+        return False
+
+    def check(self, request: InspectionRequest) -> Found:
+        """Look at everything in the data; raises `DataError` where nothing can be read at all."""
+        raise NotImplementedError
+
+    def sheet(self, run: Any, split: str, count: int, note: Note) -> "Figure":
+        """Draw some items as a run of these settings prepares and augments them.
+
+        Args:
+            run: the complete `vitrail.config.settings.RunSettings`.
+            split, count: which items, and how many.
+            note: gets what one should know of the data.
+        """
+        raise NotImplementedError
+
+    def texts(self, request: InspectionRequest, split: str, count: int, seed: int, note: Note) -> Iterator[str]:
+        """Yield some items of data that is shown as text, line by line."""
+        raise NotImplementedError
+
+
+def inspection_of(row: TaskRow) -> Inspection:
+    """Return the inspection in a task's room."""
+    inspection: Inspection = row.module("inspection").INSPECTION
+    return inspection
+
+
+def row_for(data: str, task: str | None = None, *, languages: bool = False) -> TaskRow:
+    """Return the task that data is for: the one that is named, else the one that takes languages or tells by the file.
+
+    Without any of these it is the first, of images with labels.
+
+    Raises:
+        ConfigError: there is no such task, or it has no languages.
+    """
+    if task is not None:
+        row = task_row(task)
+        if languages and not inspection_of(row).options >= LANGUAGES:
+            raise ConfigError(f"{task} has no languages", where="--task", hint="leave out --source and --target, or --task")
+        return row
+    first, *_ = rows = list(TASKS.values())
+    if languages:
+        return next(row for row in rows if inspection_of(row).options >= LANGUAGES)
+    return next((row for row in rows if inspection_of(row).tells(data)), first)
