@@ -32,7 +32,7 @@ class Prepared(NamedTuple, Generic[Row]):
     """A part of a request, an image or a whole document, ready to be computed."""
 
     rows: list[Row]
-    about: Any = None
+    context: Any = None
     """What `Operation.answer` needs of the part, beside its outputs."""
 
 
@@ -40,7 +40,7 @@ class Computed(NamedTuple, Generic[Output]):
     """A part of a request, with an output for each of its rows."""
 
     name: str
-    about: Any
+    context: Any
     outputs: list[Output]
 
 

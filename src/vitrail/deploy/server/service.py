@@ -214,7 +214,7 @@ def _response(
 ) -> Response:
     """Return the response with the outputs of each file's rows; a long one takes a while to write."""
     left = iter(outputs)
-    parts = [Computed(name, part.about, [next(left) for _ in part.rows]) for name, part in zip(names, prepared, strict=True)]
+    parts = [Computed(name, part.context, [next(left) for _ in part.rows]) for name, part in zip(names, prepared, strict=True)]
     return JSONResponse(operation.answer(requested, parts))
 
 

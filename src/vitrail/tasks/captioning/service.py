@@ -108,7 +108,7 @@ class ServedCaptions:
         captions = []
         for image in images:
             (caption,) = image.outputs
-            looks = _looks(caption, image.about) if attention else None
+            looks = _looks(caption, image.context) if attention else None
             captions.append({**caption.to_json(image.name), "attention": looks})
         return {"captions": captions}
 

@@ -99,7 +99,7 @@ class ServedLabels:
                 document=schema.Attention,
                 prepare=self._framed,
                 run=self._maps,
-                answer=lambda fields, images: {"seen": images[0].about, **images[0].outputs[0]},
+                answer=lambda fields, images: {"seen": images[0].context, **images[0].outputs[0]},
                 looks=True,
                 unseen=self._unseen,
             ),
