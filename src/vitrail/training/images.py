@@ -118,6 +118,39 @@ class ImageRunData(RunData):
         return {"labels": source.classes if settings.model.config.num_classes else [], "multi_label": source.multi_label}
 
 
+class LabelledRunData(ImageRunData):
+    """Images and their classes as the data of a run."""
+
+    def classes_to_learn(self, source: ImageData) -> int:
+        return len(source.classes)
+
+    def require_learnable(self, source: ImageData) -> None:
+        """Refuse data of less than two classes, or with a class that has no training images; raises `DataError`."""
+        if len(source.classes) < 2:
+            found = f"only the class {source.classes[0]!r}" if source.classes else "no class"
+            raise DataError(
+                f"{found} found; a classifier needs two or more",
+                where=source.source,
+                hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
+            )
+        super().require_learnable(source)
+        unseen = [name for name, count in zip(source.classes, source.counts("train"), strict=True) if not count]
+        if unseen:
+            raise DataError(
+                f"the classes {', '.join(map(repr, unseen[:8]))} have no training images",
+                where=source.source,
+                hint="add some, or take the classes out of the other splits",
+            )
+
+    def require_same_classes(self, settings: RunSettings, source: ImageData) -> None:
+        if len(source.classes) != settings.model.config.num_classes:
+            raise DataError(
+                f"the data has {len(source.classes)} classes, the run was started with {settings.model.config.num_classes}",
+                where=settings.data.source,
+                hint="bring the data back as it was, or train anew",
+            )
+
+
 def open_images(labels: Literal["required", "optional", "none"], source: str | Path, **options: Any) -> ImageData:
     """Open images with the ``labels`` that a task needs, with those that there are, or without; raises `DataError`.
 
