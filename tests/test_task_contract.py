@@ -47,6 +47,7 @@ KINDS = {
     "Classification": {},
     "MultiLabel": {},
     "Distillation": {"distillation.kind": "soft", "distillation.weight": 0.3},
+    "Ordinal": {"task": "ordinal"},
     "Reconstruction": {"task": "mae", "task.decoder_dim": 8, "task.decoder_depth": 1, "task.decoder_heads": 2},
     "PoseEstimation": {
         "task": "pose",

@@ -68,6 +68,7 @@ class TaskRow:
 
 ROWS = (
     TaskRow("classification", "classification", "required"),
+    TaskRow("ordinal", "ordinal", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
     TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),

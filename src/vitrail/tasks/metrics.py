@@ -57,6 +57,7 @@ METRICS = {
         Metric("token_accuracy", "token accuracy", "acc"),
         Metric("map", "mean average precision", "mAP"),
         Metric("f1", "mean F1", "F1"),
+        Metric("mean_absolute_error", "mean absolute error", "MAE", is_share=False, higher_is_better=False, digits=0),
         Metric("top1", "accuracy", "top-1", counts_images=True, unless="map"),
         Metric("top5", "top-5 accuracy", "top-5", counts_images=True, every_epoch=False),
         Metric("pck", "correct joints (PCK@0.2)", "PCK"),
