@@ -96,9 +96,7 @@ def test_evaluate_gives_logits_and_labels_in_the_order_of_the_images(run, pictur
 
 def test_evaluate_counts_the_images_of_every_batch(run):
     started, seen = [], []
-    observer = Observer()
-    observer.begin, observer.advance = lambda what, images: started.append(images), seen.append
-    result, _ = vitrail.evaluate(run.folder, split="all", batch_size=5, observer=observer)
+    result, _ = vitrail.evaluate(run.folder, split="all", batch_size=5, on_start=started.append, on_batch=seen.append)
     assert started == [24] == [result.images]
     assert seen == [5, 5, 5, 5, 4]
 

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.app import application
 from vitrail.deploy.server.http.limits import Limits
@@ -30,6 +30,7 @@ from vitrail.deploy.server.images import Look
 from vitrail.deploy.server.operation import Served
 from vitrail.deploy.server.service import Service
 from vitrail.deploy.server.workers import running
+from vitrail.tasks.classification.predictor import LabelPredictor
 from vitrail.tasks.classification.service import ServedLabels
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -76,8 +77,8 @@ class Shades:
         self.go.set()
 
     @property
-    def predictor(self) -> Predictor:
-        return Predictor("shades", [str(value) for value in range(SHADES)], False, PREPARATION, self._logits)
+    def predictor(self) -> LabelPredictor:
+        return LabelPredictor("shades", [str(value) for value in range(SHADES)], False, PREPARATION, self._logits)
 
     def _logits(self, pixels: torch.Tensor) -> torch.Tensor:
         shades = pixels[:, 0, 0, 0].long()
@@ -170,7 +171,7 @@ class Later:
 
 @contextmanager
 def serving(
-    predictor: Predictor | None = None,
+    predictor: LabelPredictor | None = None,
     limits: Limits | None = None,
     *,
     look: Look | None = None,

@@ -32,7 +32,7 @@ def translations(answer):
 
 
 def expected(translator, sentences, beams=5, **options):
-    return [done.to_dict() for done in Translator(translator, beams=beams).translate(sentences, **options)]
+    return [done.to_json() for done in Translator(translator, beams=beams).translate(sentences, **options)]
 
 
 def same(found, wanted):

@@ -10,7 +10,8 @@ from vitrail.errors import ConfigError
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.task_registry import TaskRow, row_of_kind
-from vitrail.weights.locate import is_captioner, translates
+from vitrail.weights.locate import is_exported_translator, row_behind
+from vitrail.weights.model_folder.trained import Trained
 from vitrail.weights.reference import open_model
 
 WORTH_PREPACKING = 8
@@ -39,7 +40,7 @@ def open_predictor(
     """
     if isinstance(model, Predictor):
         return model
-    loaded = hasattr(model, "preparation")
+    loaded = isinstance(model, Trained)
     graph = None if loaded else graph_of(model)
     if graph is not None:
         if precision is not None:
@@ -57,8 +58,6 @@ def open_predictor(
 def row_of_writer(model: Any) -> TaskRow | None:
     """Return the row of the task of a MODEL that writes texts; None of any other."""
     if isinstance(model, str | Path):
-        if translates(model):
-            return row_of_kind("texts", "text")
-        return row_of_kind("images", "text") if is_captioner(model) else None
+        return row_of_kind("texts", "text") if is_exported_translator(model) else row_behind(model)
     row = row_of(model)
     return row if row.answers == "text" else None

@@ -122,10 +122,10 @@ class StreamedEvaluation(Evaluation):
     batch_size: int
 
     @classmethod
-    def of_task(cls, task: Task, items: Sequence[Any], split: str, batch_size: int, **fields: Any) -> Self:
-        """Return the evaluation of a model in Python as its task does it."""
+    def of_task(cls, task: Task, items: Sequence[Any], split: str, batch_size: int, *, keep: bool = True, **fields: Any) -> Self:
+        """Return the evaluation of a model in Python as its task does it; ``keep`` as of `Task.metrics`."""
         device = pick_device()
-        metrics, opened = task.metrics(keep=True), answering(task.to(device), device)
+        metrics, opened = task.metrics(keep=keep), answering(task.to(device), device)
         return cls(items, split, task.dataset(items), metrics, opened, batch_size, **fields)
 
     def run(self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE) -> Any:

@@ -1,5 +1,7 @@
 """Which MODEL is an exported one, and what it says of itself."""
 
+import json
+
 import pytest
 
 from vitrail.data.images.preparation import Preparation
@@ -30,8 +32,10 @@ def test_a_pt2_is_refused_and_the_folder_it_lies_in_is_a_model_folder(tmp_path):
     assert graph_of(tmp_path) is None
 
 
-def test_what_was_written_is_read():
+def test_what_was_written_is_read_and_has_the_fields_that_all_versions_have_written():
     assert Description.of(ABOUT.to_json(), where="here") == ABOUT
+    kept = {"name", "labels", "multi_label", "thresholds", "preparation", "skeleton", "precision", "any_size", "pixels"}
+    assert json.loads(ABOUT.to_json()).keys() == kept
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", "{", "[" * 100_000, ABOUT.to_json().replace("fp32", "fp33")])

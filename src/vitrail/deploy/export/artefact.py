@@ -112,7 +112,7 @@ class Description(Settings):
             raise ModelFileError("the graph has no labels and no preparation", where=where, hint=hint)
         try:
             values: Any = parse_json(text)
-            known = {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else {}
+            known = values if isinstance(values, dict) else {}
             preparation = known.get("preparation")
             boxes = isinstance(preparation, dict) and preparation.keys() >= OF_BOXES
             kind: type[Description] = row_of_kind("images", "heatmaps" if boxes else "vector").module("predictor").DESCRIPTION

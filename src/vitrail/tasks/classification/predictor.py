@@ -182,6 +182,8 @@ class LabelDescription(Description):
     """Description of a graph that gives logits."""
 
     task: ClassVar[str] = "classification"
+    skeleton: None = None
+    """Null, as in the graphs of all versions."""
 
     def predictor(self, network: Callable[[Tensor], Tensor], name: str) -> LabelPredictor:
         return LabelPredictor(name, list(self.labels), self.multi_label, self.preparation, network, self.thresholds)

@@ -12,10 +12,8 @@ from vitrail.config.configuration import Values
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.transform import Transform
 from vitrail.data.items import Data
-from vitrail.data.loading.loader import EpochLoader
 from vitrail.files import path_of
 from vitrail.models.cost import cost
-from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes, open_processes
@@ -298,24 +296,3 @@ def _best(run: RunFolder, settings: RunSettings) -> TrainedModel:
     require_best(run.path)
     trained: TrainedModel = run_data_of(settings).load(run.path / "best")
     return trained
-
-
-def evaluate_run(
-    run: RunFolder,
-    source: Data,
-    items: list[Any],
-    *,
-    batch_size: int,
-    workers: int,
-    on_batch: Callable[[int], None] | None,
-    group: Processes,
-) -> Metrics:
-    """How good the best model of a run is at its task, on some images of some data; see `vitrail.evaluate`."""
-    with group.together():
-        _, task = best_task(run, run.settings, source)
-    device = pick_device()
-    dataset, metrics = task.dataset(items), task.metrics()
-    metrics.take_items(items)
-    loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
-    with kept_memory(), answering(task.to(device), device) as answer:
-        return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)
