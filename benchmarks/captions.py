@@ -19,7 +19,7 @@ from typing import Any
 import side_by_side
 import torch
 from torch import Tensor, nn
-from vitrail.deploy.pictures import pictures_of
+from vitrail.data.images.pictures import pictures_of
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.tree import images_below
