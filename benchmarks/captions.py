@@ -19,8 +19,8 @@ from typing import Any
 import side_by_side
 import torch
 from torch import Tensor, nn
-from vitrail.data.images.pictures import pictures_of
 
+from vitrail.data.images.pictures import pictures_of
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.tree import images_below
 from vitrail.data.text.tokenizer import Tokenizer
