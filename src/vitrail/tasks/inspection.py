@@ -6,15 +6,12 @@ The room of every task has an `Inspection` as ``INSPECTION`` in its module ``ins
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitrail.data.checks.found import Found
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Note, Observer
 from vitrail.task_registry import TASKS, TaskRow, task_row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LANGUAGES = frozenset({"source", "target"})
 """Options by which data is known to be sentences."""
@@ -63,8 +60,8 @@ class Inspection:
         """Look at everything in the data; raises `DataError` where nothing can be read at all."""
         raise NotImplementedError
 
-    def sheet(self, run: Any, split: str, count: int, note: Note) -> "Figure":
-        """Draw some items as a run of these settings prepares and augments them.
+    def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
+        """Return a figure of some items as a run of these settings prepares and augments them.
 
         Args:
             run: the complete `vitrail.config.settings.RunSettings`.

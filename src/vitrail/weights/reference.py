@@ -1,8 +1,10 @@
 """MODEL, as commands and functions take it: a folder, a file of weights, a hub id, or a name."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vitrail.checks import refuse_given
 from vitrail.errors import ConfigError
@@ -15,6 +17,8 @@ from vitrail.weights.locate import SAYS_ITSELF, is_name, locate, row_behind
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.trained import Trained
 from vitrail.weights.pretrained import Changes, build
+
+T = TypeVar("T")
 
 
 def from_pretrained(
@@ -58,12 +62,8 @@ def from_pretrained(
     for name in fields:
         if not any(name in row.config.model_fields for row in ROWS):
             raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of the model's configuration")
-
-    def read() -> tuple[TrainedModel, str]:
-        with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle, key=key) as checkpoint:
-            return build(checkpoint, changes, layout=layout, fields=fields)
-
-    trained, about = read_again(reference, read)
+    read = partial(build, changes=changes, layout=layout, fields=fields)
+    trained, about = read_behind(reference, read, trust_pickle=trust_pickle, key=key)
     if about:
         sys.stderr.write(f"{escaped(about)}\n")
     return trained
@@ -84,14 +84,20 @@ def open_trained(reference: str | Path, *, trust_pickle: bool = False, key: str 
     if (row := row_behind(reference)) is None:
         return from_pretrained(reference, trust_pickle=trust_pickle, key=key, **changes)
     refuse_given(SAYS_ITSELF, {name: value is not None for name, value in {"key": key, **changes}.items()})
-    room = row.module("weights")
+    trained: Trained = read_behind(reference, row.module("weights").read, trust_pickle=trust_pickle)
+    return trained
 
-    def read() -> Trained:
-        with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle) as checkpoint:
-            trained: Trained = room.read(checkpoint)
-            return trained
 
-    return read_again(reference, read)
+def read_behind(
+    reference: str | Path, read: Callable[[Checkpoint], T], *, trust_pickle: bool = False, key: str | None = None
+) -> T:
+    """Return what ``read`` makes of the checkpoint behind a MODEL, which is read again where it is replaced meanwhile."""
+
+    def attempt() -> T:
+        with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle, key=key) as checkpoint:
+            return read(checkpoint)
+
+    return read_again(reference, attempt)
 
 
 def open_model(reference: str | Path) -> TrainedModel:

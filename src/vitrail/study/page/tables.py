@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vitrail.data.items import Data
 from vitrail.models.cost import Cost
 from vitrail.study.page import page
 from vitrail.study.page.page import Markup, Number
@@ -73,6 +74,11 @@ def count_table(classes: list[str], counts: dict[str, list[int]], *, counted: st
     total = ("", f"all {counted}", *(f"{sum(counts[s]):,}" for s in splits), "")
     table = page.table(("index", "class", *splits, ""), rows, total=total)
     return table if len(classes) <= OPEN_CLASSES else page.folded("per class and split", table)
+
+
+def split_table(data: Data) -> Markup:
+    """Return a table of how many items each split has."""
+    return page.table(("split", data.things), [(name, Number(f"{len(items):,}")) for name, items in data.splits.items()])
 
 
 def cost_table(cost: Cost) -> Markup:

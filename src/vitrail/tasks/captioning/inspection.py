@@ -1,15 +1,12 @@
 """A check and samples of images with captions."""
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitrail.runtime.observer import Note
 from vitrail.tasks.captioning.images.check import CaptionCheck, check_captions
 from vitrail.tasks.captioning.images.sources import open_captions, tells_captions
 from vitrail.tasks.inspection import Inspection, InspectionRequest
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class CaptionInspection(Inspection):
@@ -21,7 +18,7 @@ class CaptionInspection(Inspection):
     def check(self, request: InspectionRequest) -> CaptionCheck:
         return check_captions(request.data, **request.progress)
 
-    def sheet(self, run: Any, split: str, count: int, note: Note) -> "Figure":
+    def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
         from vitrail.data.loading.dataset import ImageDataset
         from vitrail.data.loading.sampler import some_items
         from vitrail.data.targets import Nothing

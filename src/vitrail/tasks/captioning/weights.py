@@ -13,14 +13,13 @@ from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGE
 from vitrail.models.text.text_model import TextModel
 from vitrail.task_registry import TASKS
 from vitrail.weights.formats.checkpoint import Checkpoint
-from vitrail.weights.formats.checksums import read_again
 from vitrail.weights.formats.safe_files import GENERATION, PREPROCESSOR
 from vitrail.weights.formats.tensor_files import require_numbers
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import CAPTIONER_LAYOUTS, marian, vision_encoder_decoder
 from vitrail.weights.layouts.hugging_face.vit import VIT
-from vitrail.weights.locate import locate
 from vitrail.weights.model_folder.trained_texts import TrainedTexts, model_of_tokens, own_config, recognised
+from vitrail.weights.reference import read_behind
 
 ROW = TASKS["caption"]
 
@@ -73,12 +72,12 @@ def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> Trai
     Raises:
         ModelFileError: missing, damaged, refused, or a model of another kind.
     """
-    return read_again(reference, lambda: load_captioner(locate(reference, trust_pickle), trust_pickle=trust_pickle))
+    return read_behind(reference, read, trust_pickle=trust_pickle)
 
 
-def load_captioner(path: Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
+def load_captioner(path: Path) -> TrainedCaptioner:
     """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
-    with Checkpoint.opened(path, trust_pickle=trust_pickle) as checkpoint:
+    with Checkpoint.opened(path) as checkpoint:
         return read(checkpoint)
 
 

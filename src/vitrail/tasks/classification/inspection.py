@@ -1,7 +1,7 @@
 """A check and samples of images with labels."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitrail.data.checks.check import check_data
 from vitrail.data.checks.found import Check
@@ -11,9 +11,6 @@ from vitrail.runtime.observer import Note
 from vitrail.runtime.output import require_free
 from vitrail.tasks.inspection import Inspection, InspectionRequest
 from vitrail.weights.locate import require_possible
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class ImageInspection(Inspection):
@@ -34,7 +31,7 @@ class ImageInspection(Inspection):
         folder, found = check_with_page(request.data, request.model, request.out, observer=request.observer)
         return replace(found, folder=folder)
 
-    def sheet(self, run: Any, split: str, count: int, note: Note) -> "Figure":
+    def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
         from vitrail.study.page.samples import augmentation_sheet
         from vitrail.training.samples import image_samples
 

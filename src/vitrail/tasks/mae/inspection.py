@@ -1,14 +1,11 @@
 """A check and samples of images without labels."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitrail.data.checks.check import check_data
 from vitrail.data.checks.found import Check
 from vitrail.runtime.observer import Note
 from vitrail.tasks.inspection import Inspection, InspectionRequest
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class UnlabelledInspection(Inspection):
@@ -17,7 +14,7 @@ class UnlabelledInspection(Inspection):
     def check(self, request: InspectionRequest) -> Check:
         return check_data(request.data, labelled=False, **request.progress)
 
-    def sheet(self, run: Any, split: str, count: int, note: Note) -> "Figure":
+    def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
         from vitrail.study.page.samples import augmentation_sheet
         from vitrail.training.samples import image_samples
 

@@ -14,6 +14,7 @@ from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.sampler import spread
 from vitrail.study.page import figures, page
 from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
+from vitrail.study.page.tables import split_table
 from vitrail.tasks.mae.task import Reconstruction
 
 SHOWN = 8
@@ -48,7 +49,7 @@ def report_part(run: Reported) -> Part:
     return Part(
         cards=[(f"{scores['loss']:.4f}", what)],
         sections=[page.section("Reconstructions", picture)],
-        data=page.table(("split", "images"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]),
+        data=split_table(run.data),
         caption="In training an image is masked in another way in every epoch, in validation always in the same way.",
     )
 

@@ -1,17 +1,13 @@
 """A check and samples of people in images."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitrail.checks import refuse_given
 from vitrail.runtime.observer import Note
 from vitrail.tasks.inspection import Inspection, InspectionRequest
 from vitrail.tasks.pose.files.check import PeopleCheck, check_people
 from vitrail.tasks.pose.files.sources import tells_people
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from vitrail.tasks.pose.people.skeleton import Skeleton
+from vitrail.tasks.pose.people.skeleton import Skeleton
 
 
 class PeopleInspection(Inspection):
@@ -25,7 +21,7 @@ class PeopleInspection(Inspection):
     def check(self, request: InspectionRequest) -> PeopleCheck:
         return check_people(request.data, _skeleton(request), **request.progress)
 
-    def sheet(self, run: Any, split: str, count: int, note: Note) -> "Figure":
+    def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
         from vitrail.data.loading.sampler import some_items
         from vitrail.tasks.pose import data as people
         from vitrail.tasks.pose.people.dataset import PersonDataset
@@ -41,7 +37,7 @@ class PeopleInspection(Inspection):
         return people_sheet(PersonDataset(picked, preparation, opened.skeleton, run.augmentation, seed))
 
 
-def _skeleton(request: InspectionRequest) -> "Skeleton | None":
+def _skeleton(request: InspectionRequest) -> Skeleton | None:
     """Return the skeleton in the settings of a run, if there are any; refuses others that are given beside it."""
     if request.config is None and not request.settings:
         return None

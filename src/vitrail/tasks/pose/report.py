@@ -13,7 +13,7 @@ from vitrail.files import whole_folder
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup, Number
 from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
-from vitrail.study.page.tables import percent
+from vitrail.study.page.tables import percent, split_table
 from vitrail.tasks.metrics import metrics_in
 from vitrail.tasks.pose.metrics import (
     PCK,
@@ -73,7 +73,7 @@ def report_part(run: Reported) -> Part:
     return Part(
         cards=_cards(scores, f"{len(kept.people):,} {SPLIT_WORDS[run.split]}people"),
         sections=sections,
-        data=page.table(("split", "people"), [(name, Number(f"{len(items):,}")) for name, items in run.data.splits.items()]),
+        data=split_table(run.data),
         caption="" if "train_pck" in run.rows[0] else "PCK is measured on validation people alone.",
         tables={JOINTS: joint_rows(kept)},
     )

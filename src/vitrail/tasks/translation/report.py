@@ -11,6 +11,7 @@ from vitrail.models.text.text_model import Aligned
 from vitrail.study.maps.token_alignment import alignment_caption, alignment_maps
 from vitrail.study.page import figures, page
 from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
+from vitrail.study.page.tables import split_table
 from vitrail.tasks.translation.pairs import Pair
 from vitrail.tasks.translation.task import Translation, TranslationMetrics, translation_scores
 
@@ -48,9 +49,7 @@ def report_part(run: Reported) -> Part:
             (f"{scores['chrf']:.2f}", "chrF"),
         ],
         sections=[*sections, page.section("Translations", table, page.note(f"All of them are in {TRANSLATIONS}."))],
-        data=page.table(
-            ("split", "sentences"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]
-        ),
+        data=split_table(run.data),
         caption="Loss is per token, in training with smoothed labels and dropout.",
         tables={TRANSLATIONS: [("source", "translation", "reference"), *written]},
     )

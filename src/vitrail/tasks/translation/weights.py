@@ -15,15 +15,14 @@ from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.settings import brief
 from vitrail.task_registry import TASKS
 from vitrail.weights.formats.checkpoint import Checkpoint
-from vitrail.weights.formats.checksums import read_again
 from vitrail.weights.formats.safe_files import CONFIG, GENERATION, TOKENIZER_CONFIG, read_json, section
 from vitrail.weights.formats.tensor_files import require_numbers
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
-from vitrail.weights.locate import locate
 from vitrail.weights.model_folder.description import describe
 from vitrail.weights.model_folder.trained import FORMAT
 from vitrail.weights.model_folder.trained_texts import TrainedTexts, model_of_tokens, own_config, recognised
+from vitrail.weights.reference import read_behind
 
 LANGUAGES = "languages"
 """In ``config.json``: which language is read, and which is written."""
@@ -98,12 +97,12 @@ def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> Tra
     Raises:
         ModelFileError: missing, damaged, refused, or a model of images.
     """
-    return read_again(reference, lambda: load_translator(locate(reference, trust_pickle), trust_pickle=trust_pickle))
+    return read_behind(reference, read, trust_pickle=trust_pickle)
 
 
-def load_translator(path: Path, *, trust_pickle: bool = False) -> TrainedTranslator:
+def load_translator(path: Path) -> TrainedTranslator:
     """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
-    with Checkpoint.opened(path, trust_pickle=trust_pickle) as checkpoint:
+    with Checkpoint.opened(path) as checkpoint:
         return read(checkpoint)
 
 
