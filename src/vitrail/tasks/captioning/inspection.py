@@ -3,8 +3,8 @@
 import textwrap
 from typing import Any
 
+from vitrail.data.checks.found import Found
 from vitrail.runtime.observer import Note
-from vitrail.tasks.captioning.images.check import CaptionCheck, check_captions
 from vitrail.tasks.captioning.images.sources import open_captions, tells_captions
 from vitrail.tasks.inspection import Inspection, InspectionRequest
 
@@ -15,7 +15,9 @@ class CaptionInspection(Inspection):
     def tells(self, source: str) -> bool:
         return tells_captions(source)
 
-    def check(self, request: InspectionRequest) -> CaptionCheck:
+    def check(self, request: InspectionRequest) -> Found:
+        from vitrail.tasks.captioning.images.check import check_captions
+
         return check_captions(request.data, **request.progress)
 
     def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:

@@ -3,14 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from vitrail.data.checks.check import check_data
 from vitrail.data.checks.found import Check
-from vitrail.data.readers.sources import require_there
 from vitrail.files import path_of
 from vitrail.runtime.observer import Note
 from vitrail.runtime.output import require_free
 from vitrail.tasks.inspection import Inspection, InspectionRequest
-from vitrail.weights.locate import require_possible
 
 
 class ImageInspection(Inspection):
@@ -19,6 +16,10 @@ class ImageInspection(Inspection):
     options = frozenset({"model", "out"})
 
     def check(self, request: InspectionRequest) -> Check:
+        from vitrail.data.checks.check import check_data
+        from vitrail.data.readers.sources import require_there
+        from vitrail.weights.locate import require_possible
+
         if request.model is None and request.out is None:
             return check_data(request.data, labelled=True, **request.progress)
         if request.model is not None:  # all of these before torch is imported

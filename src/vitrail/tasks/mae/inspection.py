@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from vitrail.data.checks.check import check_data
 from vitrail.data.checks.found import Check
 from vitrail.runtime.observer import Note
 from vitrail.tasks.inspection import Inspection, InspectionRequest
@@ -12,6 +11,8 @@ class UnlabelledInspection(Inspection):
     """A check of every image, whatever its label."""
 
     def check(self, request: InspectionRequest) -> Check:
+        from vitrail.data.checks.check import check_data
+
         return check_data(request.data, labelled=False, **request.progress)
 
     def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:

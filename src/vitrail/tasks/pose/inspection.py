@@ -3,9 +3,9 @@
 from typing import Any
 
 from vitrail.checks import refuse_given
+from vitrail.data.checks.found import Found
 from vitrail.runtime.observer import Note
 from vitrail.tasks.inspection import Inspection, InspectionRequest
-from vitrail.tasks.pose.files.check import PeopleCheck, check_people
 from vitrail.tasks.pose.files.sources import tells_people
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
@@ -18,7 +18,9 @@ class PeopleInspection(Inspection):
     def tells(self, source: str) -> bool:
         return tells_people(source)
 
-    def check(self, request: InspectionRequest) -> PeopleCheck:
+    def check(self, request: InspectionRequest) -> Found:
+        from vitrail.tasks.pose.files.check import check_people
+
         return check_people(request.data, _skeleton(request), **request.progress)
 
     def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:

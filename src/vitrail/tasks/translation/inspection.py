@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from vitrail.data.checks.found import Found
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Note
 from vitrail.tasks.inspection import LANGUAGES, Inspection, InspectionRequest
-from vitrail.tasks.translation.check import PairCheck, check_pairs
-from vitrail.tasks.translation.pairs import open_pairs
-from vitrail.tasks.translation.settings import TranslationSettings
 
 
 class PairInspection(Inspection):
@@ -16,7 +14,10 @@ class PairInspection(Inspection):
 
     options = LANGUAGES | {"bad_lines"}
 
-    def check(self, request: InspectionRequest) -> PairCheck:
+    def check(self, request: InspectionRequest) -> Found:
+        from vitrail.tasks.translation.check import check_pairs
+        from vitrail.tasks.translation.settings import TranslationSettings
+
         languages = request.languages
         chosen = TranslationSettings.read_field("bad_lines", request.bad_lines or "stop", where="task")
         return check_pairs(request.data, languages, chosen)
@@ -27,6 +28,7 @@ class PairInspection(Inspection):
 
     def texts(self, request: InspectionRequest, split: str, count: int, seed: int, note: Note) -> Iterator[str]:
         from vitrail.data.loading.sampler import some_items
+        from vitrail.tasks.translation.pairs import open_pairs
 
         languages = request.languages
         width = max(map(len, languages))
