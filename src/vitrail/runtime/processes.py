@@ -82,6 +82,10 @@ class Processes:
         """The items of all processes, in order."""
         return [item for some in self.all_gather(items) for item in some]
 
+    def in_batches(self, parts: list[T]) -> list[T]:
+        """Return the parts of batches that all processes have, one from each batch, in the order of the items."""
+        return parts if self.count == 1 else [part for batch in zip(*self.all_gather(parts), strict=True) for part in batch]
+
     def raise_together(self, error: VitrailError | None) -> None:
         """Raise in every process what any of them has met, so that none is left waiting for another."""
         if any(self.all_reduce_max(error is not None)):

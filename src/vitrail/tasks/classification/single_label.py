@@ -149,8 +149,8 @@ class LabelMetrics(Means):
 
     def reduce(self, group: Processes) -> None:
         super().reduce(group)
-        if self.kept is not None and group.count > 1:
-            self.kept = [part for batch in zip(*group.all_gather(self.kept), strict=True) for part in batch]
+        if self.kept is not None:
+            self.kept = group.in_batches(self.kept)
 
     def of_each(self, answers: Answers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Whether the class is the surest, whether it is among the five surest, and the cross-entropy: (B,) each."""

@@ -141,8 +141,8 @@ class OrdinalMetrics(Means):
 
     def reduce(self, group: Processes) -> None:
         super().reduce(group)
-        if self.pairs is not None and group.count > 1:
-            self.pairs = [part for batch in zip(*group.all_gather(self.pairs), strict=True) for part in batch]
+        if self.pairs is not None:
+            self.pairs = group.in_batches(self.pairs)
 
     def of_each(self, answers: Answers, batch: Batch) -> dict[str, Tensor]:
         """Return the distance of the likeliest class, whether it is the true one, and the loss, of each image: (B,) each."""
