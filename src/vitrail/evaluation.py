@@ -16,7 +16,7 @@ from vitrail.tasks.answer_table import write_table
 from vitrail.tasks.evaluation import Evaluation, EvaluationOptions, Request, StreamedEvaluation
 from vitrail.tasks.options import read_options, settings_of
 from vitrail.tasks.task import Metrics
-from vitrail.training.runs.data_of_model import open_for, unlabelled_run
+from vitrail.training.runs.data_of_model import open_for, scoring_run
 from vitrail.training.runs.run import best_task
 
 
@@ -103,14 +103,14 @@ class _RunOptions(EvaluationOptions):
 
 
 def _row_in_python(model: Any) -> TaskRow | None:
-    """Return the row of a task that evaluates its models without a predictor: of one that writes, or of a run without labels."""
-    run = unlabelled_run(model)
+    """Return the row of a task that evaluates its models without a predictor: of one that writes, or of a run that scores."""
+    run = scoring_run(model)
     return row_of_writer(model) if run is None else task_row(run.settings.task.name)
 
 
 def _of_run(request: Request) -> Evaluation:
     """Return the evaluation of a run's best model on images, as its task does it."""
-    run = unlabelled_run(request.reference)
+    run = scoring_run(request.reference)
     assert run is not None
     source, own_splits = open_for(request.reference, request.data, labelled=False, note=request.note)
     split = request.split or (source.evaluation_split if own_splits else "all")

@@ -43,7 +43,7 @@ class RunData:
     counts_batch_memory: ClassVar[bool] = False
     """True where every step shows the model whole items, so that the memory of a batch can be counted."""
     scored_with_run: ClassVar[bool] = False
-    """True where only the task of a run can score its model: a model alone gives vectors."""
+    """True where only the task of a run can score its model, which gives vectors, or does not know its classes in order."""
 
     def __init__(self, row: TaskRow):
         self.row = row

@@ -5,7 +5,7 @@ from typing import ClassVar
 from vitrail.tasks.evaluation import EvaluationOptions, Request, StreamedEvaluation
 from vitrail.tasks.ordinal.settings import OrdinalSettings
 from vitrail.tasks.ordinal.task import Ordinal
-from vitrail.training.runs.data_of_model import open_for, unlabelled_run
+from vitrail.training.runs.data_of_model import open_for, scoring_run
 from vitrail.weights.reference import open_model
 
 
@@ -24,7 +24,7 @@ def evaluation(request: Request) -> StreamedEvaluation:
     Raises:
         DataError: there are no images, or a class is none of the model's.
     """
-    run = unlabelled_run(request.reference)
+    run = scoring_run(request.reference)
     assert run is not None
     source, own_splits = open_for(request.reference, request.data, note=request.note)
     split = request.split or (source.evaluation_split if own_splits else "all")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeGuard
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -25,7 +25,7 @@ from vitrail.tasks.translation.answer import Piece, Translated, joined
 from vitrail.tasks.translation.ctranslate2 import BATCH, ExportedTranslator
 from vitrail.tasks.translation.settings import BEAMS
 from vitrail.tasks.translation.weights import TrainedTranslator, longest, open_translator
-from vitrail.weights.locate import is_exported_translator, translates
+from vitrail.weights.locate import is_exported_translator
 
 LONGEST = 128
 """Tokens of a text that is translated as one; a longer one is cut where a sentence ends, else between words."""
@@ -212,11 +212,6 @@ class Translator(Predictor):
 
 
 AnyTranslator = TrainedTranslator | ExportedTranslator
-
-
-def is_translator(model: object) -> TypeGuard[str | Path | AnyTranslator]:
-    """Whether a model, or what is behind a MODEL on this machine, translates texts."""
-    return isinstance(model, TrainedTranslator | ExportedTranslator) or translates(model)
 
 
 def open_any(model: str | Path | AnyTranslator) -> AnyTranslator:

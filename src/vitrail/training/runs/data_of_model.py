@@ -43,13 +43,13 @@ def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sou
     try:
         return open_for(model, data, note=note)
     except DataError:
-        if unlabelled_run(model) is None:
+        if scoring_run(model) is None:
             raise
         return open_for(model, data, labelled=False, note=note)
 
 
-def unlabelled_run(model: object) -> RunFolder | None:
-    """Return the run that a MODEL is, if its model gives vectors, and only the task defines their scores."""
+def scoring_run(model: object) -> RunFolder | None:
+    """Return the run that a MODEL is, if only the task of the run can score its model."""
     run = _run_of(model)
     return run if run is not None and run_data_of(run.settings).scored_with_run else None
 
