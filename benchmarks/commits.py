@@ -22,13 +22,11 @@ import json, sys, time
 import torch, vitrail
 from pathlib import Path
 from PIL import Image
-from vitrail.training.loop.optimizer import create_optimizers
-from vitrail.config.settings import OptimizerSettings
 
 folder = Path(sys.argv[1])
 torch.manual_seed(0)
 model = vitrail.create_model("ViT-Ti/16", num_classes=10)
-(optimizer,) = create_optimizers(model, OptimizerSettings())
+optimizer = torch.optim.AdamW(model.parameters())
 images, labels = torch.randn(16, 3, 224, 224), torch.randint(0, 10, (16,))
 model.eval().requires_grad_(False)
 fast = vitrail.for_inference(model)
