@@ -48,6 +48,7 @@ docs-serve: .venv/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 soak: .venv/.dev
+	@$(BIN)/python -m pytest -m soak
 	@$(BIN)/python benchmarks/soak/soak_runs.py
 	@$(BIN)/python benchmarks/soak/soak_server.py
 	@$(BIN)/python benchmarks/soak/soak_attacks.py
