@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vitrail.tasks.captioning.predictor import caption
     from vitrail.tasks.classification.predictor import predict
     from vitrail.tasks.classification.zero_shot import zero_shot
+    from vitrail.tasks.diffusion.sampling import sample
     from vitrail.tasks.pose.predictor import predict_poses
     from vitrail.tasks.teachers import CallableTeacher
     from vitrail.tasks.translation.predictor import translate
@@ -46,6 +47,7 @@ _HOMES = {
     "predict_poses": "tasks.pose.predictor",
     "caption": "tasks.captioning.predictor",
     "embed": "deploy.embed",
+    "sample": "tasks.diffusion.sampling",
     "translate": "tasks.translation.predictor",
     "zero_shot": "tasks.classification.zero_shot",
     "Preparation": "data.images.preparation",
@@ -92,6 +94,7 @@ __all__ = [
     "predict",
     "predict_poses",
     "resume",
+    "sample",
     "study_model",
     "sweep",
     "train",

@@ -23,7 +23,7 @@ RoomModule = Literal[
 ]
 """Modules of a room that the rest of the library asks for by name."""
 Reads = Literal["images", "texts"]
-Answers = Literal["vector", "heatmaps", "text"]
+Answers = Literal["vector", "heatmaps", "text", "noise"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("ordinal", "ordinal", "required"),
     TaskRow("mae", "mae", "none", recipe="mae"),
+    TaskRow("diffusion", "diffusion", "optional", recipe="diffusion", answers="noise"),
     TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),
     TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),  # last: any JSON that is nobody else's may be people

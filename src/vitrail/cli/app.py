@@ -34,6 +34,7 @@ from vitrail.cli.use.caption import caption
 from vitrail.cli.use.embed import embed
 from vitrail.cli.use.evaluate import evaluate
 from vitrail.cli.use.predict import predict
+from vitrail.cli.use.sample import sample
 from vitrail.cli.use.similar import similar
 from vitrail.cli.use.translate import translate
 from vitrail.errors import VitrailError
@@ -58,6 +59,7 @@ for _command in (
     similar,
     translate,
     caption,
+    sample,
     study,
     export,
     bench,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import captioner, cvt, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names, vitpose
+from vitrail.models.configs import captioner, cvt, dit, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names, vitpose
 from vitrail.models.configs.base import OF_IMAGES, ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ ROWS = (
     Architecture("Mixer", "MLP-Mixer", "vision.mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "vision.resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
     Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS, vitpose.preset_of),
+    Architecture("DiT", "Diffusion Transformer", "vision.dit", dit.DiTConfig, dit.PRESETS, dit.preset_of),
     Architecture(
         "Transformer", "Transformer", "text.transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
     ),

@@ -7,7 +7,8 @@ from vitrail.parts.attention.dot_product import attend, attention_weights, causa
 from vitrail.parts.attention.performer import KernelAttention
 from vitrail.parts.attention.reduced_attention import PooledReduction, ReducedAttention
 from vitrail.parts.attention.windows import WindowAttention
-from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, drop_path_rate, patches_in
+from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ModulatedHead, ParallelBlock, drop_path_rate, patches_in
+from vitrail.parts.conditioning import TimeEmbedding, time_frequencies
 from vitrail.parts.cpu.fast_block import FastBlock, Matrix, Product, product_of
 from vitrail.parts.cpu.precision import as_autocast
 from vitrail.parts.dropout import Dropout
@@ -94,6 +95,7 @@ __all__ = [
     "LearnedSequencePosition",
     "Matrix",
     "MeanPooling",
+    "ModulatedHead",
     "NestedBlock",
     "ParallelBlock",
     "PatchEmbedding",
@@ -114,6 +116,7 @@ __all__ = [
     "SoftSplit",
     "Stage",
     "StandardizedConv2d",
+    "TimeEmbedding",
     "TokenLayer",
     "TokensToToken",
     "Whitening",
@@ -145,6 +148,7 @@ __all__ = [
     "rotate",
     "sincos_position_1d",
     "sincos_position_2d",
+    "time_frequencies",
     "token_loss",
     "unpatchify",
 ]

@@ -53,18 +53,36 @@ class LayerScale(nn.Module):
 
 
 class Modulation(nn.Module):
-    """A shift, a scale and a gate per channel, made of a vector: ``[shift; scale; gate] = silu(c) Wᵀ + b``, (B, C) to (B, 3D).
+    """Vectors per channel made of a condition, by default ``[shift; scale; gate] = silu(c) Wᵀ + b``: (B, C) to (B, count · D).
 
     W and b start at zero, and no model's `initialize` draws them: they are no `nn.Linear`.
     """
 
-    def __init__(self, condition: int, dim: int):
+    def __init__(self, condition: int, dim: int, count: int = 3):
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(3 * dim, condition))
-        self.bias = nn.Parameter(torch.zeros(3 * dim))
+        self.count = count
+        self.weight = nn.Parameter(torch.zeros(count * dim, condition))
+        self.bias = nn.Parameter(torch.zeros(count * dim))
 
-    def forward(self, condition: Tensor) -> Tensor:
-        return F.linear(F.silu(condition), self.weight, self.bias)
+    def forward(self, condition: Tensor, ndim: int = 3) -> tuple[Tensor, ...]:
+        """(B, C) to ``count`` tensors (B, 1, D), with as many sides of 1 as tokens of ``ndim`` dimensions need."""
+        vectors = F.linear(F.silu(condition), self.weight, self.bias)  # (B, count · D)
+        return vectors.view(len(vectors), *[1] * (ndim - 2), -1).chunk(self.count, dim=-1)
+
+
+class ModulatedHead(nn.Module):
+    """The last layer of DiT, ``Linear(LN(x) · (1 + scale) + shift)``: (B, N, D) and a condition (B, D) to (B, N, outputs)."""
+
+    def __init__(self, dim: int, outputs: int, *, eps: float = 1e-6):
+        super().__init__()
+        self.norm = norm_layer(dim, eps=eps, affine=False)
+        self.modulation = Modulation(dim, dim, count=2)
+        self.linear = nn.Linear(dim, outputs)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        shift, scale = self.modulation(condition)
+        result: Tensor = self.linear(self.norm(x) * (1 + scale) + shift)
+        return result
 
 
 class Branch(nn.Module):
@@ -128,8 +146,7 @@ class Branch(nn.Module):
         if self.modulation is None or condition is None:
             what = "a block without a condition was given one" if self.modulation is None else "the block needs a condition"
             raise ConfigError(what, where="Block", hint="build it with condition=C, and call it with condition= of shape (B, C)")
-        vectors = self.modulation(condition)  # (B, 3D)
-        shift, scale, gate = vectors.view(len(vectors), *[1] * (ndim - 2), -1).chunk(3, dim=-1)  # (B, 1, D) each
+        shift, scale, gate = self.modulation(condition, ndim)
         return lambda z: self.norm(z) * (1 + scale) + shift, lambda z: self.drop_path(z * gate)
 
 

@@ -25,6 +25,7 @@ from vitrail.models.registry import build
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
+from vitrail.task_registry import ROWS
 from vitrail.training.run_data import RunData, check_command
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
@@ -43,7 +44,7 @@ class ImageRunData(RunData):
 
     def open_start(self, reference: str) -> TrainedModel:
         found = open_model(reference)
-        _require_vectors(found.config, "the model", where="--from")
+        self._require_kind(found.config, "the model", where="--from")
         return found
 
     def open_source(self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> ImageData:
@@ -52,6 +53,12 @@ class ImageRunData(RunData):
         if run:
             self.require_same_classes(settings, source)
         return source
+
+    def _require_kind(self, config: ImageConfig, name: str, *, where: str) -> None:
+        if config.answer != self.row.answers:
+            fitting = next((row.name for row in ROWS if (row.reads, row.answers) == (config.reads, config.answer)), None)
+            hint = f"take another, or add --task {fitting}"
+            raise ConfigError(f"{name} gives {config.answer}; the task needs {self.row.answers}", where=where, hint=hint)
 
     def require_same_classes(self, settings: RunSettings, source: ImageData) -> None:
         """Refuse data with another number of classes than the run was started with; raises `DataError`."""
@@ -69,7 +76,7 @@ class ImageRunData(RunData):
 
         A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
         """
-        _require_vectors(settings.model.config, settings.model.name, where="--model")
+        self._require_kind(settings.model.config, settings.model.name, where="--model")
         self.require_learnable(source)
         model = settings.model.changed(num_classes=self.classes_to_learn(source))
         head = getattr(model, "head", None)  # which not every architecture lets one choose
@@ -164,11 +171,6 @@ def open_images(labels: Literal["required", "optional", "none"], source: str | P
         if labels == "required":
             raise
         return open_unlabelled(source, **options)
-
-
-def _require_vectors(config: ImageConfig, name: str, *, where: str) -> None:
-    if config.answer != "vector":
-        raise ConfigError(f"{name} gives {config.answer}, and no classes", where=where, hint="take another, or add --task pose")
 
 
 def learned_images(source: ImageData, settings: RunSettings) -> ImageData:

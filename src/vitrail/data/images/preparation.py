@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic import Field, model_validator
 
 from vitrail.data.images.decode import Box, Reduced, Source, Whole, check_head, decode_reduced
-from vitrail.data.images.plan import Extent, Frame, Plan, Resize
+from vitrail.data.images.plan import Extent, Frame, Plan, Resize, to_picture
 from vitrail.data.images.processors import read_processor
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.settings import Settings
@@ -209,6 +209,14 @@ class Preparation(Settings):
         both = torch.tensor([self.mean, self.std]).view(2, -1, 1, 1)
         mean, std = both.to(pixels.device, non_blocking=pixels.is_cuda)  # else the program would wait for the GPU
         return pixels.float().div_(255).sub_(mean).div_(std)
+
+    def pictures(self, images: "Tensor") -> "list[Image.Image]":
+        """Return normalized images (B, C, H, W) as pictures, without what is beyond black and white; undoes `normalize`."""
+        import torch
+
+        mean, std = torch.tensor([self.mean, self.std], device=images.device).view(2, -1, 1, 1)
+        pixels = ((images * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
+        return [to_picture(image) for image in pixels]
 
     def __call__(self, images: "Picture | Iterable[Picture]") -> "Tensor":
         """Prepare one image or several, as `vitrail.predict` takes them, for a model: float32 (B, C, H, W).

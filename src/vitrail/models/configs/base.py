@@ -76,8 +76,8 @@ class ModelConfig(Settings):
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing of what a trained model answers."""
     reads: ClassVar[Literal["images", "texts"]]
-    answer: ClassVar[Literal["vector", "heatmaps", "text"]]
-    """What a model gives of what it reads: a vector, of logits if it has classes; a map for each of its classes; or a text."""
+    answer: ClassVar[Literal["vector", "heatmaps", "text", "noise"]]
+    """Output: a vector, of logits if the model has classes; a map for each of its classes; a text; or the noise of an image."""
     parts: ClassVar[frozenset[str]] = frozenset()
     """Parts that every model of this kind has, whatever its size, for which a recipe may have a learning rate."""
 
@@ -119,7 +119,7 @@ class ImageConfig(ModelConfig):
     """Number of logits; 0 leaves out the head, and the model gives the vector that the head would read."""
 
     reads: ClassVar[Literal["images", "texts"]] = "images"
-    answer: ClassVar[Literal["vector", "heatmaps", "text"]] = "vector"
+    answer: ClassVar[Literal["vector", "heatmaps", "text", "noise"]] = "vector"
 
     @property
     def size_multiple(self) -> tuple[int, int]:

@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 
 import matplotlib
-import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vitrail.data.images.plan import to_picture
-from vitrail.data.images.preparation import Preparation
 from vitrail.data.loading.batches import on_device
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.sampler import spread
@@ -32,7 +29,7 @@ def report_part(run: Reported) -> Part:
     batch = on_device(dataset.batch([(0, i) for i in range(len(items))]), device)
     images = task.preparation.normalize(batch["images"])
     seen, whole = task.drawn(images, batch["noise"])
-    sheets = [pictures_of(part, task.preparation) for part in (seen, whole, images)]
+    sheets = [task.preparation.pictures(part) for part in (seen, whole, images)]
     figures.save(sheet(list(zip(*sheets, strict=True))), run.plots / "reconstructions.png")
     count = batch["noise"].shape[1]
     masked = count - task.seen_of(count)
@@ -52,14 +49,6 @@ def report_part(run: Reported) -> Part:
         data=split_table(run.data),
         caption="In training an image is masked in another way in every epoch, in validation always in the same way.",
     )
-
-
-def pictures_of(images: torch.Tensor, preparation: Preparation) -> list[Image.Image]:
-    """Normalized images (B, C, H, W) as pictures."""
-    shape = (1, -1, 1, 1)
-    mean, std = (torch.tensor(values, device=images.device).view(shape) for values in (preparation.mean, preparation.std))
-    pixels = ((images * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
-    return [to_picture(image) for image in pixels]
 
 
 def sheet(rows: Sequence[Sequence[Image.Image]]) -> Figure:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
-from vitrail.models.base import ImageModel
+from vitrail.models.base import ImageModel, Model
 from vitrail.models.configs.base import ImageConfig
 from vitrail.settings import Settings, brief
 from vitrail.weights.formats.checksums import SUMS, write_sums
@@ -138,7 +138,7 @@ def _require_parts(model: object, labels: object, preparation: object) -> None:
 
 def require_of_images(model: nn.Module) -> None:
     """Refuse a module that is no model of images of this library; raises `ConfigError`."""
-    if not isinstance(model, ImageModel):
+    if not isinstance(model, Model) or not isinstance(model.config, ImageConfig):
         hint = "predict and evaluate take it; all else needs a model of vitrail.create_model, before torch.compile"
         raise ConfigError(f"{type(model).__name__} is no model of this library", where="model", hint=hint)
 

@@ -1,0 +1,123 @@
+"""A folder of samples: numbered pictures, a sheet of them, and a list that says what each was made of."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitrail.errors import ConfigError
+from vitrail.files import partial_of, read_text, whole_file, write_json
+from vitrail.runtime.output import require_free
+from vitrail.study.page import figures
+from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_batches
+from vitrail.tasks.diffusion.weights import TrainedDiffusion
+
+LIST, SHEET, REQUEST = "samples.json", "samples.png", "request.json"
+SHOWN = 100
+"""Pictures on the sheet, at most."""
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """Everything that decides the pictures of a folder."""
+
+    model: str
+    classes: Sequence[str] | None
+    count: int
+    seed: int
+    sampling: Sampling
+    batch_size: int = 64
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The request as JSON has it; a batch decides nothing."""
+        classes = None if self.classes is None else list(self.classes)
+        own = {"model": self.model, "classes": classes, "count": self.count, "seed": self.seed}
+        return own | {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.sampling).items()}
+
+
+def write_samples(
+    out: Path, trained: TrainedDiffusion, request: SampleRequest, *, resume: bool = False, on_batch: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    """Write the pictures of a request to a folder, and return what `LIST` has of each.
+
+    They are written one by one to ``out`` with .partial behind its name, which is renamed at the end. With ``resume`` those that
+    an interrupted command has written there stay.
+
+    Raises:
+        ConfigError: the folder exists, or what is to go on was asked for something else.
+    """
+    draft = partial_of(out)
+    require_free(out, growing=not resume)
+    labels = class_indices(trained, request.classes, request.count)
+    if resume:
+        _require_same_request(draft, request)
+    else:
+        draft.mkdir(parents=True)
+        write_json(draft / REQUEST, request.description)
+    digits = max(4, len(str(request.count - 1)))
+    names = [f"{number:0{digits}}.png" for number in range(request.count)]
+    left = [number for number, name in enumerate(names) if not (draft / name).exists()]
+    on_batch(request.count - len(left))
+    batches = sample_batches(
+        trained, [request.seed + number for number in left], [labels[number] for number in left], request.sampling,
+        batch_size=request.batch_size,
+    )  # fmt: skip
+    unwritten = iter(left)
+    for images in batches:
+        for picture, number in zip(trained.preparation.pictures(images), unwritten, strict=False):
+            with whole_file(draft / names[number]) as file:
+                picture.save(file, format="PNG")
+        on_batch(len(images))
+    rows = [
+        {
+            "file": name,
+            "class": None if label is None else trained.labels[label],
+            "seed": request.seed + number,
+            "steps": request.sampling.steps,
+            "guidance": request.sampling.guidance,
+        }
+        for number, (name, label) in enumerate(zip(names, labels, strict=True))
+    ]
+    figures.save(sheet(draft, rows[:SHOWN]), draft / SHEET)
+    write_json(draft / LIST, rows)
+    (draft / REQUEST).unlink()
+    if out.exists():
+        out.rmdir()  # it is empty
+    draft.rename(out)
+    return rows
+
+
+def _require_same_request(draft: Path, request: SampleRequest) -> None:
+    import json
+
+    if not (draft / REQUEST).exists():
+        hint = "leave --resume out"
+        raise ConfigError(f"there is nothing to go on with in {str(draft)!r}", where="--resume", hint=hint)
+    before, now = json.loads(read_text(draft / REQUEST)), request.description
+    different = [name for name in now if now[name] != before.get(name)]
+    if different:
+        name = different[0]
+        what = f"{name} is {now[name]!r}, and the samples in {str(draft)!r} were begun with {before.get(name)!r}"
+        raise ConfigError(what, where="--resume", hint="give the same options as before")
+
+
+def sheet(folder: Path, rows: Sequence[dict[str, Any]]) -> Figure:
+    """Return a figure of pictures side by side, with their classes."""
+    columns = min(10, len(rows))
+    lines = math.ceil(len(rows) / columns)
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(columns, 1.2 * lines), layout="constrained")
+        for axes, row in zip(figure.subplots(lines, columns, squeeze=False).flat, rows, strict=False):
+            picture = Image.open(folder / row["file"])
+            axes.imshow(picture, cmap="gray" if picture.mode == "L" else None, vmin=0, vmax=255)
+            if row["class"] is not None:
+                axes.set_title(figures.readable(row["class"]), fontsize=8, pad=2)
+        for axes in figure.axes:
+            axes.set_axis_off()
+    return figure

@@ -1,0 +1,170 @@
+"""Images out of a trained model: each from its own seed and class, whatever else is in its batch."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vitrail.checks import require_at_most, require_positive
+from vitrail.errors import ConfigError, unknown
+from vitrail.tasks.diffusion.process import Process
+from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
+from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
+from vitrail.weights.reference import open_model
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MOST_STEPS = 10_000
+SEEDS = 2**63
+"""Seeds are below this number."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The way in which images are made.
+
+    Raises:
+        ConfigError: numbers that cannot be.
+    """
+
+    steps: int = 50
+    guidance: float = 1.0
+    """Weight of the class: ``ε + (guidance - 1) (ε - ε of no class)``; 1 for none."""
+    sampler: SamplerName = "ddim"
+    eta: float = 0.0
+    """Share of fresh noise in a step of ``ddim``."""
+    guided_channels: int | None = None
+    """Channels that guidance changes: the first three in the authors' code; all by default."""
+    interval: tuple[float, float] = (0.0, 1.0)
+    """Part of the way at which guidance works, from 0, the image, to 1, the noise (Kynkäänniemi et al. 2024,
+    https://arxiv.org/abs/2404.07724)."""
+    power: float | None = None
+    """Exponent p of MDT's growing guidance, ``1 + (guidance - 1) (1 - cos(π (1 - t)^p)) / 2`` with t from 0 to 1."""
+
+    def __post_init__(self) -> None:
+        require_positive(**{"--steps": self.steps})
+        require_at_most("--steps", self.steps, MOST_STEPS)
+        for name, value in {"--guidance": self.guidance, "--eta": self.eta}.items():
+            if not 0 <= value <= 1000:
+                raise ConfigError(f"{name} is {value:g}", where=name, hint="give a number from 0 to 1000")
+
+    def guidance_at(self, share: float) -> float:
+        """Return the guidance at a part of the way, from 0, the image, to 1, the noise."""
+        if not self.interval[0] <= share <= self.interval[1]:
+            return 1.0
+        if self.power is None:
+            return self.guidance
+        return 1 + (self.guidance - 1) * (1 - math.cos(math.pi * (1 - share) ** self.power)) / 2
+
+
+def class_indices(trained: TrainedDiffusion, classes: Sequence[str] | None, count: int) -> list[int | None]:
+    """Return the class of each of ``count`` images, spread evenly over the classes, all of them by default.
+
+    Raises:
+        ConfigError: a class that the model does not know, or classes of a model without.
+    """
+    if not trained.labels:
+        if classes:
+            raise ConfigError("the model knows no classes", where="--classes", hint="leave --classes out")
+        return [None] * count
+    for name in classes or ():
+        if name not in trained.labels:
+            raise unknown("class", name, trained.labels, where="--classes")
+    chosen = [trained.labels.index(name) for name in classes or trained.labels]
+    return [chosen[number * len(chosen) // count] if count >= len(chosen) else chosen[number] for number in range(count)]
+
+
+def require_possible_guidance(trained: TrainedDiffusion, sampling: Sampling) -> None:
+    """Refuse guidance of a model that has not learned to do without a class; raises `ConfigError`."""
+    config: Any = trained.config
+    if sampling.guidance != 1 and not (config.num_classes and config.null_class):
+        raise ConfigError("guidance needs a model with classes and a null class", where="--guidance", hint="leave --guidance out")
+    if sampling.sampler == "ddpm" and Process.of(config).continuous:
+        raise ConfigError("a flow has no steps of noise", where="--sampler", hint="take ddim, dpm++ or heun")
+
+
+@torch.inference_mode()
+def sample_batches(
+    trained: TrainedDiffusion,
+    seeds: Sequence[int],
+    labels: Sequence[int | None],
+    sampling: Sampling,
+    *,
+    batch_size: int = 64,
+    seen: Callable[[Step], None] | None = None,
+) -> Iterator[Tensor]:
+    """Yield images as the model has them, float32 (B, C, H, W), one for each seed and class, a batch at a time."""
+    require_possible_guidance(trained, sampling)
+    model: Any = trained.model.eval()
+    process, config, device = Process.of(model.config), model.config, next(model.parameters()).device
+    times = process.spaced(min(sampling.steps, MOST_STEPS if process.continuous else config.steps))
+    for first in range(0, len(seeds), batch_size):
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds[first : first + batch_size]]
+        shape = config.channels, *config.image_size
+
+        def draw(generators: list[torch.Generator] = generators, shape: tuple[int, ...] = shape) -> Tensor:
+            return torch.stack([torch.randn(shape, generator=generator) for generator in generators]).to(device)
+
+        denoise = _guided(model, process, labels[first : first + batch_size], sampling)
+        yield solve(process, denoise, draw(), times, sampler=sampling.sampler, eta=sampling.eta, draw=draw, seen=seen)
+
+
+def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling: Sampling) -> Denoise:
+    """Return the model with classes and guidance: with both, a batch passes twice as large."""
+    device = next(model.parameters()).device
+    classes = torch.tensor([label for label in labels if label is not None], device=device)
+    null = torch.full_like(classes, model.config.num_classes)
+    last = 1.0 if process.continuous else process.steps - 1
+
+    def denoise(x: Tensor, time: float) -> Tensor:
+        times = process.model_times(torch.full((len(x),), float(time), device=device))
+        scale = sampling.guidance_at(time / last)
+        if not len(classes):
+            return model(x, times)  # type: ignore[no-any-return]
+        if scale == 1:
+            return model(x, times, classes)  # type: ignore[no-any-return]
+        both = model(torch.cat([x, x]), torch.cat([times, times]), torch.cat([classes, null]))
+        own, free = both.chunk(2)
+        guided = sampling.guided_channels or x.shape[1]
+        return torch.cat([free[:, :guided] + scale * (own[:, :guided] - free[:, :guided]), own[:, guided:]], dim=1)
+
+    return denoise
+
+
+def sample(
+    model: str | Path | TrainedDiffusion,
+    *,
+    classes: Sequence[str] | None = None,
+    count: int = 16,
+    seed: int = 0,
+    batch_size: int = 64,
+    **options: Any,
+) -> list["Image.Image"]:
+    """Make images with a model that was trained with ``task="diffusion"``.
+
+    Args:
+        model: a run folder, a model folder or a loaded model.
+        classes: names of the classes to make images of; all of them by default.
+        count: number of images in all, spread evenly over the classes.
+        seed: of the first image; each that follows has the next.
+        batch_size: images that are made at once.
+        options: ``steps``, ``guidance``, ``sampler``, ``eta`` and others, as `Sampling` has them.
+
+    Raises:
+        ModelFileError: the model makes no images.
+        ConfigError: a class that the model does not know, or an option that cannot be.
+    """
+    trained = open_diffusion(model)
+    labels = class_indices(trained, classes, count)
+    batches = sample_batches(trained, range(seed, seed + count), labels, Sampling(**options), batch_size=batch_size)
+    return [picture for images in batches for picture in trained.preparation.pictures(images)]
+
+
+def open_diffusion(model: str | Path | TrainedDiffusion) -> TrainedDiffusion:
+    """Open a model that makes images; raises `ModelFileError` for any other."""
+    return require_diffusion(open_model(model) if isinstance(model, str | Path) else model, "model")

@@ -1,0 +1,119 @@
+"""Diffusion: a model learns to take noise out of images (Ho et al. 2020, https://arxiv.org/abs/2006.11239)."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.checks import refuse_given
+from vitrail.data.images.plan import Plan
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.items import ImageData, Item
+from vitrail.data.loading.batches import Batch
+from vitrail.data.targets import Arrays, Targets
+from vitrail.errors import ConfigError
+from vitrail.models.configs.dit import DiTConfig
+from vitrail.tasks.diffusion.process import Process, variational_bound
+from vitrail.tasks.diffusion.settings import DiffusionSettings
+from vitrail.tasks.diffusion.weights import TrainedDiffusion
+from vitrail.tasks.image_task import ImageTask
+from vitrail.tasks.task import Answers, Means, Options
+
+
+class Diffusion(ImageTask):
+    """A model that gives the noise in a noisy image, and what it learns.
+
+    Args:
+        model: takes noisy images, times and classes.
+        preparation: normalizes the pixels to about [-1, 1].
+        classes: their names, by index; none of a model without classes.
+        settings: weights of times, and the fraction of images that are learned without their class.
+    """
+
+    name = "diffusion"
+
+    def __init__(self, model: Any, preparation: Preparation, classes: list[str], settings: DiffusionSettings):
+        super().__init__(model, preparation)
+        self.settings, self.classes = settings, classes
+        config: DiTConfig = model.config
+        self.process, self.config = Process.of(config), config
+
+    @classmethod
+    def create(cls, model: Any, preparation: Preparation, data: ImageData, options: Options) -> Self:
+        assert isinstance(options.task, DiffusionSettings)
+        others = {"--balance": options.balance != "none", "--tune": options.tune != "all"}
+        refuse_given("it does not go with diffusion", {"--teacher": options.teacher is not None, **others})
+        return cls(model, preparation, data.classes, options.task)
+
+    def targets(self, *, mixed: bool = False) -> Targets:
+        if mixed:
+            raise ConfigError(
+                "a mixture of two images is no image to learn", where="augmentation", hint="leave mixup and cutmix out"
+            )
+        c = self.config
+        dropped = self.settings.label_dropout if c.null_class else 0.0
+        return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        dropped = batch["dropped"] if self.training else torch.zeros_like(batch["dropped"])
+        return {"loss": self.losses(batch, dropped).mean()}
+
+    def answer(self, batch: Batch) -> Answers:
+        """Return the loss of each image at its own time, (B,)."""
+        return {"loss": self.losses(batch, torch.zeros_like(batch["dropped"]))}
+
+    def metrics(self, *, keep: bool = False) -> Means:
+        return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
+
+    def losses(self, batch: Batch, dropped: Tensor) -> Tensor:
+        """Return the loss of each image, (B,): the squared error, weighed, and with a learned variance the variational bound.
+
+        Classes of images that are ``dropped`` (B,) are replaced by the null class.
+        """
+        images, noise = self.images(batch), batch["noise"]
+        times = batch["times"] if self.process.continuous else (batch["times"] * self.config.steps).floor()
+        x = self.process.noisy(images, noise, times)
+        labels = {}
+        if self.config.num_classes:
+            labels["labels"] = torch.where(dropped, self.config.num_classes, batch["labels"])
+        output = self.model(x, self.process.model_times(times), **labels).float()
+        mean, variance = output[:, : self.config.channels], output[:, self.config.channels :]
+        errors = (mean - self.process.target(images, noise, times)).square().mean(dim=(1, 2, 3))
+        loss = errors * self.process.weights(times, self.settings.min_snr)
+        if self.config.learned_variance:
+            loss = loss + variational_bound(self.process, images, x, mean.detach(), variance, times)
+        return loss
+
+    def trained(self, model: Any) -> TrainedDiffusion:
+        return TrainedDiffusion(model, self.classes, self.preparation)
+
+    def allow_any_size(self) -> None:
+        hint = "leave first_image_size and last_image_size out"
+        raise ConfigError("diffusion takes images of one size", where="schedule", hint=hint)
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """What is random of a noisy image, and its class.
+
+    ``noise``, float32 (C, H, W); ``times``, float32 () from 0 to 1; ``dropped``, bool (), true where the class is not learned;
+    ``labels``, int64 (), where there are classes.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    dropped: float
+    mixable = False
+
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        arrays = {
+            "noise": random.standard_normal(self.shape, dtype=np.float32),
+            "times": np.float32(random.random()),
+            "dropped": np.bool_(random.random() < self.dropped),
+        }
+        return {**arrays, "labels": np.int64(item.target)} if self.classes else arrays  # type: ignore[arg-type]
+
+
+create = Diffusion.create
