@@ -49,6 +49,14 @@ KINDS = {
     "Distillation": {"distillation.kind": "soft", "distillation.weight": 0.3},
     "Ordinal": {"task": "ordinal"},
     "Reconstruction": {"task": "mae", "task.decoder_dim": 8, "task.decoder_depth": 1, "task.decoder_heads": 2},
+    "Diffusion": {
+        "task": "diffusion",
+        "model.name": "DiT-S/2",
+        "model.patch_size": 4,
+        "model.channels": 3,
+        "model.learned_variance": True,
+        "model.objective": "velocity",
+    },
     "PoseEstimation": {
         "task": "pose",
         "model.name": "ViTPose-Ti",

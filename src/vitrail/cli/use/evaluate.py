@@ -23,6 +23,11 @@ def evaluate(
     mirror: bool | None = None,
     smoothing: float | None = None,
     pictures: Path | None = None,
+    count: Whole | None = None,
+    features: str | None = None,
+    classifier: str | None = None,
+    steps: Whole | None = None,
+    guidance: float | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Measure a model on labelled images, a translator on pairs of sentences, a model that finds joints on people.
@@ -63,6 +68,16 @@ def evaluate(
     pictures
         Of a model that finds joints: a folder to write, which must not exist, with the people who were found worst, and what is
         marked beside it, and with bars of the joints. Not with boxes.
+    count
+        Of a model that makes images: so many are made and compared with real ones; 0 for the loss alone. Default: 600.
+    features
+        Of a model that makes images: a model whose vectors stand for the images. Default: their pixels do.
+    classifier
+        Of a model that makes images: a model that says which class each one shows.
+    steps
+        Of a model that makes images: steps from noise to image. Default: 50.
+    guidance
+        Of a model that makes images: weight of the class. Default: 1, which is none.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
@@ -84,7 +99,8 @@ def evaluate(
     measure_before(model)
     options: dict[str, Any] = {
         "batch_size": batch_size, "workers": workers, "table": table, "boxes": boxes, "mirror": mirror, "smoothing": smoothing,
-        "pictures": drawn_to,
+        "pictures": drawn_to, "count": count, "features": features, "classifier": classifier, "steps": steps,
+        "guidance": guidance,
     }  # fmt: skip
     with open_processes() as group, counting("evaluating") as progress:
         ways: dict[str, Any] = {"split": split, "precision": precision, "engine": engine, "observer": progress, "group": group}

@@ -40,9 +40,12 @@ class DiT(Model):
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 nn.init.xavier_uniform_(module.weight.flatten(1))
-                nn.init.zeros_(module.bias)
-        for layer in (self.time.expand, self.time.contract, *([self.label] if self.label is not None else [])):
-            nn.init.normal_(layer.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.normal_(self.time.expand.weight, std=0.02)
+        nn.init.normal_(self.time.contract.weight, std=0.02)
+        if self.label is not None:
+            nn.init.normal_(self.label.weight, std=0.02)
         nn.init.zeros_(self.head.linear.weight)
 
     def layers(self) -> list[nn.Module]:

@@ -28,7 +28,7 @@ class DiffusionData(ImageRunData):
     def require_learnable(self, source: ImageData) -> None:
         """Refuse data without training images, or whose images have several labels; raises `DataError`."""
         super().require_learnable(source)
-        if source.multi_label:
+        if source.classes and source.multi_label:
             hint = "give images with one class each, or add --task.classes false"
             raise DataError("images have several labels each, and a sample is made of one class", where=source.source, hint=hint)
 

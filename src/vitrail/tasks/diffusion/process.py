@@ -8,13 +8,11 @@ https://arxiv.org/abs/2209.03003) ``a_t = 1 - t`` and ``s_t = t`` at any t betwe
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from vitrail.models.configs.dit import DiTConfig
 
 Objective = Literal["noise", "velocity", "flow"]
 """Output of the model: ε; ``v = a ε - s x_0`` (Salimans and Ho 2022, https://arxiv.org/abs/2202.00512); or ``ε - x_0``, the
@@ -47,7 +45,7 @@ class Process:
     """Number of times T of a discrete process."""
 
     @classmethod
-    def of(cls, config: DiTConfig) -> Self:
+    def of(cls, config: Any) -> Self:
         """Return the process that a model has learned."""
         return cls(config.objective, config.betas, config.steps)
 

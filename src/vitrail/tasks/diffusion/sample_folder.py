@@ -1,19 +1,18 @@
 """A folder of samples: numbered pictures, a sheet of them, and a list that says what each was made of."""
 
-import math
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
 from PIL import Image
 
 from vitrail.errors import ConfigError
 from vitrail.files import partial_of, read_text, whole_file, write_json
 from vitrail.runtime.output import require_free
 from vitrail.study.page import figures
+from vitrail.tasks.diffusion.sample_sheet import sheet
 from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_batches
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 
@@ -84,7 +83,8 @@ def write_samples(
         }
         for number, (name, label) in enumerate(zip(names, labels, strict=True))
     ]
-    figures.save(sheet(draft, rows[:SHOWN]), draft / SHEET)
+    classes = [None if label is None else trained.labels[label] for label in labels]
+    figures.save(sheet([Image.open(draft / name) for name in names[:SHOWN]], classes), draft / SHEET)
     write_json(draft / LIST, rows)
     (draft / REQUEST).unlink()
     if out.exists():
@@ -94,8 +94,6 @@ def write_samples(
 
 
 def _require_same_request(draft: Path, request: SampleRequest) -> None:
-    import json
-
     if not (draft / REQUEST).exists():
         hint = "leave --resume out"
         raise ConfigError(f"there is nothing to go on with in {str(draft)!r}", where="--resume", hint=hint)
@@ -105,19 +103,3 @@ def _require_same_request(draft: Path, request: SampleRequest) -> None:
         name = different[0]
         what = f"{name} is {now[name]!r}, and the samples in {str(draft)!r} were begun with {before.get(name)!r}"
         raise ConfigError(what, where="--resume", hint="give the same options as before")
-
-
-def sheet(folder: Path, rows: Sequence[dict[str, Any]]) -> Figure:
-    """Return a figure of pictures side by side, with their classes."""
-    columns = min(10, len(rows))
-    lines = math.ceil(len(rows) / columns)
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(columns, 1.2 * lines), layout="constrained")
-        for axes, row in zip(figure.subplots(lines, columns, squeeze=False).flat, rows, strict=False):
-            picture = Image.open(folder / row["file"])
-            axes.imshow(picture, cmap="gray" if picture.mode == "L" else None, vmin=0, vmax=255)
-            if row["class"] is not None:
-                axes.set_title(figures.readable(row["class"]), fontsize=8, pad=2)
-        for axes in figure.axes:
-            axes.set_axis_off()
-    return figure

@@ -14,7 +14,6 @@ from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
-from vitrail.models.configs.dit import DiTConfig
 from vitrail.tasks.diffusion.process import Process, variational_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
@@ -37,8 +36,8 @@ class Diffusion(ImageTask):
     def __init__(self, model: Any, preparation: Preparation, classes: list[str], settings: DiffusionSettings):
         super().__init__(model, preparation)
         self.settings, self.classes = settings, classes
-        config: DiTConfig = model.config
-        self.process, self.config = Process.of(config), config
+        self.config = model.config
+        self.process = Process.of(self.config)
 
     @classmethod
     def create(cls, model: Any, preparation: Preparation, data: ImageData, options: Options) -> Self:
@@ -110,10 +109,12 @@ class Noisy:
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
         arrays = {
             "noise": random.standard_normal(self.shape, dtype=np.float32),
-            "times": np.float32(random.random()),
-            "dropped": np.bool_(random.random() < self.dropped),
+            "times": np.array(random.random(), np.float32),
+            "dropped": np.array(random.random() < self.dropped),
         }
-        return {**arrays, "labels": np.int64(item.target)} if self.classes else arrays  # type: ignore[arg-type]
+        if self.classes:
+            arrays["labels"] = np.array(item.target, np.int64)
+        return arrays
 
 
 create = Diffusion.create

@@ -5,7 +5,6 @@ from typing import Any
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.dit import DiTConfig
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -33,7 +32,7 @@ def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint:
 
 def require_diffusion(trained: TrainedModel, where: object) -> TrainedDiffusion:
     """Return a model that makes images; raises `ModelFileError` for any other."""
-    if not isinstance(trained, TrainedDiffusion) or not isinstance(trained.config, DiTConfig):
+    if not isinstance(trained, TrainedDiffusion) or trained.config.answer != "noise":
         hint = "give a model that was trained with --task diffusion"
         raise ModelFileError("the model makes no images", where=where, hint=hint)
     return trained

@@ -1,0 +1,89 @@
+"""How like real images made images are, and whether they copy: distances between two sets of vectors (N, D).
+
+Every figure means something only beside its floor, the same between two sets of real images of the same size.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+NEIGHBOURS = 3
+"""Neighbour whose distance is the radius of a vector's surroundings."""
+
+
+def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return ``|μ_a - μ_b|² + tr(C_a + C_b - 2 (C_a C_b)^½)`` (Heusel et al. 2017, https://arxiv.org/abs/1706.08500)."""
+    cov_a, cov_b = (np.atleast_2d(np.cov(vectors, rowvar=False)) for vectors in (a, b))
+    values, axes = np.linalg.eigh(cov_a)
+    root = (axes * np.sqrt(values.clip(min=0))) @ axes.T
+    crossed = np.linalg.eigvalsh(root @ cov_b @ root).clip(min=0)  # the eigenvalues of C_a C_b
+    apart = np.square(a.mean(axis=0) - b.mean(axis=0)).sum()
+    return float(apart + np.trace(cov_a) + np.trace(cov_b) - 2 * np.sqrt(crossed).sum())
+
+
+def kernel_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the unbiased squared distance of means under ``(x·y / D + 1)³`` (Binkowski et al. 2018,
+    https://arxiv.org/abs/1801.01401); below zero where the sets are alike.
+    """
+
+    def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (x @ y.T / x.shape[1] + 1) ** 3
+
+    def apart(x: np.ndarray) -> float:
+        values = kernel(x, x)
+        return float((values.sum() - np.trace(values)) / (len(x) * (len(x) - 1)))
+
+    return apart(a) + apart(b) - 2 * float(kernel(a, b).mean())
+
+
+def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the Euclidean distances of all pairs: (N, D) and (M, D) to (N, M)."""
+    squares = np.square(a).sum(axis=1)[:, None] + np.square(b).sum(axis=1)[None] - 2 * a @ b.T
+    return np.sqrt(squares.clip(min=0))
+
+
+def covered(points: np.ndarray, by: np.ndarray) -> float:
+    """Return the fraction of points within the surroundings of a vector of ``by`` (Kynkäänniemi et al. 2019).
+
+    Precision is that of made images by real ones, recall the reverse; https://arxiv.org/abs/1904.06991.
+    """
+    own = distances(by, by)
+    np.fill_diagonal(own, 0)
+    radius = np.sort(own, axis=1)[:, NEIGHBOURS]
+    return float((distances(points, by) <= radius).any(axis=1).mean())
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The training image nearest to each made one."""
+
+    nearest: np.ndarray
+    """Its index, (N,)."""
+    apart: np.ndarray
+    """Its distance, (N,)."""
+    ratio: float
+    """Median distance, over that of real images which the model has not learned from; well below 1 are copies."""
+
+    @property
+    def worst(self) -> np.ndarray:
+        """The made images by index, nearest to a training image first."""
+        return np.argsort(self.apart, kind="stable")
+
+
+def copies(made: np.ndarray, learned: np.ndarray, others: np.ndarray) -> Copies:
+    """Compare made images and ``others``, which are real, with those that the model has ``learned`` from."""
+    apart = distances(made, learned)
+    usual = float(np.median(distances(others, learned).min(axis=1)))
+    nearest = apart.argmin(axis=1)
+    lowest = apart.min(axis=1)
+    return Copies(nearest, lowest, float(np.median(lowest)) / usual if usual else float("inf"))
+
+
+def figures(real: np.ndarray, made: np.ndarray) -> dict[str, float]:
+    """Return the distances of made images from real ones, and precision and recall, by name."""
+    return {
+        "frechet": frechet_distance(real, made),
+        "kernel": kernel_distance(real, made),
+        "precision": covered(made, by=real),
+        "recall": covered(real, by=made),
+    }

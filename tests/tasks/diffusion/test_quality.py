@@ -1,0 +1,43 @@
+"""Distances of made images beside scipy, scikit-learn and sums by hand."""
+
+import numpy as np
+import pytest
+from scipy.linalg import sqrtm
+from sklearn.metrics.pairwise import polynomial_kernel
+
+from vitrail.tasks.diffusion.quality import copies, covered, frechet_distance, kernel_distance
+
+RANDOM = np.random.default_rng(0)
+A, B = RANDOM.normal(size=(200, 6)), 1.5 * RANDOM.normal(size=(150, 6)) + 0.5
+
+
+def test_the_frechet_distance_is_that_of_two_gaussians():
+    cov_a, cov_b = np.cov(A.T), np.cov(B.T)
+    expected = ((A.mean(0) - B.mean(0)) ** 2).sum() + np.trace(cov_a + cov_b - 2 * sqrtm(cov_a @ cov_b).real)
+    assert frechet_distance(A, B) == pytest.approx(expected, rel=1e-9)
+    assert frechet_distance(A, A) == pytest.approx(0, abs=1e-9)
+    flat = np.hstack([A, np.zeros((200, 2))])  # pixels that are black in every image
+    assert frechet_distance(flat, np.hstack([B, np.zeros((150, 2))])) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_kernel_distance_leaves_out_pairs_of_a_vector_with_itself():
+    options = {"degree": 3, "gamma": 1 / 6, "coef0": 1}
+    within = [np.mean([polynomial_kernel(x[[i]], np.delete(x, i, 0), **options).mean() for i in range(len(x))]) for x in (A, B)]
+    expected = sum(within) - 2 * polynomial_kernel(A, B, **options).mean()
+    assert kernel_distance(A, B) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_point_is_covered_within_the_distance_of_a_third_neighbour():
+    line = np.arange(10.0)[:, None]
+    points = np.array([[12.0], [12.1], [-2.5], [4.5]])  # 9 has its third neighbour at 6, 0 at 3
+    assert covered(points, by=line) == 0.75
+    assert covered(line, by=line) == 1
+
+
+def test_a_memory_of_the_training_images_is_found():
+    learned, others = RANDOM.normal(size=(100, 6)), RANDOM.normal(size=(50, 6))
+    honest = copies(RANDOM.normal(size=(60, 6)), learned, others)
+    memory = copies(learned[:60] + 0.01 * RANDOM.normal(size=(60, 6)), learned, others)
+    assert honest.ratio == pytest.approx(1, abs=0.2) and memory.ratio < 0.05
+    assert memory.nearest.tolist() == list(range(60))
+    assert memory.apart[memory.worst[0]] == memory.apart.min()
