@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from vitrail.errors import unknown
+from vitrail.errors import ModelFileError, unknown
 
 RoomModule = Literal[
     "settings",
@@ -48,12 +48,17 @@ class TaskRow:
     """Names in ``config.json`` of transformers that belong to such models alone."""
 
     def module(self, name: RoomModule) -> Any:
-        """Return a module of the task's room, imported now."""
+        """Return a module of the task's room, imported now; raises `ModelFileError` where the room has none."""
+        if not self.has(name):
+            what = f"this is not for a model of --task {self.name}: it has no {name}"
+            raise ModelFileError(what, where=f"--task {self.name}", hint="vitrail --help lists what other commands are for")
         return import_module(f"vitrail.tasks.{self.room}.{name}")
 
     def has(self, name: RoomModule) -> bool:
         """Return whether the task's room has a module; imports nothing of it."""
-        return find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
+        *sub_room, _ = name.split(".")
+        folder = ".".join(("vitrail.tasks", self.room, *sub_room))
+        return find_spec(folder) is not None and find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
 
     @property
     def labelled(self) -> bool:

@@ -65,7 +65,8 @@ class TrainedModel(Labelled, Trained):
         Raises:
             ConfigError: the model is none of this library.
         """
-        require_of_images(self.model)
+        if not isinstance(self.model, Model):
+            require_of_images(self.model)
         return cast(ImageConfig, self.model.config)
 
     @property
@@ -138,7 +139,10 @@ def _require_parts(model: object, labels: object, preparation: object) -> None:
 
 def require_of_images(model: nn.Module) -> None:
     """Refuse a module that is no model of images of this library; raises `ConfigError`."""
-    if not isinstance(model, Model) or not isinstance(model.config, ImageConfig):
+    if isinstance(model, Model) and isinstance(model.config, ImageConfig) and not isinstance(model, ImageModel):
+        hint = "give a model that was trained for another task"
+        raise ConfigError(f"a {type(model).__name__} gives neither labels nor vectors of an image", where="model", hint=hint)
+    if not isinstance(model, ImageModel):
         hint = "predict and evaluate take it; all else needs a model of vitrail.create_model, before torch.compile"
         raise ConfigError(f"{type(model).__name__} is no model of this library", where="model", hint=hint)
 
