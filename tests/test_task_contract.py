@@ -185,7 +185,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_and_is_evaluated_and_report
     metrics, split = api.evaluate(resumed.folder)
     numbers = resumed.scores.items()
     expected = {name: value if isinstance(value, str) else pytest.approx(value, rel=1e-4) for name, value in numbers}
-    assert split == resumed.split and metrics.scores() == expected
+    scores = metrics.scores()  # samples tell more than the loss, and take longer than a run has for its report
+    assert split == resumed.split and {name: scores[name] for name in expected} == expected
     assert (resumed.folder / "report.html").stat().st_size > 10_000
     started = api.train(
         out=tmp_path / "next", start=str(whole.folder), **{**ask, "training.epochs": 1, "recipe": recipe or "finetune"}

@@ -1,5 +1,6 @@
 """The tasks, a row each. Everything else about a task stands in its room and is imported when it is used."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -56,9 +57,9 @@ class TaskRow:
 
     def has(self, name: RoomModule) -> bool:
         """Return whether the task's room has a module; imports nothing of it."""
-        *sub_room, _ = name.split(".")
-        folder = ".".join(("vitrail.tasks", self.room, *sub_room))
-        return find_spec(folder) is not None and find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
+        with suppress(ModuleNotFoundError):  # of a sub-room that the room does not have
+            return find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
+        return False
 
     @property
     def labelled(self) -> bool:

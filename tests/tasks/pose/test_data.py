@@ -184,11 +184,11 @@ def test_settings_that_mean_nothing_for_joints_are_refused(file, more, said):
 
 
 def test_a_model_of_heatmaps_learns_no_classes(tmp_path):
-    with pytest.raises(ConfigError, match="gives heatmaps, and no classes"):
+    with pytest.raises(ConfigError, match="gives heatmaps; the task needs vector"):
         api.train("digits", tmp_path / "run", model="ViTPose-Ti")
     model = create_model("ViTPose-Ti-simple", **{**VIT, "patch_padding": 0}).eval()
     TrainedPose(model, COCO.complete, BoxPreparation.of_size((32, 32))).save_pretrained(tmp_path / "model")
-    with pytest.raises(ConfigError, match="the model gives heatmaps, and no classes"):
+    with pytest.raises(ConfigError, match="the model gives heatmaps; the task needs vector"):
         api.train("digits", tmp_path / "run", start=str(tmp_path / "model"))
 
 

@@ -1,5 +1,6 @@
 """Diffusion: a model learns to take noise out of images (Ho et al. 2020, https://arxiv.org/abs/2006.11239)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,13 +13,18 @@ from vitrail.data.images.plan import Plan
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.tasks.diffusion.process import Process, variational_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
+from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.task import Answers, Means, Options
+from vitrail.tasks.task import Answers, Means, Metrics, Options
+
+SOME = 64
+"""Images that the floor is measured on."""
 
 
 class Diffusion(ImageTask):
@@ -66,22 +72,34 @@ class Diffusion(ImageTask):
     def metrics(self, *, keep: bool = False) -> Means:
         return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
 
-    def losses(self, batch: Batch, dropped: Tensor) -> Tensor:
+    @torch.no_grad()
+    def floor(self, metrics: Metrics, items: Sequence[Item], known: Sequence[Item]) -> Floor | None:
+        """Return the loss of zeros for every image, which a fresh model gives, on some of the ``items``."""
+        some = [items[place] for place in spread(len(items), SOME)]
+        batch = self.dataset(some).batch([(0, number) for number in range(len(some))])
+        return Floor("zeros for every image", {"loss": self.losses(batch, None).mean().item()})
+
+    def output(self, x: Tensor, times: Tensor, batch: Batch, dropped: Tensor) -> Tensor:
+        """Return the model's output for noisy images; classes of those that are ``dropped`` (B,) become the null class."""
+        labels = {}
+        if self.config.num_classes:
+            labels["labels"] = torch.where(dropped, self.config.num_classes, batch["labels"])
+        output: Tensor = self.model(x, self.process.model_times(times), **labels).float()
+        return output
+
+    def losses(self, batch: Batch, dropped: Tensor | None) -> Tensor:
         """Return the loss of each image, (B,): the squared error, weighed, and with a learned variance the variational bound.
 
-        Classes of images that are ``dropped`` (B,) are replaced by the null class.
+        ``dropped`` is as in `output`; None stands for a model that gives zeros.
         """
         images, noise = self.images(batch), batch["noise"]
         times = batch["times"] if self.process.continuous else (batch["times"] * self.config.steps).floor()
         x = self.process.noisy(images, noise, times)
-        labels = {}
-        if self.config.num_classes:
-            labels["labels"] = torch.where(dropped, self.config.num_classes, batch["labels"])
-        output = self.model(x, self.process.model_times(times), **labels).float()
+        output = torch.zeros_like(x) if dropped is None else self.output(x, times, batch, dropped)
         mean, variance = output[:, : self.config.channels], output[:, self.config.channels :]
         errors = (mean - self.process.target(images, noise, times)).square().mean(dim=(1, 2, 3))
         loss = errors * self.process.weights(times, self.settings.min_snr)
-        if self.config.learned_variance:
+        if self.config.learned_variance and dropped is not None:
             loss = loss + variational_bound(self.process, images, x, mean.detach(), variance, times)
         return loss
 
