@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -84,33 +83,30 @@ def _linked(name: str, run: Compared, folder: Path) -> str:
     return page.link(name, quote(os.fsencode(Path(os.path.relpath(report, folder)).as_posix())))
 
 
+@figures.styled
 def curves(runs: Sequence[Compared]) -> Figure:
     """Return the validation loss and score of every run, against epochs and against time."""
     measured = [run for run in runs if run.rows]
     long = max((run.seconds for run in measured), default=0) > 180
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(10, 6.4), layout="constrained")
-        grid = figure.subplots(2, 2)
-        for number, run in enumerate(runs):
-            if not run.rows:
-                continue
-            style = figures.line_style(number)
-            metric = main_metric(run.rows[0], "val_")
-            times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
-            for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], f"val_{metric.name}", metric.factor)):
-                values = [factor * row[name] for row in run.rows]
-                marker = "o" if len(values) == 1 else ""
-                axes[0].plot(
-                    [row["epoch"] for row in run.rows], values, marker=marker, label=figures.legend_name(run.name), **style
-                )
-                axes[1].plot(times, values, marker=marker, **style)
-        titles = {main_metric(run.rows[0], "val_").label for run in measured}
-        for row, name in zip(grid, ("loss", titles.pop() if len(titles) == 1 else "score"), strict=True):
-            row[0].set_ylabel(f"validation {name}")
-            for axes, against in zip(row, ("epoch", "minutes of training" if long else "seconds of training"), strict=True):
-                axes.set_xlabel(against)
-                axes.grid(alpha=0.25)
-            row[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False)
+    figure, grid = figures.canvas(10, 6.4, 2, 2)
+    for number, run in enumerate(runs):
+        if not run.rows:
+            continue
+        style = figures.line_style(number)
+        metric = main_metric(run.rows[0], "val_")
+        times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
+        for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], f"val_{metric.name}", metric.factor)):
+            values = [factor * row[name] for row in run.rows]
+            marker = "o" if len(values) == 1 else ""
+            axes[0].plot([row["epoch"] for row in run.rows], values, marker=marker, label=figures.legend_name(run.name), **style)
+            axes[1].plot(times, values, marker=marker, **style)
+    titles = {main_metric(run.rows[0], "val_").label for run in measured}
+    for row, name in zip(grid, ("loss", titles.pop() if len(titles) == 1 else "score"), strict=True):
+        row[0].set_ylabel(f"validation {name}")
+        for axes, against in zip(row, ("epoch", "minutes of training" if long else "seconds of training"), strict=True):
+            axes.set_xlabel(against)
+            axes.grid(alpha=0.25)
+        row[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False)
     return figure

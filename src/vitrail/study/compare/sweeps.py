@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -136,6 +135,7 @@ def numeric(found: Sequence[Combination]) -> list[str]:
     return [name for name in found[0].values if all(type(one.values[name]) in (int, float) for one in found)]
 
 
+@figures.styled
 def picture(found: Sequence[Combination], against: str | None = None) -> Figure:
     """Scores with their intervals against a setting of numbers, or against ``operations``; else side by side.
 
@@ -144,18 +144,16 @@ def picture(found: Sequence[Combination], against: str | None = None) -> Figure:
     family, or where numbers vary beside them, through these of each model.
     """
     against = against or next(iter(numeric(found)), None)
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(8, 4.8), layout="constrained")
-        axes = figure.subplots()
-        axes.margins(x=0.08)
-        if against is None:
-            _side_by_side(axes, found)
-        else:
-            names = _against(axes, found, against)
-            if len(axes.get_legend_handles_labels()[1]) > (0 if names else 1):
-                figure.legend(loc="outside upper center", ncols=5 if names else 2, frameon=False, fontsize=9)
-            labels.place(figure, axes, names)
-        axes.grid(alpha=0.25)
+    figure, axes = figures.canvas(8, 4.8)
+    axes.margins(x=0.08)
+    if against is None:
+        _side_by_side(axes, found)
+    else:
+        names = _against(axes, found, against)
+        if len(axes.get_legend_handles_labels()[1]) > (0 if names else 1):
+            figure.legend(loc="outside upper center", ncols=5 if names else 2, frameon=False, fontsize=9)
+        labels.place(figure, axes, names)
+    axes.grid(alpha=0.25)
     return figure
 
 

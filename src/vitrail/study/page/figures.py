@@ -36,6 +36,22 @@ MAX_NAMED_CLASSES, MAX_NUMBERED_CLASSES = 40, 20
 """So many classes have their names beside a confusion matrix, and so many their numbers inside of it."""
 
 
+styled = matplotlib.rc_context(STYLE)
+"""Decorator of functions that draw a figure in this style."""
+
+
+def canvas(width: float, height: float, rows: int = 0, columns: int = 1, **grid: Any) -> tuple[Figure, Any]:
+    """Return a figure of so many inches with its axes, or with an array (rows, columns) of axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **grid) if rows else figure.subplots()
+
+
+def bare(axes: Axes) -> None:
+    """Remove ticks and frame, as around an image."""
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+
 def save(figure: Figure, file: Path) -> None:
     """Write a figure as PNG, whole or not at all."""
     picture = BytesIO()
@@ -72,30 +88,29 @@ def line_style(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
 
 
+@styled
 def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
     """Loss, the main metric, and learning rate against epochs, with the epoch ``kept`` marked."""
     main = main_metric(rows[0], "val_")
     shown = [METRICS["loss"]] if main.name == "loss" else [METRICS["loss"], main]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10, 3.3), layout="constrained")
-        loss, *others, rate = figure.subplots(1, len(shown) + 1, width_ratios=(*[3] * len(shown), 2))
-        for axes, metric in zip((loss, *others), shown, strict=True):
-            for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
-                _curve(axes, rows, f"{split}_{metric.name}", metric.factor, color=color, label=label)
-            axes.set_ylabel(metric.label)
-        _curve(rate, rows, "lr", 1, color=GREY)
-        rate.set_ylabel("learning rate")
-        for axes in (loss, *others, rate):
-            axes.axvline(kept, color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {kept}", zorder=0)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-            axes.set_xlabel("epoch")
-            axes.grid(alpha=0.25)
-        for axes in (loss, rate):
-            axes.update_datalim([(kept, 0)])
-            axes.autoscale_view()
-            axes.set_ylim(bottom=0)
-        rate.ticklabel_format(axis="y", scilimits=(-2, 3))
-        figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False)
+    figure, ((loss, *others, rate),) = canvas(10, 3.3, 1, len(shown) + 1, width_ratios=(*[3] * len(shown), 2))
+    for axes, metric in zip((loss, *others), shown, strict=True):
+        for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
+            _curve(axes, rows, f"{split}_{metric.name}", metric.factor, color=color, label=label)
+        axes.set_ylabel(metric.label)
+    _curve(rate, rows, "lr", 1, color=GREY)
+    rate.set_ylabel("learning rate")
+    for axes in (loss, *others, rate):
+        axes.axvline(kept, color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {kept}", zorder=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set_xlabel("epoch")
+        axes.grid(alpha=0.25)
+    for axes in (loss, rate):
+        axes.update_datalim([(kept, 0)])
+        axes.autoscale_view()
+        axes.set_ylim(bottom=0)
+    rate.ticklabel_format(axis="y", scilimits=(-2, 3))
+    figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False)
     return figure
 
 
@@ -106,39 +121,37 @@ def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: flo
     axes.plot([row["epoch"] for row in known], [factor * row[name] for row in known], marker=marker, **style)
 
 
+@styled
 def reliability(made: Calibration, statement: str, truth: str) -> Figure:
     """Above, the share that is true against probability, perfect on the diagonal; below, how often each probability is given."""
     edges = np.linspace(0, 100, len(made.counts) + 1)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5, 5.2), layout="constrained")
-        shares, counts = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        bars: Any = {"align": "edge", "width": edges[1], "edgecolor": "white"}
-        shares.bar(edges[:-1], 100 * np.nan_to_num(made.share), color=BLUE, **bars)
-        shares.plot([0, 100], [0, 100], color=GREY, linestyle="--")
-        shares.plot(100 * made.probability, 100 * made.share, "o", color=ORANGE, markersize=4, clip_on=False, zorder=3)
-        counts.bar(edges[:-1], 100 * made.counts / made.counts.sum(), color=GREY, **bars)
-        shares.set(ylim=(0, 100), ylabel=truth)
-        counts.set(xlim=(0, 100), xlabel=statement, ylabel="share, %")
+    figure, ((shares,), (counts,)) = canvas(5, 5.2, 2, 1, sharex=True, height_ratios=(3, 1))
+    bars: Any = {"align": "edge", "width": edges[1], "edgecolor": "white"}
+    shares.bar(edges[:-1], 100 * np.nan_to_num(made.share), color=BLUE, **bars)
+    shares.plot([0, 100], [0, 100], color=GREY, linestyle="--")
+    shares.plot(100 * made.probability, 100 * made.share, "o", color=ORANGE, markersize=4, clip_on=False, zorder=3)
+    counts.bar(edges[:-1], 100 * made.counts / made.counts.sum(), color=GREY, **bars)
+    shares.set(ylim=(0, 100), ylabel=truth)
+    counts.set(xlim=(0, 100), xlabel=statement, ylabel="share, %")
     return figure
 
 
+@styled
 def confusion(matrix: np.ndarray, classes: list[str]) -> Figure:
     """Rows are true classes, columns guesses; colour is the share of the row, of many classes its root; numbers are images."""
     count = len(classes)
     side = min(12.0, max(4.2, 1.8 + 0.36 * count)) if count <= MAX_NAMED_CLASSES else 8.0
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(side, side), layout="constrained")
-        axes = figure.subplots()
-        shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-        axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if count <= MAX_NAMED_CLASSES else 0.5, vmin=0, vmax=1))
-        axes.set(xlabel="guessed", ylabel="true")
-        if count <= MAX_NAMED_CLASSES:
-            names = [readable(name) for name in classes]
-            axes.set_xticks(range(count), names, rotation=90 if max(map(len, names)) > 3 else 0, parse_math=False)
-            axes.set_yticks(range(count), names, parse_math=False)
-        if count <= MAX_NUMBERED_CLASSES:
-            _numbers(axes, matrix, shares)
-        axes.spines[:].set_visible(False)
+    figure, axes = canvas(side, side)
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if count <= MAX_NAMED_CLASSES else 0.5, vmin=0, vmax=1))
+    axes.set(xlabel="guessed", ylabel="true")
+    if count <= MAX_NAMED_CLASSES:
+        names = [readable(name) for name in classes]
+        axes.set_xticks(range(count), names, rotation=90 if max(map(len, names)) > 3 else 0, parse_math=False)
+        axes.set_yticks(range(count), names, parse_math=False)
+    if count <= MAX_NUMBERED_CLASSES:
+        _numbers(axes, matrix, shares)
+    axes.spines[:].set_visible(False)
     return figure
 
 
@@ -149,21 +162,21 @@ def _numbers(axes: Axes, matrix: np.ndarray, shares: np.ndarray) -> None:
             axes.text(column, row, str(number), ha="center", va="center", color=color, fontsize=8)
 
 
+@styled
 def examples(
     images: list[Image.Image], captions: list[str], correct: list[bool], names: list[str], *, columns: int = 6
 ) -> Figure:
     """A sheet of images with captions above and names below; wrong guesses have orange captions and a frame."""
     rows = -(-len(images) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.9, 2.25 * rows), layout="constrained")
-        for axes in figure.subplots(rows, columns, squeeze=False).flat:
-            axes.set_axis_off()
-        for axes, image, caption, is_correct, name in zip(figure.axes, images, captions, correct, names, strict=False):
-            axes.set_axis_on()
-            axes.set(xticks=[], yticks=[])
-            axes.imshow(image, cmap="gray" if image.mode == "L" else None, vmin=0, vmax=255)
-            axes.set_xlabel(name, fontsize=7, parse_math=False)
-            axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_correct else ORANGE)
-            for spine in axes.spines.values():
-                spine.set(visible=not is_correct, color=ORANGE, linewidth=2)
+    figure, grid = canvas(9.9, 2.25 * rows, rows, columns)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, image, caption, is_correct, name in zip(figure.axes, images, captions, correct, names, strict=False):
+        axes.set_axis_on()
+        axes.set(xticks=[], yticks=[])
+        axes.imshow(image, cmap="gray" if image.mode == "L" else None, vmin=0, vmax=255)
+        axes.set_xlabel(name, fontsize=7, parse_math=False)
+        axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_correct else ORANGE)
+        for spine in axes.spines.values():
+            spine.set(visible=not is_correct, color=ORANGE, linewidth=2)
     return figure

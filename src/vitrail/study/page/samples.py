@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vitrail.data.images.plan import to_picture
 from vitrail.data.loading.dataset import ImageDataset
-from vitrail.study.page.figures import STYLE, readable
+from vitrail.study.page.figures import bare, canvas, readable, styled
 
 SIDE = 1.35
 """Longer side of a picture on the sheet, in inches."""
@@ -18,6 +17,7 @@ SMALL = 96
 """Pictures with fewer pixels a side are drawn as they are, pixel by pixel."""
 
 
+@styled
 def augmentation_sheet(
     dataset: ImageDataset,
     indices: Sequence[int],
@@ -37,26 +37,23 @@ def augmentation_sheet(
     batches = [dataset.batch([(e, i + copy * len(dataset)) for i in indices for copy in range(repeats)]) for e in epochs]
     height, width = dataset.preparation.image_size
     cell = (SIDE * min(1, width / height), SIDE * min(1, height / width) + (0.3 if dataset.augmentation.mixes else 0))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(
-            figsize=((1 + versions) * (cell[0] + 0.1) + 1, len(indices) * (cell[1] + 0.1) + 0.3), layout="constrained"
-        )
-        grid = figure.subplots(len(indices), 1 + versions, squeeze=False)
-        for row, index in enumerate(indices):
-            item = dataset.items[index]
-            _draw(grid[row, 0], dataset.preparation.pixels(item.image))
-            names = about(item) if about else "\n".join(readable(classes[label]) for label in item.labels) or "no class"
-            grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
-            for version in range(versions):
-                epoch, copy = divmod(version, repeats)
-                sample = {name: part[row * repeats + copy].numpy() for name, part in batches[epoch].items()}
-                _draw(grid[row, 1 + version], sample["images"])
-                if dataset.augmentation.mixes and "labels" in sample:
-                    grid[row, 1 + version].set_xlabel(_shares(sample["labels"], classes), fontsize=7, parse_math=False)
-        grid[0, 0].set_title("as prepared", fontsize=9)
-        for version, axes in enumerate(grid[0, 1:]):
+    size = (1 + versions) * (cell[0] + 0.1) + 1, len(indices) * (cell[1] + 0.1) + 0.3
+    figure, grid = canvas(*size, len(indices), 1 + versions)
+    for row, index in enumerate(indices):
+        item = dataset.items[index]
+        _draw(grid[row, 0], dataset.preparation.pixels(item.image))
+        names = about(item) if about else "\n".join(readable(classes[label]) for label in item.labels) or "no class"
+        grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
+        for version in range(versions):
             epoch, copy = divmod(version, repeats)
-            axes.set_title(f"epoch {epoch + 1}" + (f", copy {copy + 1}" if repeats > 1 else ""), fontsize=9)
+            sample = {name: part[row * repeats + copy].numpy() for name, part in batches[epoch].items()}
+            _draw(grid[row, 1 + version], sample["images"])
+            if dataset.augmentation.mixes and "labels" in sample:
+                grid[row, 1 + version].set_xlabel(_shares(sample["labels"], classes), fontsize=7, parse_math=False)
+    grid[0, 0].set_title("as prepared", fontsize=9)
+    for version, axes in enumerate(grid[0, 1:]):
+        epoch, copy = divmod(version, repeats)
+        axes.set_title(f"epoch {epoch + 1}" + (f", copy {copy + 1}" if repeats > 1 else ""), fontsize=9)
     return figure
 
 
@@ -64,8 +61,7 @@ def _draw(axes: Axes, pixels: np.ndarray) -> None:
     """uint8 (C, H, W)."""
     style: Any = {"cmap": "gray", "vmin": 0, "vmax": 255} if len(pixels) == 1 else {}
     axes.imshow(to_picture(pixels), interpolation="nearest" if max(pixels.shape[1:]) < SMALL else "antialiased", **style)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
+    bare(axes)
 
 
 def _shares(targets: np.ndarray, classes: list[str]) -> str:

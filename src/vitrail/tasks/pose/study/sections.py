@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
@@ -15,7 +14,7 @@ from vitrail.data.loading.sampler import spread
 from vitrail.study.maps.patch_coordinates import Places, heatmap_places, patch_places
 from vitrail.study.page import figures, page
 from vitrail.study.page import images as pictures
-from vitrail.study.page.figures import STYLE
+from vitrail.study.page.figures import canvas, styled
 from vitrail.study.page.page import Markup
 from vitrail.study.sections import attention as attention_sections
 from vitrail.study.sections import model as model_sections
@@ -159,18 +158,17 @@ def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float 
     return pictures.overlay(view, map_, box, seen, brightest=brightest)
 
 
+@styled
 def _between(study: PoseStudy) -> Markup:
     """How much the queries of joints look at each other's patches."""
     study.numbers["between_joints"] = study.between.tolist()
     names = [figures.readable(name) for name in study.skeleton.joints]
     side = max(4.5, 1.8 + 0.3 * len(names))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(side + 1, side), layout="constrained")
-        axes = figure.subplots()
-        figure.colorbar(axes.imshow(study.between, cmap="viridis", vmin=0), ax=axes, shrink=0.7)
-        axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
-        axes.set_yticks(range(len(names)), names, parse_math=False)
-        axes.set(xlabel="looked at", ylabel="query")
-        axes.spines[:].set_visible(False)
+    figure, axes = canvas(side + 1, side)
+    figure.colorbar(axes.imshow(study.between, cmap="viridis", vmin=0), ax=axes, shrink=0.7)
+    axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.set(xlabel="looked at", ylabel="query")
+    axes.spines[:].set_visible(False)
     caption = BETWEEN.format(people=len(study.pixels))
     return page.section("Do joints look at each other", study.picture(figure, "between", "Attention between joints", caption))

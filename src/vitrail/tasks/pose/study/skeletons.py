@@ -6,14 +6,13 @@ Places are (x, y) in pixels of the picture, where the centre of the first pixel 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import decode
-from vitrail.study.page.figures import BLUE, ORANGE, STYLE, short_path
+from vitrail.study.page.figures import BLUE, ORANGE, bare, canvas, short_path, styled
 from vitrail.tasks.pose.metrics import Found, marked_joints
 from vitrail.tasks.pose.people.limbs import drawn_limbs
 from vitrail.tasks.pose.people.people import Person
@@ -138,6 +137,7 @@ def _colours(skeleton: Skeleton, shade: float) -> list[tuple[int, int, int]]:
     return [(r + round(shade * (255 - r)), g + round(shade * (255 - g)), b + round(shade * (255 - b))) for r, g, b in plain]
 
 
+@styled
 def worst_sheet(
     people: Sequence[Person],
     found: Found,
@@ -159,22 +159,19 @@ def worst_sheet(
     """
     order = [number for number in np.argsort(quality, kind="stable").tolist() if not np.isnan(quality[number])][:count]
     lines, pairs = max(1, -(-len(order) // PAIRS)), min(PAIRS, max(1, len(order)))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.3 * pairs, 2.45 * lines), layout="constrained")
-        grid = figure.subplots(lines, 3 * pairs - 1, squeeze=False, width_ratios=[*([6, 6, 1] * pairs)][:-1])
-        for axes in grid.flat:
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-            axes.set_anchor("N")
-        for place, number in enumerate(order):
-            shown = grid[place // PAIRS, 3 * (place % PAIRS) :][:2]
-            said = (short_path(people[number].name, 24), captions[number])
-            for axes, picture, words in zip(shown, _both(people[number], found, number, skeleton), said, strict=True):
-                axes.imshow(picture)
-                axes.set_xlabel(words, fontsize=7, parse_math=False)
-            if place < PAIRS:
-                for axes, title in zip(shown, ("found", "marked"), strict=True):
-                    axes.set_title(title, fontsize=9)
+    figure, grid = canvas(3.3 * pairs, 2.45 * lines, lines, 3 * pairs - 1, width_ratios=[*([6, 6, 1] * pairs)][:-1])
+    for axes in grid.flat:
+        bare(axes)
+        axes.set_anchor("N")
+    for place, number in enumerate(order):
+        shown = grid[place // PAIRS, 3 * (place % PAIRS) :][:2]
+        said = (short_path(people[number].name, 24), captions[number])
+        for axes, picture, words in zip(shown, _both(people[number], found, number, skeleton), said, strict=True):
+            axes.imshow(picture)
+            axes.set_xlabel(words, fontsize=7, parse_math=False)
+        if place < PAIRS:
+            for axes, title in zip(shown, ("found", "marked"), strict=True):
+                axes.set_title(title, fontsize=9)
     return figure
 
 
