@@ -108,7 +108,7 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
 
 def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
-    """Runs side by side, in the order given: scores with their uncertainty, curves, cost, and the settings that differ.
+    """Compare runs side by side, in the order given: scores with their uncertainty, curves, cost, differing settings.
 
     Args:
         runs: the folder of a run, finished or not, or several.

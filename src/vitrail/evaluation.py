@@ -136,5 +136,5 @@ def _workers(model: Any, asked: Any, evaluation: Evaluation) -> int:
 
 
 def _has_engine(model: object) -> bool:
-    """Whether what answers has been opened already or is an exported model, whose engine computes on the processor."""
+    """Return whether the model is opened already or exported: its engine computes on the processor."""
     return isinstance(model, Predictor) or (isinstance(model, str | Path) and graph_of(model) is not None)

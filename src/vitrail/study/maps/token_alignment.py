@@ -14,7 +14,7 @@ SMALL = {"fontsize": 7, "parse_math": False}
 
 
 def which_attention(model: TextModel) -> str:
-    """Which of a model's attention to its source is shown, in words."""
+    """Return in words which of a model's attention to its source is shown."""
     if not isinstance(model, TransformerDecoder):
         return "by the model's only attention"
     if model.shown == TransformerDecoder.shown:
@@ -23,13 +23,13 @@ def which_attention(model: TextModel) -> str:
 
 
 def alignment_caption(models: Iterable[TextModel]) -> str:
-    """What `alignment_maps` of these models show."""
+    """Return the caption of the `alignment_maps` of these models."""
     return BETWEEN_TOKENS.format(" or ".join(dict.fromkeys(map(which_attention, models))))
 
 
 @figures.styled
 def alignment_maps(drawn: Sequence[Aligned], titles: Sequence[str] = ()) -> Figure:
-    """A map for each sentence, two in a row, with a title below where there are any."""
+    """Draw a map for each sentence, two in a row, with titles below."""
     rows = -(-len(drawn) // 2)
     figure, grid = figures.canvas(9.6, 4.6 * rows, rows, 2)
     for axes in grid.flat[len(drawn) :]:

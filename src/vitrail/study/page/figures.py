@@ -62,35 +62,35 @@ def save(figure: Figure, file: Path) -> None:
 
 
 def short(name: str, length: int = 16) -> str:
-    """A name that fits beside a picture."""
+    """Shorten a name."""
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def readable(label: str, length: int = 16) -> str:
-    """A class as a figure shows it: of ImageNet's names the first, of a folder's words with spaces; tables have it whole."""
+    """Return a class as figures show it: the first of ImageNet's names, a folder's name with spaces."""
     first = label.partition(", ")[0].replace("_", " ").strip()
     return short(first or label, length)
 
 
 def short_path(name: str, length: int = 26) -> str:
-    """The end of a path, which tells files apart, that fits below a picture."""
+    """Return the end of a path, which tells files apart."""
     name = escaped(name)
     return name if len(name) <= length else "…" + name[1 - length :]
 
 
 def legend_name(name: str) -> str:
-    """A name as a legend shows it, which would take $ for a formula and leave out what begins with _."""
+    """Return a name for a legend, which would take $ for a formula and leave out names that begin with _."""
     return "\u200b" + short(escaped(name), 40).replace("$", r"\$")
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour and dashes of one of several lines, the same in every picture of a page."""
+    """Return colour and dashes of one of several lines, the same in every picture of a page."""
     return {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
 
 
 @styled
 def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
-    """Loss, the main metric, and learning rate against epochs, with the epoch ``kept`` marked."""
+    """Draw loss, main metric and learning rate against epochs, with the epoch ``kept`` marked."""
     main = main_metric(rows[0], "val_")
     shown = [METRICS["loss"]] if main.name == "loss" else [METRICS["loss"], main]
     figure, ((loss, *others, rate),) = canvas(10, 3.3, 1, len(shown) + 1, width_ratios=(*[3] * len(shown), 2))
@@ -115,7 +115,7 @@ def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
 
 
 def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: float, **style: Any) -> None:
-    """One line, from the epochs that have this number; a single epoch is a point."""
+    """Draw a line through the epochs that have this number; a single epoch is a point."""
     known = [row for row in rows if name in row]
     marker = "o" if len(known) == 1 else None
     axes.plot([row["epoch"] for row in known], [factor * row[name] for row in known], marker=marker, **style)
@@ -123,7 +123,7 @@ def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: flo
 
 @styled
 def reliability(made: Calibration, statement: str, truth: str) -> Figure:
-    """Above, the share that is true against probability, perfect on the diagonal; below, how often each probability is given."""
+    """Draw the true share against the probability, and below it how often each probability is given."""
     edges = np.linspace(0, 100, len(made.counts) + 1)
     figure, ((shares,), (counts,)) = canvas(5, 5.2, 2, 1, sharex=True, height_ratios=(3, 1))
     bars: Any = {"align": "edge", "width": edges[1], "edgecolor": "white"}
@@ -138,7 +138,7 @@ def reliability(made: Calibration, statement: str, truth: str) -> Figure:
 
 @styled
 def confusion(matrix: np.ndarray, classes: list[str]) -> Figure:
-    """Rows are true classes, columns guesses; colour is the share of the row, of many classes its root; numbers are images."""
+    """Draw true classes in rows and guesses in columns; colour is the share of the row, of many classes its root."""
     count = len(classes)
     side = min(12.0, max(4.2, 1.8 + 0.36 * count)) if count <= MAX_NAMED_CLASSES else 8.0
     figure, axes = canvas(side, side)
@@ -166,7 +166,7 @@ def _numbers(axes: Axes, matrix: np.ndarray, shares: np.ndarray) -> None:
 def examples(
     images: list[Image.Image], captions: list[str], correct: list[bool], names: list[str], *, columns: int = 6
 ) -> Figure:
-    """A sheet of images with captions above and names below; wrong guesses have orange captions and a frame."""
+    """Draw images with captions above and names below; wrong guesses have orange captions and a frame."""
     rows = -(-len(images) // columns)
     figure, grid = canvas(9.9, 2.25 * rows, rows, columns)
     for axes in grid.flat:

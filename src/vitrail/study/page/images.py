@@ -32,7 +32,7 @@ Box = tuple[float, float, float, float]
 def overlay(
     picture: Image.Image, heat: np.ndarray, box: Box, seen: Box | None = None, *, brightest: float = BRIGHTEST
 ) -> Image.Image:
-    """A map laid over the part of a picture that the model saw, at the picture's own resolution.
+    """Lay a map over the part of a picture that the model saw, at the picture's own resolution.
 
     The picture is grey where the map is low and glows where it is high; what the model did not see is pale.
 
@@ -60,7 +60,7 @@ def overlay(
 
 
 def _enlarged(levels: np.ndarray, box: Box, part: tuple[int, int, int, int]) -> Image.Image:
-    """A part of a picture, with a value for each pixel, of a map that lies on a box; beyond it the outermost values go on."""
+    """Interpolate a map that covers a box to the pixels of a part of a picture; beyond the box the outermost values go on."""
     (rows, columns), (left, top, right, bottom) = levels.shape, box
     x = 1 + columns * (np.array(part[0::2]) - left) / (right - left)
     y = 1 + rows * (np.array(part[1::2]) - top) / (bottom - top)
@@ -71,14 +71,13 @@ def _enlarged(levels: np.ndarray, box: Box, part: tuple[int, int, int, int]) -> 
 
 
 def middling(grey: Image.Image) -> Image.Image:
-    """A grey picture that is neither black nor white anywhere, and on average about as bright however dark it was."""
+    """Return a grey picture of medium brightness, neither black nor white anywhere."""
     mean = np.clip(np.asarray(grey).mean() / 255, 0.12, 0.8)
     gamma = math.log(0.5) / math.log(mean)
     return grey.point([round(40 + 150 * (level / 255) ** gamma) for level in range(256)])
 
 
 def thumbnail(picture: Image.Image) -> Image.Image:
-    """A picture no larger than a sheet shows it; a small one is itself."""
     shrunk = picture.copy()
     shrunk.thumbnail((THUMBNAIL, THUMBNAIL))
     return shrunk
@@ -88,7 +87,7 @@ def thumbnail(picture: Image.Image) -> Image.Image:
 def sheet(
     rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str], wrong: Collection[int] = ()
 ) -> Figure:
-    """Pictures in rows, each row of one size, with the names of the columns above and a caption below the first of each row.
+    """Draw rows of pictures with column names above and a caption below the first of each row.
 
     The captions of ``wrong`` rows, by their place, are orange.
     """
@@ -109,7 +108,7 @@ def sheet(
 
 @styled
 def heads(maps: np.ndarray) -> Figure:
-    """A small map for every layer (across) and head (down), each from 0 to its own highest: (layers, k, rows, columns)."""
+    """Draw a small map for every layer (across) and head (down), each from 0 to its maximum: (layers, k, rows, columns)."""
     across, down = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
     figure, grid = canvas(0.75 * len(across) + 0.5, 0.75 * len(down) + 0.5, len(down), len(across))
     for i, head in enumerate(down):
@@ -128,7 +127,7 @@ def heads(maps: np.ndarray) -> Figure:
 def distances(
     found: Sequence[np.ndarray], everywhere: float, convolutional: Sequence[float], stages: Sequence[int] = ()
 ) -> Figure:
-    """Mean attention distance by layer and head, (k,) each, beside one that looks everywhere and a convolutional network.
+    """Draw the mean attention distance by layer and head, (k,) each, beside uniform attention and a convolutional network.
 
     A line stands before the first layer of each of the ``stages``.
     """
@@ -151,7 +150,7 @@ def distances(
 
 @styled
 def similarity(maps: np.ndarray) -> Figure:
-    """For every patch, in its place, how alike its position is to all positions: (rows, columns, rows, columns)."""
+    """Draw for every patch, at its place, the similarity of its position to all positions: (rows, columns, rows, columns)."""
     down, across = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
     rows, columns = maps.shape[2:]
     gap = max(1, rows // 7)
@@ -172,7 +171,7 @@ def similarity(maps: np.ndarray) -> Figure:
 
 @styled
 def offsets(biases: Sequence[np.ndarray]) -> Figure:
-    """What a bias adds to a score at every offset, a small map for every head (across) of every stage (down): (k, rows, columns).
+    """Draw the bias at every offset, a small map for every head (across) of every stage (down): (k, rows, columns).
 
     One scale for all, from which a hundredth at either end stands out.
     """
@@ -196,7 +195,7 @@ def offsets(biases: Sequence[np.ndarray]) -> Figure:
 
 @styled
 def filters(components: np.ndarray) -> Figure:
-    """Principal components (count, C, h, w) as small pictures; grey is nothing, of several channels colours are theirs."""
+    """Draw principal components (count, C, h, w) as small pictures; grey is zero."""
     columns = 7
     rows = -(-len(components) // columns)
     figure, grid = canvas(0.95 * columns, 0.95 * rows, rows, columns)
@@ -221,7 +220,7 @@ CURVES: dict[str, dict[str, Any]] = {
 
 @styled
 def occlusion(shares: Sequence[float], curves: Mapping[str, Sequence[float]], what: str) -> Figure:
-    """What is left, in per cent, of the answers while patches go in one or the other order of `CURVES`."""
+    """Draw the share of answers that are left, in per cent, for each order of `CURVES`."""
     figure, axes = canvas(7, 4)
     for name, style in CURVES.items():
         if name in curves:
@@ -234,7 +233,7 @@ def occlusion(shares: Sequence[float], curves: Mapping[str, Sequence[float]], wh
 
 @styled
 def layers(accuracies: Mapping[str, Sequence[float]]) -> Figure:
-    """Accuracy of probes after every layer, in per cent."""
+    """Draw the accuracy of probes after every layer, in per cent."""
     figure, axes = canvas(7, 3.6)
     for (name, values), color in zip(accuracies.items(), (BLUE, ORANGE, GREY), strict=False):
         axes.plot(range(len(values)), 100 * np.array(values), marker="o", markersize=3, label=name, color=color)
@@ -251,7 +250,7 @@ PRECISION_MARKERS = {"fp32": "o", "bf16": "s", "fp16": "D", "int8": "^"}
 
 @styled
 def frontier(ways: Sequence[tuple[str, str, float, float | None]], metric: Metric) -> Figure:
-    """Ways to run a model: engine, precision, images per second, and its score where it is known.
+    """Draw ways to run a model: engine, precision, images per second, and the score if it is known.
 
     A line joins those that none beats in both.
     """

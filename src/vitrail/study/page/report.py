@@ -92,7 +92,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
 
 
 def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
-    """What was trained on what, and how; a path may be private, and only its end says anything."""
+    """Return the title: model, data and start. Of a path only the end is shown; the rest may be private."""
     name, tune = settings["model"]["name"], settings["training"]["tune"]
     model = listed_name(config) if name == "custom" else name
     data = name_of(settings["data"]["source"])
@@ -107,7 +107,7 @@ def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
 
 
 def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator[str]:
-    """The machine, and what the recipe promises."""
+    """Yield the machine, and the recipe's promises."""
     yield ", ".join(
         [environment["processor"], f"{environment['cores']} core{'s' if environment['cores'] != 1 else ''}", *environment["gpus"]]
     )
@@ -130,12 +130,12 @@ def _speed(rows: Sequence[Mapping[str, Any]], things: str) -> str:
 
 
 def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What is learned from: images, or tokens."""
+    """Return the unit of the training rate: images or tokens."""
     return next(name.removesuffix(RATE) for name in rows[-1] if name.endswith(RATE))
 
 
 def _what(rows: Sequence[Mapping[str, Any]], things: str) -> str:
-    """Of what multiply-adds are counted."""
+    """Return the input whose multiply-adds are counted."""
     if _unit(rows) == "images":
         return "image"
     return "text of 16 tokens into another" if things == "sentences" else "image and 16 tokens about it"

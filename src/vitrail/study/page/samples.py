@@ -26,7 +26,7 @@ def augmentation_sheet(
     versions: int = 5,
     about: Callable[[Any], str] | None = None,
 ) -> Figure:
-    """A row for each of some items: the image as prepared, then what training makes of it in ``versions`` turns.
+    """Draw a row for each of some items: the image as prepared, then ``versions`` augmented ones.
 
     The items are a batch, as in training: each is mixed with the one below it, and with repeated augmentation there are
     several versions in an epoch. Where images are mixed, the classes and their shares stand under the picture. What is said
@@ -58,13 +58,13 @@ def augmentation_sheet(
 
 
 def _draw(axes: Axes, pixels: np.ndarray) -> None:
-    """uint8 (C, H, W)."""
+    """Draw pixels, uint8 (C, H, W)."""
     style: Any = {"cmap": "gray", "vmin": 0, "vmax": 255} if len(pixels) == 1 else {}
     axes.imshow(to_picture(pixels), interpolation="nearest" if max(pixels.shape[1:]) < SMALL else "antialiased", **style)
     bare(axes)
 
 
 def _shares(targets: np.ndarray, classes: list[str]) -> str:
-    """The two largest parts of a mixed target (classes,), a line each."""
+    """Return the two largest parts of a mixed target (classes,), a line each."""
     largest = [label for label in np.argsort(-targets, kind="stable")[:2] if targets[label] >= 0.005]
     return "\n".join(f"{readable(classes[label])} {100 * targets[label]:.0f} %" for label in largest)

@@ -68,7 +68,7 @@ def subjects_of(
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int, note: Note = lambda text: None) -> Subjects:
-    """``count`` images of a split, at random, and those for probes."""
+    """Return ``count`` random images of a split, and those for probes."""
     every, why = data.split(split), ""
     items = [every[i] for i in _at_random(len(every), count)]
     probed = _for_probes(data)
@@ -81,7 +81,7 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
 
 
 def _for_probes(data: ImageData) -> dict[str, Any]:
-    """What `Subjects` has of probes: images of the classes that have enough for training, or why there are none."""
+    """Return the fields of `Subjects` on probes."""
     train, rest = data.splits.get("train", []), data.splits.get(data.evaluation_split, [])
     if data.multi_label or not train or not rest:
         return {}

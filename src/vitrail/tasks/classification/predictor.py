@@ -102,7 +102,7 @@ class LabelPredictor(Labelled, Predictor):
         return [] if folder is None else [sorted_copies(folder, self, files)]
 
     def with_mirror_images(self) -> Self:
-        """The same, whose logits are the mean of its answers to an image and to its mirror image, in twice the time."""
+        """Return the same predictor with logits averaged over an image and its mirror image, in twice the time."""
 
         def logits(pixels: Tensor) -> Tensor:
             return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
@@ -124,7 +124,7 @@ class LabelPredictor(Labelled, Predictor):
         return replace(self, reject=True)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
-        """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
+        """Convert prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or sigmoids of several labels.
 
         Raises:
             ModelFileError: the model's answers are not finite.
@@ -136,19 +136,18 @@ class LabelPredictor(Labelled, Predictor):
         return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
 
     def best(self, pixels: Tensor, top: int) -> list[classifier_output.Answer]:
-        """The ``top`` labels of prepared pixels, uint8 (B, C, H, W), and what is told; see `Labelled.answers`."""
+        """Return the ``top`` labels of prepared pixels, uint8 (B, C, H, W); see `Labelled.answers`."""
         return self.answers(self.probabilities(pixels), top)
 
     def dataset(self, items: list[Item]) -> ImageDataset:
-        """Items of its own labels, as it takes them."""
         return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
 
     def answer(self, batch: Batch) -> Answers:
-        """Its answers to a batch, as `vitrail.tasks.evaluation.evaluate` takes them."""
+        """Return the output for a batch, as `vitrail.tasks.evaluation.evaluate` takes it."""
         return {"logits": self.logits(batch["images"])}
 
     def metrics(self, *, keep: bool = False) -> LabelMetrics:
-        """Metrics for its answers; ``keep`` also keeps the logits of every image."""
+        """Return metrics for its predictions; ``keep`` also keeps the logits of every image."""
         return label_metrics(multi_label=self.multi_label, keep=keep, thresholds=self.thresholds)
 
     def evaluation(self, items: list[Item], *, batch_size: int, split: str = "all", keep: bool = False) -> "LabelEvaluation":
@@ -248,7 +247,7 @@ def predict(
     engine: str = "auto",
     reject: bool = False,
 ) -> list[Labels]:
-    """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
+    """Return the ``top`` labels of every image with their probabilities, best first.
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.

@@ -81,13 +81,13 @@ def _folders(answer: Answer, names: dict[str, str]) -> Iterator[str]:
 
 
 def folder_names(labels: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
-    """A folder's name for each label, all different also where capitals do not count: the label, where it can be one."""
+    """Return a folder's name for each label, all different even if case does not count."""
     used = {name.casefold() for name in taken}
     return {label: free_name(_safe(label), used) for label in labels}
 
 
 def _safe(label: str) -> str:
-    """A label without what leads elsewhere or what some system does not allow in a name."""
+    """Return a label without characters and names that some system does not allow."""
     name = re.sub(r'[/\\:*?"<>|\x00-\x1f\x7f]', "_", label).encode("utf-8", "replace")[:LONGEST].decode("utf-8", "ignore")
     name = re.sub(r"^\.", "_", name).rstrip(". ")
     return f"{name}_" if not name or DEVICES.fullmatch(name) else name

@@ -22,7 +22,7 @@ COLUMNS = ("seen", "reconstructed", "original")
 
 
 def report_part(run: Reported) -> Part:
-    """The loss, some reconstructions, and how many images there are."""
+    """Return the loss, some reconstructions, and how many images there are."""
     task, scores = run.task, run.metrics.scores()
     assert isinstance(task, Reconstruction)
     items = [run.items[place] for place in spread(len(run.items), SHOWN)]
@@ -54,7 +54,7 @@ def report_part(run: Reported) -> Part:
 
 
 def pictures_of(images: torch.Tensor, preparation: Preparation) -> list[Image.Image]:
-    """Normalized images (B, C, H, W) as pictures."""
+    """Convert normalized images (B, C, H, W) to pictures."""
     shape = (1, -1, 1, 1)
     mean, std = (torch.tensor(values, device=images.device).view(shape) for values in (preparation.mean, preparation.std))
     pixels = ((images * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
@@ -63,7 +63,7 @@ def pictures_of(images: torch.Tensor, preparation: Preparation) -> list[Image.Im
 
 @figures.styled
 def sheet(rows: Sequence[Sequence[Image.Image]]) -> Figure:
-    """A picture for each of `COLUMNS` in a row, two rows side by side."""
+    """Draw a picture for each of `COLUMNS` in a row, two rows side by side."""
     lines = -(-len(rows) // 2)
     figure, grid = figures.canvas(9.6, 1.65 * lines + 0.3, lines, 7, width_ratios=(4, 4, 4, 1, 4, 4, 4))
     for axes in grid.flat:

@@ -112,7 +112,7 @@ class Judge:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the images show too few of the model's labels to judge the others."""
+        """True if the images show too few of the model's labels to judge the others."""
         return self.shown <= max(1, min(len(self.plain.labels), len(self.samples.pixels)) / 2)
 
     def _different(self, logits: Tensor) -> int:

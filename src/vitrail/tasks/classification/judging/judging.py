@@ -88,7 +88,6 @@ class Judging:
             yield name, {**accuracy(metrics), "judged": judge(predictor).to_dict()}
 
     def holds(self, row: Row, max_drop: float) -> bool:
-        """Return whether the judging images show no loss beyond so many points; of int8 a note says what they show."""
         return holds(row, max_drop, self.observer)
 
 
@@ -99,7 +98,6 @@ def accuracy(metrics: LabelMetrics) -> Row:
 
 
 def holds(row: Row, max_drop: float, observer: Observer) -> bool:
-    """See `Judging.holds`."""
     judged = Judged(**row["judged"])
     if row["precision"] != "int8":
         return judged.least <= max_drop
@@ -127,7 +125,7 @@ class MergingLimit:
         self.before = self.samples.evaluate(in_python(trained, self.precision), self.observer, "the model")
 
     def strongest(self) -> tuple[int, ...]:
-        """The schedule that merges most within it, in Python."""
+        """Return the schedule that merges most within the limit, in Python."""
         found = strongest(self.trained.config, self._allowed)
         if not any(found):
             self.observer.note(f"no merging loses less than {self.max_drop:g} points")

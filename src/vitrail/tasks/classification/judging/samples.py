@@ -37,7 +37,7 @@ class Samples:
     """Where they come from: ``train``, ``half of val``."""
 
     def evaluate(self, predictor: LabelPredictor, observer: Observer, who: str) -> LabelMetrics:
-        """The metrics of a predictor on all of them, with its logits; ``who`` names it in the progress."""
+        """Return the metrics of a predictor on all images, with its logits; ``who`` names it in the progress."""
         observer.begin(f"{who} answers", len(self.pixels))
         metrics = predictor.metrics(keep=True)
         for pixels, labels in zip(self.pixels.split(BATCH), self.labels.split(BATCH), strict=True):
@@ -65,7 +65,7 @@ class SampleSets:
 def samples_of(
     model: str | Path | TrainedModel, predictor: LabelPredictor, data: str | Path | None, observer: Observer
 ) -> SampleSets:
-    """Images to calibrate with, others to choose by, and others again to report accuracy on.
+    """Return images to calibrate with, others to choose by, and others again to report accuracy on.
 
     They are the training, validation and test images of the data, split as `vitrail.train` splits them where it has no splits.
     Where a split is missing, another is divided at random, always in the same way: validation or test images between choosing
@@ -106,7 +106,7 @@ def samples_of(
 
 
 def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tuple[str, list[Item]]]:
-    """Images to calibrate with, to choose by and to report on, in a random order, with where they come from."""
+    """Return images to calibrate with, to choose by and to report on, in a random order, each with its origin."""
     found = {name: _mixed(items) for name, items in splits.items() if items}
     shares = {1: [3], 2: [1, 2] if "train" in found else [2, 1], 3: [1, 1, 1]}[len(found)]
     parts: list[tuple[str, list[Item]]] = []
@@ -120,12 +120,11 @@ def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tup
 
 
 def _mixed(items: Sequence[Item]) -> list[Item]:
-    """In a random order, always the same."""
     return [items[i] for i in shuffled(len(items), 0, 0)]
 
 
 def _prepared(predictor: LabelPredictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
-    """Items as pixels, with their labels, or with the model's answers in place of labels."""
+    """Prepare items, with their labels or with the model's predictions in place of labels."""
     observer.begin("reading images", len(items))
     images, read = predictor.dataset(items), []
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool:

@@ -19,7 +19,7 @@ def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float
 
 
 def loss_of(plain: LabelPredictor, predictor: LabelPredictor, samples: Samples, observer: Observer) -> dict[str, Any]:
-    """Accuracy on some images before and after."""
+    """Return the accuracy on some images before and after."""
     before, after = samples.evaluate(plain, observer, "the model"), samples.evaluate(predictor, observer, predictor.name)
     lost, certainty_lost = points_lost(before, after)
     old, new = before.scores(), after.scores()
@@ -37,7 +37,7 @@ def loss_of(plain: LabelPredictor, predictor: LabelPredictor, samples: Samples, 
 def speeds_of(
     plain: LabelPredictor, predictor: LabelPredictor, beside: LabelPredictor, samples: Samples, observer: Observer
 ) -> dict[str, Any]:
-    """Images per second beside the model in Python and without quantisation."""
+    """Return images per second beside the model in Python and without quantisation."""
     ways = {plain.name: plain, predictor.name: predictor}
     ways.setdefault(beside.name, beside)
     observer.begin("measuring speed", 0)

@@ -90,7 +90,7 @@ class Suspect:
 
 
 def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Suspect]:
-    """Every image whose label can be judged, the most probably wrong first.
+    """Return every image whose label can be judged, the most probably wrong first.
 
     Raises:
         DataError: as `judgeable`.
@@ -113,7 +113,7 @@ def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Su
 
 @torch.inference_mode()
 def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Tensor:
-    """What the head of a model reads of images, float32 (N, D) on the CPU.
+    """Return what the head of a model reads of images, float32 (N, D) on the CPU.
 
     Raises:
         DataError: an image that cannot be read.
@@ -185,7 +185,7 @@ def _labels(ranked: list[Suspect]) -> Markup:
 
 
 def _alike(found: Check) -> Markup:
-    """Groups of near-duplicates: those in several splits first, then those under several labels."""
+    """Return groups of near-duplicates: those in several splits first, then those under several labels."""
     if not found.alike:
         return page.section("Near-duplicates", page.paragraph("None."))
     names = found.contents.classes

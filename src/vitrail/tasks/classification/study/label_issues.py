@@ -69,7 +69,7 @@ def judge(probabilities: Tensor, labels: Tensor) -> Judged:
 
 
 def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """What a class is usually given by its own images, t (K,); infinite for a class without any."""
+    """Return the mean probability of a class on its own images, t (K,); infinite for a class without any."""
     given = probabilities.gather(1, labels[:, None])[:, 0]
     sums = torch.zeros(probabilities.shape[1]).index_add(0, labels, given)
     counts = torch.bincount(labels, minlength=probabilities.shape[1])
@@ -77,14 +77,14 @@ def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def confident_class(probabilities: Tensor, usual: Tensor) -> Tensor:
-    """The likeliest class of those that an image has enough for, (N,); −1 where there is none (equation 1)."""
+    """Return the likeliest class above its threshold, (N,); −1 if there is none (equation 1)."""
     enough = torch.where(probabilities >= usual, probabilities, -1.0)
     best, place = enough.max(dim=1)
     return torch.where(best >= 0, place, -1)
 
 
 def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) -> Tensor:
-    """Probabilities (N, classes) of ridge heads, each for the fold that it has not seen; the ridge has the least loss."""
+    """Return probabilities (N, classes) of ridge heads, each for the fold that it has not seen."""
     fold = folds(labels, seed)
     every = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]
     least, best = math.inf, torch.zeros(len(features), classes)
@@ -99,7 +99,7 @@ def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) ->
 
 
 def folds(labels: Tensor, seed: int) -> Tensor:
-    """Which fold each image is in, at random, with the same share of every class: int64 (N,)."""
+    """Return a random fold for each image, with the same share of every class: int64 (N,)."""
     shuffled = torch.from_numpy(np.random.default_rng(seed).permutation(len(labels)))
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     fold = torch.empty_like(labels)
@@ -108,7 +108,7 @@ def folds(labels: Tensor, seed: int) -> Tensor:
 
 
 def judgeable(items: list[Item], classes: list[str], *, multi_label: bool, where: str) -> list[int]:
-    """The places of the images whose labels can be judged: of classes with enough images.
+    """Return the indices of the images whose labels can be judged: of classes with enough images.
 
     Raises:
         DataError: an image may have several labels, or there are no two such classes.

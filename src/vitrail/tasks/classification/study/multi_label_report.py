@@ -50,7 +50,6 @@ class MultiLabel:
         )
 
     def cards(self) -> Iterator[tuple[str, str]]:
-        """The numbers to begin with."""
         scores, shown = self.predictions.scores, self.images > 0
         first = f"the surest class is correct on {100 * scores['top1']:.1f} %"
         yield f"{100 * scores['map']:.2f} %", f"mean average precision on {self.predictions.images}; {first}"
@@ -58,7 +57,6 @@ class MultiLabel:
         yield f"{scores['loss']:.3f}", "binary cross-entropy"
 
     def sections(self, plots: Path) -> Iterator[Markup]:
-        """Everything there is to show, with its pictures written to a folder."""
         yield self._per_class()
         yield self._calibration(plots / "calibration.png")
         yield self._worst_ranked(plots / "mistakes.png")
@@ -119,7 +117,7 @@ THESE, OWN = "these same images", "the validation images of its training"
 
 
 def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int, int]]:
-    """Images with a class that stands behind one they do not show, each with its last class; the farthest back first."""
+    """Return images with a class behind one they do not show, each with its last class; the farthest back first."""
     last = np.where(true, probabilities, np.inf).argmin(axis=1)
     own = np.take_along_axis(probabilities, last[:, None], axis=1)
     ahead = probabilities > own
@@ -130,7 +128,7 @@ def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int,
 
 
 def average_precisions(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Average precision of every class (classes,) from (N, classes) each; NaN for a class that no image shows."""
+    """Return the average precision of every class (classes,) from (N, classes) each; NaN for a class of no image."""
     shown = true.any(axis=0)
     precisions = np.full(true.shape[1], np.nan)
     if shown.any():

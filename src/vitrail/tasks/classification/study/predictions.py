@@ -47,7 +47,6 @@ class Predictions:
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
-        """A model's predictions for the images of a study."""
         chances = metrics.probabilities.numpy()
         look = None if hides(trained.model) else look_of(trained, reading_map)[0]
         images = subjects.split, subjects.items, trained.preparation
@@ -56,16 +55,13 @@ class Predictions:
 
     @property
     def images(self) -> str:
-        """How many images of which split, in words."""
         return f"{len(self.items):,} {SPLIT_WORDS[self.split]}images"
 
     @property
     def multi_label(self) -> bool:
-        """Whether an image may show several classes, or none."""
         return isinstance(self.items[0].target, tuple)
 
     def caption(self, image: int, index: int) -> str:
-        """A class and its probability, short enough to stand above a picture."""
         return f"{figures.readable(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
 
     def save_sheet(self, file: Path, captions: dict[int, str], *, correct: bool) -> None:
@@ -81,7 +77,7 @@ class Predictions:
             figures.save(sheet, file)
 
     def _shown(self, item: Item, *, looked: bool) -> Image.Image:
-        """An image as the model sees it, and beside it where it looks."""
+        """Return an image as the model sees it, with where it looks beside it."""
         picture = self.preparation.crop(self.preparation.decode(item.image))
         if self.look is None or self.places is None or not looked:
             return picture
@@ -93,5 +89,5 @@ class Predictions:
 
     @property
     def looks(self) -> str:
-        """What stands beside a mistake, as the end of its caption."""
+        """End of a caption: what stands beside a mistake."""
         return "" if self.look is None else " Beside it, glowing, where the model looked: the last attention before its answer."

@@ -86,7 +86,6 @@ def _predictions(trained: TrainedModel, subjects: Subjects, observer: Observer) 
 
 
 def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:
-    """Everything, in the order of the page."""
     predictions, part = study.predictions, None
     if isinstance(predictions, Predictions) and study.subjects.labelled:
         part = MultiLabel(predictions, predictions.thresholds, OWN) if predictions.multi_label else SingleLabel(predictions)

@@ -17,7 +17,7 @@ HEIGHT = 1.9
 
 @styled
 def people_sheet(dataset: PersonDataset, *, versions: int = 5) -> Figure:
-    """A row for each person: as prepared, then what training makes of the person in ``versions`` epochs, with the joints."""
+    """Draw a row for each person: as prepared, then augmented in ``versions`` epochs, with the joints."""
     prepared = PersonDataset(dataset.people, dataset.boxes, dataset.skeleton)
     high, wide = dataset.preparation.image_size
     size = ((1 + versions) * (HEIGHT * wide / high + 0.1) + 1.6, len(dataset) * (HEIGHT + 0.1) + 0.3)
@@ -35,7 +35,7 @@ def people_sheet(dataset: PersonDataset, *, versions: int = 5) -> Figure:
 
 
 def drawn(dataset: PersonDataset, key: Key) -> Image.Image:
-    """A sample with the skeleton of its marked joints that are in view."""
+    """Draw a sample with the skeleton of its marked joints that are in view."""
     sample = {name: part[0].numpy() for name, part in dataset[key].items()}
     picture, joints = to_picture(sample["images"]), sample["joints"]
     shown = (sample["weights"] > 0) & in_view(joints, dataset.preparation.image_size)

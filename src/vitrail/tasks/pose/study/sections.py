@@ -87,7 +87,6 @@ def write_study(
 
 
 def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
-    """Everything, in the order of the page."""
     yield page.cards([*_scores(study), *model_sections.size(study)])
     yield _found(study, columns)
     yield _queries(study, columns)
@@ -100,7 +99,7 @@ def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
 
 
 def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
-    """Cards with the scores, where joints are marked."""
+    """Yield cards with the scores if joints are marked."""
     if not study.subjects.labelled:
         return
     metrics = PoseMetrics(study.preparation, study.skeleton)
@@ -112,7 +111,7 @@ def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
 
 
 def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
-    """The skeleton that is found of some people, beside the one that is marked, and heatmaps."""
+    """Return the predicted skeletons of some people beside the marked ones, and heatmaps."""
     heatmaps = study.maps["heatmaps"]
     scores = {name: float(score) for name, score in zip(study.skeleton.joints, study.scores.mean(axis=0), strict=True)}
     study.numbers["mean_scores"] = scores
@@ -123,7 +122,6 @@ def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
 
 
 def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
-    """Where the queries of some joints look."""
     figure = _sheet(study, columns, study.maps["joints"].numpy(), partial(_laid, places=patch_places(study.model)))
     which = "the last layer" if study.layer == -1 else f"layer {study.layer}"
     layer = which if study.head is None else f"{which}, head {study.head}"
@@ -132,7 +130,7 @@ def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
 
 
 def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Laid, *, marked: bool = False) -> Figure:
-    """Some people with their skeletons, ``marked`` ones too, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
+    """Draw some people with their skeletons, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
     rows, captions = [], []
     for number in spread(len(study.pixels), SHOWN):
         person, (view, plan) = study.subjects.items[number], study.view(number, SIDE)
@@ -151,7 +149,7 @@ def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Lai
 
 
 def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float = pictures.BRIGHTEST) -> Image.Image:
-    """A map laid over what the model sees, at any size: the centres of the outermost pixels lie on each other, as UDP has it."""
+    """Lay a map over what the model sees: the centres of the outermost pixels lie on each other, as UDP has it."""
     (width, height), (high, wide) = view.size, places.size
     x, y = (width - 1) / (wide - 1) / 2, (height - 1) / (high - 1) / 2  # half a pixel of the model's input
     box, seen = places.within((0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y))
@@ -160,7 +158,6 @@ def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float 
 
 @styled
 def _between(study: PoseStudy) -> Markup:
-    """How much the queries of joints look at each other's patches."""
     study.numbers["between_joints"] = study.between.tolist()
     names = [figures.readable(name) for name in study.skeleton.joints]
     side = max(4.5, 1.8 + 0.3 * len(names))

@@ -52,7 +52,7 @@ def draw_people(
     line: float = LINE,
     boxes: Sequence[Box] = (),
 ) -> Image.Image:
-    """A picture with the skeletons of people, the left and the right side of a body in their own colours.
+    """Draw the skeletons of people on a picture, the left and the right side of a body in their own colours.
 
     Args:
         picture: upright, of any size.
@@ -91,7 +91,7 @@ def _draw_box(pen: ImageDraw.ImageDraw, factor: int, box: Box, number: int, widt
 
 
 def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
-    """A picture with a white ring around a place (2,), which stands out on any ground."""
+    """Draw a white ring around a place (2,)."""
     copy, radius = picture.copy(), max(4.0, RING * max(picture.size))
     pen, centre = ImageDraw.Draw(copy), (place + 0.5).tolist()
     for more, colour, width in ((2, MIDDLE, 5), (0, "white", 2)):
@@ -108,7 +108,7 @@ class Stroke(NamedTuple):
     faint: bool
 
     def draw(self, pen: ImageDraw.ImageDraw, width: float, rim: float) -> None:
-        """With a white outline of the width ``rim``, or without any in its own colour."""
+        """Draw it with a white outline of the width ``rim``, or without any in its own colour."""
         colour = (*((255, 255, 255) if rim else self.colour), FAINT if self.faint else 255)
         if len(self.places) == 2:
             pen.line([tuple(place) for place in self.places.tolist()], colour, round(width + 2 * rim))
@@ -117,7 +117,7 @@ class Stroke(NamedTuple):
 
 
 def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade: float) -> Iterator[Stroke]:
-    """All limbs, then all joints of a person whose places (K, 2) are known."""
+    """Yield all limbs, then all joints of a person at places (K, 2)."""
     there, colours = np.isfinite(places).all(axis=1), _colours(skeleton, shade)
     for one, other in ((skeleton.joints.index(one), skeleton.joints.index(other)) for one, other in drawn_limbs(skeleton)):
         if there[one] and there[other]:
@@ -129,7 +129,7 @@ def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade:
 
 
 def _colours(skeleton: Skeleton, shade: float) -> list[tuple[int, int, int]]:
-    """The colour of each joint, and at the end the colour of what belongs to no side."""
+    """Return the colour of each joint, and at the end the colour of neither side."""
     of = dict.fromkeys(skeleton.joints, MIDDLE)
     for left, right in skeleton.complete.pairs or ():
         of[left], of[right] = LEFT, RIGHT
@@ -147,7 +147,7 @@ def worst_sheet(
     *,
     count: int = SHOWN,
 ) -> Figure:
-    """The people who were found worst, from the worst on: the joints that were found beside the joints that are marked.
+    """Draw the people who were predicted worst, the worst first: predicted joints beside marked ones.
 
     Args:
         people: N people.
@@ -176,7 +176,7 @@ def worst_sheet(
 
 
 def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tuple[Image.Image, Image.Image]:
-    """A person with the joints that were found, and with those that are marked."""
+    """Draw a person with the predicted joints, and with the marked ones."""
     (places,), (marked,) = marked_joints([person], skeleton)
     picture = decode(person.image)
     box = _shown(person, places[marked], picture.size)
@@ -193,7 +193,7 @@ def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tupl
 
 
 def _shown(person: Person, marked: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """The part of a picture that shows a person and the marked joints (M, 2); all of it where they are elsewhere."""
+    """Return the part of a picture that shows a person and the marked joints (M, 2); all of it if they are elsewhere."""
     box = person.target.box
     corners = np.concatenate([marked, [box[:2], (box.left + box.width, box.top + box.height)]])
     low, high = corners.min(axis=0), corners.max(axis=0) + 1

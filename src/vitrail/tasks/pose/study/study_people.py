@@ -128,7 +128,6 @@ class PoseStudy(StudyContext):
 
     @torch.no_grad()
     def _read(self, images: Tensor, *, mirror: bool) -> Tensor:
-        """The heatmaps from which joints are read."""
         return heatmaps_of(self._any_size, images, self.preparation, self.skeleton, mirror=mirror)[0]
 
     def pixels_of(self, item: Person) -> np.ndarray:
@@ -136,11 +135,10 @@ class PoseStudy(StudyContext):
         return self.preparation.cut_out(picture, item.target.box)
 
     def outside(self, number: int) -> np.ndarray:
-        """The joints of a person in the picture, (K, 2)."""
+        """Return the joints of a person in the picture, (K, 2)."""
         return self._warp(number, self.preparation).outside(self.joints[number])
 
     def row(self, number: int) -> Row:
-        """What an evaluation keeps of a person."""
         joints, scores = (found[number] for found in self.judged)
         outside = self._warp(number, self.preparation).outside(joints)
         return Row(number, self.subjects.items[number], outside, scores, 0.0)
@@ -149,7 +147,7 @@ class PoseStudy(StudyContext):
         return preparation.warp(self.subjects.items[number].target.box, angle=90.0 * int(self.turns[number]))
 
     def view(self, number: int, side: int) -> tuple[Image.Image, Plan]:
-        """What the model sees of a person, its longer side so many pixels, and the plan that leads places there."""
+        """Return what the model sees of a person, its longer side so many pixels, and the plan that maps places to it."""
         rows, columns = self.preparation.image_size
         size = (max(2, round(side * rows / max(rows, columns))), max(2, round(side * columns / max(rows, columns))))
         picture = self.preparation.decode(self.subjects.items[number].image)
