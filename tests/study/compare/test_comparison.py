@@ -49,15 +49,6 @@ def test_what_is_known_of_a_run(run, second):
     assert wide.operations == pytest.approx(6 * wide.macs * 3 * 16, rel=0.1)  # 16 training images, three times
 
 
-def test_the_score_is_mean_average_precision_where_an_image_may_have_several_labels():
-    assert compared(scores={"map": 0.5, "top1": 0.9, "images": 100}).score == 0.5
-    assert compared(scores={"top1": 0.9, "images": 100}).score == 0.9
-
-
-def test_the_rate_is_that_of_the_epoch_in_the_middle():
-    assert compared(rows=[{**ROW, "images_per_second": rate} for rate in (1, 100, 110)]).rate == 100
-
-
 def test_the_interval_is_wilsons():
     low, high = compared(scores={"top1": 0.9, "images": 100, "loss": 0.1, "top5": 1.0}).interval
     z, n, p = 1.959964, 100, 0.9

@@ -63,7 +63,7 @@ class Distillation(Classification):
         return {"loss": loss, "top1": self.hits(answer, labels)}
 
     def teachers_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """Return the cross-entropy with the teacher's best class, or ``τ² KL(teacher / τ, student / τ)``: the mean over images."""
+        """Return the cross-entropy with the teacher's best class, or ``τ² KL(teacher / τ, student / τ)``, of the images."""
         if self.distillation.kind == "hard":
             return F.cross_entropy(logits, teacher.argmax(dim=1))
         t = self.distillation.temperature
