@@ -15,7 +15,6 @@ from vitrail.result import Run, write_report
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import require_free
 from vitrail.studies import study_model as study_model
-from vitrail.tasks.classification.predictor import predict as predict
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.runs.progress import watching
 from vitrail.training.runs.resuming import settings_to_resume

@@ -26,7 +26,7 @@ from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects, labelled_subjects
 
 DIGITS = {
-    "training.epochs": 6, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
+    "training.epochs": 8, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
     "augmentation.rotation": 0, "preparation": Preparation.standard((16, 16), 1).model_dump(),
 }  # fmt: skip
 

@@ -22,27 +22,16 @@ class Measured:
 
     image_size: tuple[int, int]
     macs: int
-    """Multiply-adds of one image."""
     training_bytes: int
-    """What a step of training keeps of one image for its gradient, in single precision; what dropout adds is left out."""
+    """Bytes that a training step keeps of one image for its gradient, in fp32 and without dropout."""
     images_per_second: float
-    """Images per second, of this machine."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "image_size": list(self.image_size)}
 
 
 def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
-    """Measure a model at several image sizes; by default its own, and about two thirds and three halves of it.
-
-    A model that takes any size is measured at round ones, multiples of 32 if its own is not small.
-
-    Args:
-        model: in evaluation mode.
-        batch: images at a time, for the speed.
-        sizes: heights and widths, multiples of the patch.
-        seconds: of measuring, at each size.
-    """
+    """Measure a model at several image sizes, by default its own and about two thirds and three halves of it."""
     own, patch = model.config.image_size, model.config.size_multiple
     steps = patch if max(patch) > 1 else [2 ** min(5, max(0, (side // 4).bit_length() - 1)) for side in own]
     smaller, larger = (

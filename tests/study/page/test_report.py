@@ -21,9 +21,9 @@ from vitrail.models.vision.vit import ViT
 from vitrail.study.page.report import title_of, write_report
 from vitrail.study.page.report_part import Reported
 from vitrail.tasks.classification import report as classification
-from vitrail.tasks.classification.multi_label import MultiLabel
+from vitrail.tasks.classification.labels.multi_label import MultiLabel
+from vitrail.tasks.classification.labels.single_label import Classification, LabelMetrics
 from vitrail.tasks.classification.report import chosen_on, several_labels
-from vitrail.tasks.classification.single_label import Classification, LabelMetrics
 from vitrail.tasks.classification.study.multi_label_report import THESE
 from vitrail.tasks.classification.study.predictions import Predictions
 from vitrail.weights.reference import load_model

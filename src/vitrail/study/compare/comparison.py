@@ -26,21 +26,7 @@ TOKENS_PER_SECOND = "tokens_per_second"
 
 @dataclass(frozen=True)
 class Compared:
-    """A run in a comparison.
-
-    Args:
-        name: name of the run.
-        state: finished, running, failed and so on.
-        settings: the complete configuration, nested.
-        rows: metrics of the epochs.
-        parameters: number of the model's parameters.
-        macs: multiply-adds of one image, or of a text of `COUNTED` tokens.
-        split: the split that the best model was evaluated on; empty without an evaluation.
-        scores: scores of that evaluation.
-        family: the kind of the model, such as hybrid; empty if unknown.
-        folder: the run folder, if there is one.
-        data: fingerprint of the data, wherever it lies; None if unknown.
-    """
+    """A run in a comparison, as `RunFolder.record` has it; ``macs`` are of one image, or of a text of `COUNTED` tokens."""
 
     name: str
     state: str

@@ -27,13 +27,13 @@ from vitrail.tasks.metrics import Metric
 
 SEED, MODEL = "training.seed", "model.name"
 OPERATIONS = "operations"
-"""In place of a setting: what training computes (the paper, figure 5)."""
+"""Name that stands for the operations of training in place of a setting (the paper, figure 5)."""
 COUNTED = (
     "Operations count forward and backward, six for every multiply-add of a training image; images that grow, patches "
     "that are dropped and weights that stay take less."
 )
 Runs = Sequence[tuple[dict[str, Any], Compared]]
-"""Each with its values of the settings that vary."""
+"""Runs, each with its values of the settings that vary."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Combination:
     """The runs that differ in nothing but their seed."""
 
     values: dict[str, Any]
-    """Of the settings that vary, by dotted name, without the seed."""
+    """Values of the settings that vary, by dotted name, without the seed."""
     runs: list[Compared]
 
     @property
@@ -77,7 +77,7 @@ class Combination:
 
 
 Point = tuple[float, Combination]
-"""Where it stands, and what."""
+"""x and its combination."""
 
 
 def combinations(runs: Runs) -> list[Combination]:

@@ -4,7 +4,9 @@ Weights are computed for one layer at a time, beside the model's own fused kerne
 (B, rows, columns), a number per patch; registers and class tokens have none.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import torch
@@ -30,18 +32,12 @@ def roll_out(weights: Iterable[Tensor]) -> Tensor:
     Returns:
         (B, N, N): how much of each token at the input (columns) is in each at the output (rows); rows sum to 1.
     """
-    rolled: Tensor | None = None
-    for layer in weights:
-        rolled = _rolled(rolled, layer)
-    if rolled is None:
-        raise ConfigError("no layers", where="roll_out", hint="give the weights of at least one")
-    return rolled
+    return reduce(lambda before, mixed: mixed @ before, map(_with_residual, weights))
 
 
-def _rolled(before: Tensor | None, weights: Tensor) -> Tensor:
+def _with_residual(weights: Tensor) -> Tensor:
     mean = weights.float().mean(dim=1)
-    mixed = (mean + torch.eye(mean.shape[-1], device=mean.device)) / 2
-    return mixed if before is None else mixed @ before
+    return (mean + torch.eye(mean.shape[-1], device=mean.device)) / 2
 
 
 def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> Tensor:
@@ -100,16 +96,22 @@ def attention_map(
     """
     vit = seeing(model, images)
     c = vit.config
-    number, row = place_among("layer", layer, c.depth), None
-    heads = heads_among(head, c.heads)
-    if query is not None:
-        row = c.prefix + place_among("row", query[0], c.grid[0]) * c.grid[1] + place_among("column", query[1], c.grid[1])
-    name = f"blocks.{number}.attention.{WEIGHTS}"
-    with capture(vit, name) as seen:
+    with layer_weights(vit, layer, head) as weights_of:
         vit.encode(images)
-    weights = seen[name][:, heads].float().mean(dim=1)  # (B, N, N)
-    looked = weights[:, row] if row is not None else read(vit, weights)
-    return on_patches(vit, looked)
+    weights = weights_of()  # (B, N, N)
+    if query is None:
+        return on_patches(vit, read(vit, weights))
+    row = place_among("row", query[0], c.grid[0]) * c.grid[1] + place_among("column", query[1], c.grid[1])
+    return on_patches(vit, weights[:, c.prefix + row])
+
+
+@contextmanager
+def layer_weights(vit: Any, layer: int, head: int | None) -> Iterator[Callable[[], Tensor]]:
+    """Capture the attention of a layer: the mean of its heads, or one of them, (B, N, N); call the result after the pass."""
+    name = f"blocks.{place_among('layer', layer, vit.config.depth)}.attention.{WEIGHTS}"
+    number = None if head is None else place_among("head", head, vit.config.heads)
+    with capture(vit, name) as seen:
+        yield lambda: (seen[name] if number is None else seen[name][:, [number]]).float().mean(dim=1)
 
 
 @torch.no_grad()
@@ -147,7 +149,8 @@ def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
     def each(name: str, weights: Tensor) -> None:
         nonlocal rolled, pooled
         if name.startswith("blocks."):
-            rolled = _rolled(rolled, weights)
+            mixed = _with_residual(weights)
+            rolled = mixed if rolled is None else mixed @ rolled
         else:
             pooled = weights.float().mean(dim=1)[:, 0]
 
@@ -221,13 +224,9 @@ def _whole(model: Any, *kinds: str) -> list[str]:
     return [f"{place}.attention.{kind}" for place in places for kind in kinds]
 
 
-def answering(model: nn.Module) -> Any:
-    return in_evaluation(attending(model))
-
-
 def seeing(model: nn.Module, images: Tensor) -> Any:
     """Return the model itself for images of its own size; see `attending` and `in_evaluation`."""
-    vit = answering(model)
+    vit = in_evaluation(attending(model))
     require_own_size(vit, images)
     return vit
 
@@ -269,14 +268,6 @@ def look_of(
 def on_patches(model: Any, looked: Tensor) -> Tensor:
     """Convert (B, prefix + N) to (B, rows, columns)."""
     return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
-
-
-def heads_among(head: int | None, count: int) -> slice:
-    """Return a slice of one head, counted from either end, or of all."""
-    if head is None:
-        return slice(None)
-    number = place_among("head", head, count)
-    return slice(number, number + 1)
 
 
 def place_among(what: str, number: int, count: int) -> int:

@@ -16,22 +16,21 @@ from vitrail.parts import Attention, Block, FeedForward, ParallelBlock
 
 OnEach = Callable[[str, Tensor], None]
 Images = slice | Sequence[int]
-"""Which images of a batch."""
+"""Indices of some images of a batch."""
 EVERY = slice(None)
 
 OUTER = (
     "embedding", "target_embedding", "position", "embedding_norm", "norm", "encoder_norm", "decoder_norm", "pool", "head",
     "head_distillation", "output",
 )  # fmt: skip
-"""Parts before and behind the blocks."""
 PROJECTED = ("queries", "keys", "values")
 """(B, k, N, D_h) each, as the product of attention has them: normalised and rotated, where the model does that."""
 WEIGHTS = "weights"
 """A of equation (6): (B, k, N_Q, N_X)."""
 BETWEEN = "between"
-"""What stands between the two branches of a block: the tokens with what attention has added to them."""
+"""Tokens between the two branches of a block: the input plus the attention branch."""
 READ_BY = {"heads": "output_norm", "hidden": "contract"}
-"""The layer whose input it is: what all heads say, (B, N, k·D_V), and the activations of an MLP."""
+"""Layers whose inputs are captured: all heads' outputs, (B, N, k·D_V), and the activations of an MLP."""
 
 
 class Captures(dict[str, Tensor]):

@@ -14,7 +14,7 @@ from vitrail.study.maps.patch_coordinates import Places
 from vitrail.study.quality.calibration import wilson_interval
 
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
-"""Of the patches that are taken away, step by step."""
+"""Shares of the patches that are removed, step by step."""
 
 
 def without_patches(

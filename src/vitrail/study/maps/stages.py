@@ -13,8 +13,7 @@ from vitrail.study.maps.distance import attention_distances
 from vitrail.study.maps.patch_coordinates import Places
 
 Attention = tuple[str, Tensor, Tensor]
-"""Its name, and the pixels, counted from 0, in the middle of what its queries and keys are made of: (N_Q, 2) and (N_X, 2), of
-windows (windows, n, 2) both."""
+"""Name, and coordinates in pixels of what queries (N_Q, 2) and keys (N_X, 2), or of windows (windows, n, 2), are made of."""
 
 
 @torch.no_grad()

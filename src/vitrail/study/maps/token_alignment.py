@@ -10,7 +10,7 @@ from vitrail.study.page import figures
 
 BETWEEN_TOKENS = "How much each token that is written (rows) looked at each token that is read (columns), {}; darker is more."
 SMALL = {"fontsize": 7, "parse_math": False}
-"""Of tokens, which may be anything."""
+"""Style of tokens, which may hold any character."""
 
 
 def which_attention(model: TextModel) -> str:

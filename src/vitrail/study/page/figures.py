@@ -24,16 +24,16 @@ matplotlib.use("Agg")
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"
 COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", GREY)
-"""The palette of Okabe and Ito, for lines that have no colour of their own."""
+"""Palette of Okabe and Ito."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-"""As many, for eyes that see no colours."""
+"""As many markers, for eyes that see no colours."""
 LINES = ("-", "--", ":", "-.")
-"""For more lines than there are colours."""
+"""Dashes for more lines than there are colours."""
 FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
 FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
 STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 MAX_NAMED_CLASSES, MAX_NUMBERED_CLASSES = 40, 20
-"""So many classes have their names beside a confusion matrix, and so many their numbers inside of it."""
+"""Most classes with names beside a confusion matrix, and most with numbers inside of it."""
 
 
 styled = matplotlib.rc_context(STYLE)

@@ -16,7 +16,7 @@ from vitrail.tasks.metrics import Metric
 
 HEAT = matplotlib.colormaps["inferno"]
 PALETTE = (255 * HEAT(np.linspace(0.35, 1, 256))[:, :3]).astype(np.uint8)
-"""Without its darkest third: what is laid over a picture never blackens it."""
+"""The colour map without its darkest third, which would blacken a picture."""
 BRIGHTEST = 0.95
 THUMBNAIL = 480
 """Pixels of the longer side of a picture on a sheet."""
@@ -215,7 +215,7 @@ CURVES: dict[str, dict[str, Any]] = {
     "most by rollout first": {"color": ORANGE, "linestyle": "--"},
     "most relevant first": {"color": ORANGE},
 }
-"""Orders in which patches go, as they are drawn."""
+"""Orders of removing patches, with their styles."""
 
 
 @styled

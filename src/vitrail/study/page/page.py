@@ -13,8 +13,7 @@ from vitrail.data.images.decode import Source, decode_reduced
 THUMBNAIL = 240
 """Pixels of the longer side of a picture in a gallery."""
 LEAST, NARROW = 0.7, 600
-"""To what share of its size a drawn picture shrinks on a small screen, and scrolls from there on, so that its words stay legible;
-one of fewer pixels always fits."""
+"""Drawn pictures of more pixels than `NARROW` shrink to this share of their size at most, and scroll then."""
 STYLE = """
 :root { color-scheme: light dark; --ground: white; --ink: #1b1b1b; --quiet: #555; --line: #ddd; --faint: #f5f5f5;
   --mark: #fdeee3; --best: #00694b; --bar: #0072b2; --link: #0057a0; }

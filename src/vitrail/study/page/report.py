@@ -22,7 +22,7 @@ CAUTIONS = {
     "val": "The epoch that is kept was chosen on these images, which flatters it a little; there are none for testing.",
     "all": "The model was trained on these images; how it does on others is not known.",
 }
-"""What one has to know of the split that is shown."""
+"""Warnings about the split that is shown."""
 CURVES = "Training is measured on {} as they were learned from, validation with the weights that are kept."
 
 RATE = "_per_second"
@@ -34,15 +34,7 @@ PROBE_KEPT = f"{PROBE[:-1]}, and the model that is kept: no later epoch was bett
 
 
 def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: Mapping[str, Any], cost: Cost) -> None:
-    """Write the pictures in ``plots/``, the texts of the task and ``report.html`` of a finished run.
-
-    Args:
-        folder: the run folder.
-        run: what there is to report.
-        environment: versions and machine.
-        kept: the metrics of the model that is evaluated, with its epoch.
-        cost: parameters and multiply-adds.
-    """
+    """Write ``plots/``, the texts of the task and ``report.html`` of a finished run; ``kept`` are the metrics of its model."""
     settings, rows, plots = run.settings, run.rows, run.plots
     part: Part = task_row(run.task.name).module("report").report_part(run)
     for name, text in part.texts.items():

@@ -14,7 +14,7 @@ from vitrail.study.page.figures import bare, canvas, readable, styled
 SIDE = 1.35
 """Longer side of a picture on the sheet, in inches."""
 SMALL = 96
-"""Pictures with fewer pixels a side are drawn as they are, pixel by pixel."""
+"""Sides in pixels below which pictures are drawn pixel by pixel."""
 
 
 @styled

@@ -11,9 +11,9 @@ from vitrail.study.page import page
 from vitrail.study.page.page import Markup, Number
 
 OPEN_CLASSES = 40
-"""Longer tables of classes are folded."""
+"""Most classes of a table that is not folded."""
 PART = re.compile(r"(?:.+\.)?stages\.\d+|[^.]*")
-"""Of the name of a layer, what a table of costs has a row for."""
+"""Pattern of a part of the model in the name of a layer."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Score:
     name: str
     values: np.ndarray
     averaged: bool = True
-    """Whether its mean over the classes means anything."""
+    """True if the mean over the classes means anything."""
 
 
 def class_table(classes: list[str], images: np.ndarray, scores: list[Score]) -> Markup:

@@ -24,11 +24,10 @@ class Calibration:
     """Statements in bins of equal width by the probability they were made with: numbers (bins,), means NaN in an empty one."""
 
     counts: np.ndarray
-    """Statements."""
     probability: np.ndarray
-    """Their mean probability."""
+    """Mean probability."""
     share: np.ndarray
-    """The share of them that is true."""
+    """Share of them that is true."""
 
     @property
     def error(self) -> float:

@@ -21,7 +21,6 @@ from vitrail.study.page.page import Markup
 from vitrail.study.sections.context import Predicted, StudyContext
 
 SHOWN = 6
-"""Images whose maps are drawn."""
 Maps = dict[str, Callable[[ImageModel, Tensor], Tensor]]
 ORDERS = {
     "least relevant first": ("relevance", -1),
@@ -30,7 +29,7 @@ ORDERS = {
     "most by rollout first": ("rollout", 1),
     "most relevant first": ("relevance", 1),
 }
-"""In which patches are taken away: by which map, from its highest or its lowest."""
+"""Map and sign of the scores by which patches are removed."""
 
 MISTAKES = " Mistakes are orange; there may be more of them here than among all images."
 ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
@@ -105,14 +104,7 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
 
 
 def laid_over(study: StudyContext, places: Mapping[str, Places], shown: str, more: str) -> Markup:
-    """Return the study's maps laid over the pictures of some images.
-
-    Args:
-        study: whose ``maps`` they are, (N, rows, columns) each.
-        places: where the values of each map stand, by its name; a file is called so.
-        shown: what they are, as a sentence.
-        more: what else is to be said.
-    """
+    """Return the study's maps laid over some pictures, at the ``places`` of each map; ``shown`` and ``more`` describe them."""
     rows, captions = [], []
     (study.folder / "overlays").mkdir()
     drawn = _drawn(study)

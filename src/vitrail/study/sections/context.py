@@ -20,7 +20,7 @@ from vitrail.study.sections.study_images import Subjects
 from vitrail.weights.model_folder.folder import TrainedModel
 
 WORK = 2**29
-"""Bytes that a pass may take for what it keeps of its layers."""
+"""Bytes that a pass may keep of its layers."""
 KEPT = 96
 """Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
 PER_PAIR = 16
@@ -63,7 +63,7 @@ class StudyContext:
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
         self.changed = changed_parts(self.model)
-        """Parts that somebody changed by hand, with a sentence about each: the model's configuration tells no cost then."""
+        """Parts changed by hand, with a sentence about each. The model's configuration does not tell its cost then."""
         self.hidden = hides(self.model)
         self.sight = None if self.hidden else self.model.sight
         self.counted, self.attends = cost(self.model.config), self.sight == "image"

@@ -15,9 +15,9 @@ from vitrail.weights.model_folder.folder import TrainedModel
 KNOWN, TESTED = 1000, 500
 """Most images that probes are fitted to, and tested on."""
 PER_CLASS, MOST_KNOWN = 10, 10_000
-"""Of many classes probes are fitted to so many images of each, as long as these are not too many."""
+"""Images of each class for probes of many classes, and the most of all classes."""
 FEWEST = 5
-"""Training images of a class, at least, for probes to know it."""
+"""Least training images of a class that probes know."""
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
 from vitrail.runtime.device import Precision
 from vitrail.tasks.answer_table import Row
-from vitrail.tasks.classification.answer import LabelAnswer, evaluated_rows, head_of
-from vitrail.tasks.classification.multi_label import label_metrics
-from vitrail.tasks.classification.single_label import LabelMetrics
-from vitrail.tasks.classification.sorting import sorted_copies
+from vitrail.tasks.classification.labels.answer import LabelAnswer, evaluated_rows, head_of
+from vitrail.tasks.classification.labels.multi_label import label_metrics
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
+from vitrail.tasks.classification.labels.sorting import sorted_copies
 from vitrail.tasks.evaluation import StreamedEvaluation
 from vitrail.tasks.options import OptionPath, Options
 from vitrail.tasks.task import Answers
@@ -36,7 +36,7 @@ from vitrail.weights.model_folder.classifier_output import Labelled, Labels
 from vitrail.weights.model_folder.folder import TrainedModel
 
 TOP = 5
-"""Labels of each image where nobody says otherwise."""
+"""Default number of labels of each image."""
 
 
 class LabelOptions(Options):
@@ -110,11 +110,7 @@ class LabelPredictor(Labelled, Predictor):
         return replace(self, logits=logits)
 
     def rejecting(self) -> Self:
-        """Return the same predictor, which says “none of these” of an image whose surest label does not reach its threshold.
-
-        Raises:
-            ConfigError: the model was trained without such a threshold, or an image may have no label anyway.
-        """
+        """Return the predictor that rejects images below the threshold; raises `ConfigError` for a model without one."""
         if self.multi_label:
             hint = "leave it out: labels that do not reach their thresholds are left out anyway"
             raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
@@ -124,11 +120,7 @@ class LabelPredictor(Labelled, Predictor):
         return replace(self, reject=True)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
-        """Convert prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or sigmoids of several labels.
-
-        Raises:
-            ModelFileError: the model's answers are not finite.
-        """
+        """Return the probabilities (B, classes) of prepared pixels, uint8 (B, C, H, W); raises `ModelFileError` unless finite."""
         return self._probabilities(self.logits(pixels))
 
     def _probabilities(self, logits: Tensor) -> Tensor:
@@ -194,11 +186,7 @@ DESCRIPTION = LabelDescription
 def in_python(
     trained: TrainedModel, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> LabelPredictor:
-    """Return the predictor of a trained model; see `vitrail.deploy.predictor.in_python`.
-
-    Raises:
-        ModelFileError: it gives vectors, or heatmaps, or another number of logits than it has labels.
-    """
+    """Return the predictor of a trained model; raises `ModelFileError` unless it gives a logit for each of its labels."""
     require_classes(trained)
     network = network_of(trained, precision, device, prepacked=prepacked)
 

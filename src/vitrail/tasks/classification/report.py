@@ -5,9 +5,9 @@ import torch
 from vitrail.study.page.report_part import Part, Reported
 from vitrail.study.page.tables import count_table
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.classification.answer import evaluated_rows
-from vitrail.tasks.classification.multi_label import scanty_thresholds
-from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.tasks.classification.labels.answer import evaluated_rows
+from vitrail.tasks.classification.labels.multi_label import scanty_thresholds
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.study.multi_label_report import MultiLabel
 from vitrail.tasks.classification.study.predictions import Predictions
 from vitrail.tasks.classification.study.single_label_report import SingleLabel

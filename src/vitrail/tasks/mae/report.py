@@ -17,7 +17,6 @@ from vitrail.study.page.tables import split_table
 from vitrail.tasks.mae.task import Reconstruction
 
 SHOWN = 8
-"""Images that are drawn."""
 COLUMNS = ("seen", "reconstructed", "original")
 
 

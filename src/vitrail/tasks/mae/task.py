@@ -29,7 +29,7 @@ from vitrail.weights.model_folder.folder import TrainedModel
 SOME = 64
 """Images that the floor is measured on."""
 EPSILON = 1e-6
-"""Added to the variance of a patch before its root is taken."""
+"""Number added to the variance of a patch."""
 
 
 class Reconstruction(ImageTask):
@@ -155,12 +155,7 @@ class Noise:
 
 
 class Decoder(nn.Module):
-    """Tokens of the seen patches to the pixels of all.
-
-    Args:
-        config: of the encoder.
-        settings: width, depth and heads.
-    """
+    """A small transformer from tokens of the seen patches to the pixels of all."""
 
     def __init__(self, config: Any, settings: ReconstructionSettings):
         super().__init__()

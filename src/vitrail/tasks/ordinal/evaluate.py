@@ -19,11 +19,7 @@ SETTINGS = OrdinalOptions
 
 
 def evaluation(request: Request) -> StreamedEvaluation:
-    """Return the evaluation of a run's best model on images whose classes are matched with its own.
-
-    Raises:
-        DataError: there are no images, or a class is none of the model's.
-    """
+    """Return the evaluation of a run's best model on images whose classes are matched with its own; raises `DataError`."""
     run = scoring_run(request.reference)
     assert run is not None
     source, own_splits = open_for(request.reference, request.data, note=request.note)

@@ -14,15 +14,14 @@ from vitrail.data.loading.sampler import shuffled
 from vitrail.data.readers.unlabelled import unlabelled, unlabelled_items
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.predictor import LabelPredictor
-from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.training.runs.data_of_model import open_for
 from vitrail.weights.model_folder.folder import TrainedModel
 
 CALIBRATED, JUDGED, REPORTED = 300, 500, 1000
 """Images at most of each of the `SampleSets`."""
 BATCH = 16
-"""Images at a time, for accuracy and speed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Samples:
     pixels: Tensor
     labels: Tensor
     labelled: bool
-    """Whether the labels are given; else the model's own answers take their place."""
+    """True if the labels are given; else the model's own predictions take their place."""
     origin: str
     """Where they come from: ``train``, ``half of val``."""
 

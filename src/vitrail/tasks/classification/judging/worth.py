@@ -8,8 +8,8 @@ from vitrail.deploy.export.expected_loss import KEEP
 from vitrail.deploy.problems import ExportError
 from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification.judging.samples import BATCH, Samples
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.predictor import LabelPredictor
-from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.tasks.metrics import main_metric, metrics_in
 
 
@@ -55,10 +55,6 @@ def slower(speed: Mapping[str, Any]) -> str:
 
 
 def require_faster(speed: Mapping[str, Any]) -> None:
-    """Refuse int8 that is slower here than floats.
-
-    Raises:
-        ExportError: it is.
-    """
+    """Refuse int8 that is slower here than floats; raises `ExportError`."""
     if what := slower(speed):
         raise ExportError(what, where="--precision", hint=KEEP)

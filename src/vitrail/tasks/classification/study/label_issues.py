@@ -26,7 +26,7 @@ FOLDS = 5
 DIVISIONS = 3
 """Times that they are divided anew, so that less depends on which images a head happens to see."""
 SURE = 1e-6
-"""The least probability, so that ratios are numbers."""
+"""Least probability, so that ratios are numbers."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Judged:
     """What is thought of the label of every image, all (N,)."""
 
     suggestion: Tensor
-    """The likeliest of the other classes, each measured by what is usual for it."""
+    """The likeliest of the other classes, relative to their thresholds."""
     confidence: Tensor
-    """That it is not the class given, 1 − p of this class; the order by it finds more wrong labels than one by margins."""
+    """Probability of another class, 1 − p of the given class; its order finds more wrong labels than margins do."""
     wrong: Tensor
-    """Whether the image is counted as one of another class."""
+    """True if the image is counted as one of another class."""
 
     @property
     def ranked(self) -> list[int]:
@@ -47,13 +47,7 @@ class Judged:
 
 
 def judged(features: Tensor, labels: Tensor, *, classes: int) -> Judged:
-    """Judge the labels of images by the features of a model.
-
-    Args:
-        features: float32 (N, D).
-        labels: the given classes (N,); each of them has at least `FOLDS` images.
-        classes: how many there are.
-    """
+    """Judge labels (N,) by the features (N, D) of a model; each class has at least `FOLDS` images."""
     found = [out_of_fold(features, labels, classes=classes, seed=seed) for seed in range(DIVISIONS)]
     return judge(torch.stack(found).mean(dim=0), labels)
 
@@ -108,11 +102,7 @@ def folds(labels: Tensor, seed: int) -> Tensor:
 
 
 def judgeable(items: list[Item], classes: list[str], *, multi_label: bool, where: str) -> list[int]:
-    """Return the indices of the images whose labels can be judged: of classes with enough images.
-
-    Raises:
-        DataError: an image may have several labels, or there are no two such classes.
-    """
+    """Return the indices of the images of classes with enough images; raises `DataError` if no label can be judged."""
     if multi_label:
         what = "wrong labels are looked for where an image has one, and here it may have several"
         raise DataError(what, where=where, hint="leave --model out: everything else is checked")

@@ -14,19 +14,12 @@ from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
 from vitrail.study.page.tables import Score, class_table
 from vitrail.study.quality.calibration import BINS, calibration
-from vitrail.tasks.classification.multi_label import choose_thresholds
+from vitrail.tasks.classification.labels.multi_label import choose_thresholds
 from vitrail.tasks.classification.study.predictions import SHEET, Predictions
 
 
 class MultiLabel:
-    """Scores and sections of images that show any number of classes.
-
-    Args:
-        predictions: the model's answers for the images shown.
-        thresholds: of every class, chosen on other images; without them they are chosen on those shown.
-        chosen_on: what to call the images that thresholds are chosen on.
-        warning: of thresholds that rest on few images.
-    """
+    """Scores and sections of images that show any number of classes. Default thresholds are chosen on the images shown."""
 
     def __init__(self, predictions: Predictions, thresholds: Sequence[float] = (), chosen_on: str = "", warning: str = ""):
         self.predictions, self.chosen_on, self.warning = predictions, chosen_on if thresholds else THESE, warning
@@ -36,7 +29,7 @@ class MultiLabel:
         self.thresholds = np.array(thresholds or choose_thresholds(self.true, predictions.probabilities))
         self.predicted = predictions.probabilities >= self.thresholds
         self.columns = [1] if len(predictions.classes) == 1 else list(range(len(predictions.classes)))
-        """What scikit-learn is to tell of: of a single class it tells of the images that do not show it (0) and that do (1)."""
+        """Classes for scikit-learn: for a single class it has columns for images without it (0) and with it (1)."""
         self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(
             self.true, self.predicted, labels=self.columns, zero_division=0
         )
@@ -113,7 +106,7 @@ class MultiLabel:
 
 
 THESE, OWN = "these same images", "the validation images of its training"
-"""What thresholds are chosen on where there is nothing else, and where the model brings them."""
+"""Names of the images that thresholds are chosen on by default, and of those that the model brings them from."""
 
 
 def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int, int]]:

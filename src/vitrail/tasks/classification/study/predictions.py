@@ -20,7 +20,7 @@ from vitrail.study.page import figures
 from vitrail.study.page.images import overlay
 from vitrail.study.page.report_part import SPLIT_WORDS
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.weights.model_folder.folder import TrainedModel
 
 SHEET = 24
@@ -39,11 +39,11 @@ class Predictions:
     """(N, classes), in the order of ``items``."""
     scores: dict[str, float | int]
     thresholds: Sequence[float] = ()
-    """Of several labels, the model's own."""
+    """Thresholds of a model of several labels."""
     look: Callable[[Tensor], Tensor] | None = None
-    """One image's prepared pixels (1, C, H, W) to where the model looks, (rows, columns); None where nothing can tell."""
+    """Function from one image's prepared pixels (1, C, H, W) to its map (rows, columns), if there is one."""
     places: Places | None = None
-    """Where the values of such a map stand; None where there is none."""
+    """Coordinates of such a map."""
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:

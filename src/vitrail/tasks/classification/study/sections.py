@@ -37,12 +37,12 @@ LEFT_OUT = {
         "away in the order of such maps, and a picture of positions, are left out, too."
     ),
 }
-"""Why sections of others are not there, by what a token of the model can look at."""
+"""Reasons for missing sections, by what a token of the model can look at."""
 CHANGED = {
     False: "So its cost, which is counted by its configuration, is left out.",
     True: "So no maps can be followed through it: these, positions, filters and the cost of its configuration are left out.",
 }
-"""Why sections are not there of a model with changed parts, by whether these hide its inside."""
+"""Reasons for missing sections of a model with changed parts: True if these hide its inside."""
 
 
 def subjects_for(trained: TrainedModel, request: StudyRequest) -> tuple[str, Subjects]:
@@ -54,19 +54,7 @@ def subjects_for(trained: TrainedModel, request: StudyRequest) -> tuple[str, Sub
 
 
 def write_study(folder: Path, trained: TrainedModel, subjects: Subjects, request: StudyRequest, *, title: str) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and return the content of ``study.json``.
-
-    Args:
-        folder: exists.
-        trained: the model.
-        subjects: the images.
-        request: with the layer, head and query of the first map, and the observer of every pass and its images.
-        title: of the page.
-
-    Raises:
-        ConfigError: a model that `capture` refuses, or one of whose attention no layer, head or query can be chosen.
-        DataError: an image that cannot be read.
-    """
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
     look = Look(request.layer, request.head, request.query)
     study = StudyContext(folder, trained, subjects, _predictions(trained, subjects, request.observer), request.observer)
     if look != LAST and not study.attends:

@@ -22,17 +22,11 @@ REJECTION = (
     "may be sure."
 )
 SCANTY, MOST_DRAWN = 200, 1000
-"""More classes than `SCANTY`, and than images, have no confusion matrix, nor have more than `MOST_DRAWN`: no eye tells its places
-apart, and of 12,000 classes it would take gigabytes."""
+"""Most classes of a confusion matrix if there are fewer images than classes, and in all; 12,000 would take gigabytes."""
 
 
 class SingleLabel:
-    """Scores and sections of images that show one class each.
-
-    Args:
-        predictions: the model's predictions for the images shown.
-        chosen_on: what to call the images that the threshold of ``--reject`` is chosen on; empty where that is unknown.
-    """
+    """Scores and sections of images that show one class each; ``chosen_on`` names the images that ``--reject`` is chosen on."""
 
     def __init__(self, predictions: Predictions, chosen_on: str = ""):
         self.predictions, self.chosen_on = predictions, chosen_on

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from vitrail.data.images.box_preparation import SMOOTHING
 from vitrail.errors import unknown
 from vitrail.parts.vision.heatmap_decoder import pixels_per_place
-from vitrail.study.maps.attention import answering, heads_among, look_of, place_among, seeing
-from vitrail.study.maps.captures import WEIGHTS, capture
+from vitrail.study.maps.attention import layer_weights, look_of, seeing
+from vitrail.study.maps.captures import WEIGHTS, capture, model_in
 from vitrail.study.maps.patch_coordinates import Places, patch_places
 from vitrail.tasks.pose.heatmaps import decode
 from vitrail.tasks.pose.weights import TrainedPose
@@ -73,7 +73,7 @@ def joint_maps(
     ``smoothing`` is what the model's preparation says, by which joints are read.
     """
     weights, heatmaps = weights_and_heatmaps(model, images, layer=layer, head=head)
-    vit = answering(model)
+    vit = model_in(model)
     return maps_from(vit, weights, _patches_in(vit, heatmaps, smoothing)), heatmaps
 
 
@@ -81,13 +81,9 @@ def joint_maps(
 def weights_and_heatmaps(model: nn.Module, images: Tensor, *, layer: int, head: int | None) -> tuple[Tensor, Tensor]:
     """Return the attention of a layer, the mean of its heads or one of them, (B, N, N), and the heatmaps (B, K, h, w)."""
     vit = seeing(model, images)
-    c = vit.config
-    number = place_among("layer", layer, c.depth)
-    heads = heads_among(head, c.heads)
-    name = f"blocks.{number}.attention.{WEIGHTS}"
-    with capture(vit, name) as seen:
+    with layer_weights(vit, layer, head) as weights_of:
         heatmaps = vit(images)
-    return seen[name][:, heads].float().mean(dim=1), heatmaps
+    return weights_of(), heatmaps
 
 
 def maps_from(vit: Any, weights: Tensor, patches: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from vitrail.tasks.pose.people.dataset import PersonDataset
 from vitrail.tasks.pose.study.skeletons import BOLD, draw_people
 
 HEIGHT = 1.9
-"""Of a picture on the sheet, in inches."""
+"""Inches of a picture on the sheet."""
 
 
 @styled

@@ -29,9 +29,9 @@ from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.model_folder.trained import require_as_built
 
 SHOWN, COLUMNS = 5, 4
-"""People whose maps are drawn, and joints of each where none are named."""
+"""People whose maps are drawn, and the default number of joints of each."""
 Laid = Callable[[Image.Image, np.ndarray], Image.Image]
-"""Lays a map over what the model sees of a person."""
+"""Function that lays a map over what the model sees of a person."""
 SIDE, THIN = 384, 0.006
 """Pixels of the longer side of a person on a sheet, and the width of limbs over maps, as a share of that."""
 SKELETON = " The left side of the body is blue, the right side orange; joints that the model is not sure of are fainter."
@@ -66,20 +66,7 @@ def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, Stud
 def write_study(
     folder: Path, trained: TrainedPose, subjects: StudiedPeople, request: StudyRequest, *, title: str
 ) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and return the content of ``study.json``.
-
-    Args:
-        folder: exists.
-        trained: the model.
-        subjects: the people.
-        request: with the layer and head of the attention from joints, the last layer and all heads by default; the joints whose
-            maps are drawn, some of all by default; and the observer of every pass and its people.
-        title: of the page.
-
-    Raises:
-        ConfigError: no such layer, head or joint, or a model whose layers do not attend to the whole image.
-        DataError: an image that cannot be read.
-    """
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
     columns = joint_numbers(trained, list(request.joints)) or spread(len(trained.skeleton.joints), COLUMNS)
     layer = -1 if request.layer is None else request.layer
     study = PoseStudy(folder, trained, subjects, request.observer, layer=layer, head=request.head)

@@ -19,13 +19,13 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 LEFT, RIGHT, MIDDLE = BLUE, ORANGE, "#222222"
-"""Colours of a person's sides; for eyes of every kind they are as far apart as three colours of this palette can be."""
+"""Colours of a person's sides, as far apart as possible for eyes of every kind."""
 SHADES = (0.0, 0.5, 0.25)
-"""How much white is in the colours of one person and the next."""
+"""Shares of white in the colours of one person and the next."""
 CONFIDENT = 0.3
-"""Joints with a lower score are drawn fainter."""
+"""Score below which joints are drawn fainter."""
 FAINT = 95
-"""Their opacity, of 255."""
+"""Opacity of faint joints, of 255."""
 LINE, RIM, DOT = 0.011, 0.4, 0.85
 """Width of a limb as a share of the picture's size; of its white outline and radius of a joint as shares of that width."""
 THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
@@ -33,13 +33,13 @@ THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
 RING = 0.045
 """Radius of a ring around a joint, as a share of the picture's longer side."""
 FINE, FINEST = 2048, 4
-"""Small pictures are drawn larger, up to so many pixels and so many times, and shrunk again, which makes lines smooth."""
+"""Pixels and factor to which small pictures are enlarged before drawing, which makes lines smooth."""
 SHOWN, PAIRS = 12, 3
 """Worst predictions on a sheet, and how many stand side by side."""
 CELL, BOLD = 340, 0.02
 """Pixels of the longer side of a picture on the sheet, and `LINE` there, where pictures are small."""
 AROUND = 1.25
-"""How much larger than a box around a person and the joints is what the sheet shows."""
+"""Size of the shown part relative to a box around a person and the joints."""
 
 
 def draw_people(
@@ -147,16 +147,7 @@ def worst_sheet(
     *,
     count: int = SHOWN,
 ) -> Figure:
-    """Draw the people who were predicted worst, the worst first: predicted joints beside marked ones.
-
-    Args:
-        people: N people.
-        found: their joints.
-        skeleton: which joints are connected.
-        quality: (N,), higher where joints are nearer; people with NaN are not shown.
-        captions: what to say of each of the N people, a few words.
-        count: people on the sheet.
-    """
+    """Draw the ``count`` people of lowest quality (N,), the worst first: predicted joints beside marked ones; NaN is left out."""
     order = [number for number in np.argsort(quality, kind="stable").tolist() if not np.isnan(quality[number])][:count]
     lines, pairs = max(1, -(-len(order) // PAIRS)), min(PAIRS, max(1, len(order)))
     figure, grid = canvas(3.3 * pairs, 2.45 * lines, lines, 3 * pairs - 1, width_ratios=[*([6, 6, 1] * pairs)][:-1])

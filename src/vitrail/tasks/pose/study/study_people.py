@@ -31,11 +31,7 @@ Opened = Callable[[], tuple[PeopleData, str, PoseSettings]]
 
 @dataclass(frozen=True)
 class StudiedPeople(Subjects):
-    """The people of a study.
-
-    Args:
-        mirror: whether an evaluation of them looks at mirror images, too.
-    """
+    """People of a study; ``mirror`` is True if an evaluation of them looks at mirror images, too."""
 
     mirror: bool = False
 
@@ -47,11 +43,7 @@ def people_of(
     count: int,
     note: Note = lambda text: None,
 ) -> tuple[str, StudiedPeople]:
-    """Return where the people of a study come from, and which.
-
-    People with the model's joints are ``opened``, which gives their split and how they are evaluated. Images without joints are
-    one person each, from rim to rim.
-    """
+    """Return where the people of a study come from, and which; images without joints are one person each."""
     plain = unlabelled_items(data, count, note=note) if data is not None else []
     if plain and split is not None:
         raise ConfigError("images without joints have no splits", where="--split", hint="leave it out")
@@ -68,16 +60,7 @@ def _whole(name: str, image: Source) -> Person:
 
 
 class PoseStudy(StudyContext):
-    """A model that finds joints and the people of a study, with all that one pass tells of them.
-
-    Args:
-        folder: exists.
-        trained: the model.
-        subjects: the people. With ``mirror`` scores are of joints that are read from the answers to mirror images, too, as
-            `evaluate` may have it; what is drawn is the answer to an image alone.
-        observer: gets every pass and its people.
-        layer, head: of the attention, as in `vitrail.study.joint_map`.
-    """
+    """A model that finds joints and the people of a study, with the results of a pass; mirror images only count in scores."""
 
     preparation: BoxPreparation
 
@@ -96,17 +79,17 @@ class PoseStudy(StudyContext):
         self.skeleton, self.layer, self.head = trained.skeleton, layer, head
         self.mirror = subjects.mirror and not trained.preparation.upright  # beside turns mirror images are left out
         self.turns = self._turns()
-        """By how many quarter turns against the clock each person is looked at, (N,)."""
+        """Quarter turns against the clock by which each person is looked at, (N,)."""
         self._any_size = self.model.at_any_size()
         self.pixels = turned(self.pixels, self.turns)
         parts = [self._pass(images) for images in self.batches(self.pixels, "joints")]
         heatmaps, joints, scores, maps, between, *judged = (torch.cat(part) for part in zip(*parts, strict=True))
         self.joints = joints.double().numpy()
-        """In the model's input, (N, K, 2)."""
+        """Joints in the model's input, (N, K, 2)."""
         self.scores = scores.numpy()
-        """(N, K)."""
+        """Scores of the joints, (N, K)."""
         self.judged = judged[0].double().numpy(), judged[1].numpy()
-        """The same as an evaluation has them."""
+        """Joints and scores as an evaluation has them."""
         self.between = between.mean(dim=0).numpy()
         """`between_joints`, the mean over all people: (K, K)."""
         self.maps |= {"heatmaps": heatmaps, "joints": maps, "turns": self.turns}

@@ -20,8 +20,8 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.classification.distillation import Distillation, Teacher
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
+from vitrail.tasks.classification.learning.distillation import Distillation, Teacher
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.teachers import CallableTeacher
 from vitrail.weights.model_folder.folder import TrainedModel

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score
 
-from vitrail.tasks.classification.multi_label import (
+from vitrail.tasks.classification.labels.multi_label import (
     MultiLabel,
     MultiLabelMetrics,
     best_thresholds,
     choose_thresholds,
     scanty_thresholds,
 )
-from vitrail.tasks.classification.single_label import class_weights
+from vitrail.tasks.classification.labels.single_label import class_weights
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 ANSWERS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])

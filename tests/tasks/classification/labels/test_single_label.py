@@ -11,8 +11,8 @@ from sklearn.metrics import log_loss, top_k_accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 from torch.profiler import ProfilerActivity, profile
 
-from vitrail.tasks.classification.multi_label import MultiLabelMetrics
-from vitrail.tasks.classification.single_label import Classification, LabelMetrics, class_weights
+from vitrail.tasks.classification.labels.multi_label import MultiLabelMetrics
+from vitrail.tasks.classification.labels.single_label import Classification, LabelMetrics, class_weights
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 

@@ -21,7 +21,7 @@ from vitrail.models.inference import Answering, for_inference
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Row
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
@@ -32,11 +32,11 @@ from vitrail.training.run_data import FirstModel
 from vitrail.training.runs.plan import RunPlan, Work
 
 MOST = 200_000
-"""Images that heads are fitted to, each view of them; of more, so many at random."""
+"""Most images that heads are fitted to, each view of them."""
 LONG = 2 * 10**9
 """Images × features × classes beyond which the linear head would take many minutes."""
 TRIED = 8
-"""Images that the time of reading one is measured on."""
+"""Images whose reading time is measured."""
 READING = 0.3
 """Share of the time left that reading each image once may take."""
 FIRST = 0.5
@@ -51,9 +51,9 @@ class Probed(FirstModel):
     """A model with the best head, and what is known of all."""
 
     scores: dict[str, dict[str, float]]
-    """On the validation images, by the kind of the head."""
+    """Scores on the validation images, by the kind of the head."""
     kept: str
-    """The kind of the head that the model has now."""
+    """Kind of the head that the model has now."""
 
     @property
     def line(self) -> str:
@@ -97,13 +97,7 @@ def run_probe(plan: RunPlan, task: Task, work: Work) -> Probed:
 
 
 class Probe:
-    """Fits heads to the frozen features of a run's images.
-
-    Args:
-        plan: of the run.
-        task: what is learned. Its model gets the best head.
-        work: the run at work.
-    """
+    """Heads fitted to the frozen features of a run's images. The task's model gets the best."""
 
     def __init__(self, plan: RunPlan, task: Classification, work: Work):
         assert isinstance(plan.data, ImageData)
@@ -122,12 +116,7 @@ class Probe:
         return bool(self.layer.weight.any())
 
     def run(self) -> Probed:
-        """Compute features, fit the heads, give the model the best.
-
-        Raises:
-            InterruptedRunError: after a signal; what is computed is kept.
-            DataError: an image cannot be read.
-        """
+        """Compute features, fit the heads and give the model the best; after a signal, computed features are kept."""
         t = self.settings.training
         self.images, self.reading, self.image_seconds = 0, 0.0, 0.0
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])

@@ -22,7 +22,7 @@ from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.model_folder.folder import TrainedModel
 
 ACCEPTED = 0.95
-"""The share of the validation images that a model accepts where it rejects others."""
+"""Share of the validation images that a rejecting model accepts."""
 
 
 class Classification(ImageTask):
@@ -41,7 +41,7 @@ class Classification(ImageTask):
     multi_label = False
     report_needs_validation = True
     thresholds: Sequence[float] = ()
-    """The probability from which on each class is said, of one label where images are rejected; `settle` chooses it."""
+    """Probability from which on each class is predicted; `settle` chooses it."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.task import Options
 from vitrail.tasks.teachers import AnyTeacher
@@ -77,7 +77,7 @@ class WithAnswers:
 
     targets: Targets
     answers: Mapping[str, np.ndarray]
-    """By the name of an image."""
+    """Logits by the name of an image."""
     mixable: ClassVar[bool] = False
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:

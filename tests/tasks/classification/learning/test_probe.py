@@ -21,8 +21,8 @@ from vitrail.models.registry import create_model
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.tasks.classification.probe import Probe, linear_layer
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
+from vitrail.tasks.classification.learning.probe import Probe, linear_layer
 from vitrail.tasks.probe import Head
 from vitrail.training.finetune import features as computing
 from vitrail.training.finetune.features import FeatureFile, read_features
@@ -150,7 +150,7 @@ def test_a_bad_training_leaves_the_probe_in_place(known, pictures, tmp_path):
 
 def test_the_better_head_is_kept(known, pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "vitrail.tasks.classification.probe.linear_heads", lambda *_, **__: [Head(torch.zeros(3, 16), torch.zeros(3))]
+        "vitrail.tasks.classification.learning.probe.linear_heads", lambda *_, **__: [Head(torch.zeros(3, 16), torch.zeros(3))]
     )
     run = api.train(pictures, tmp_path / "run", start=known, tune="head", **PROBE)
     assert "probe: ridge" in (run.folder / "train.log").read_text()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.data.loading.batches import Batch
-from vitrail.tasks.classification.single_label import Classification, LabelMetrics, surest
+from vitrail.tasks.classification.labels.single_label import Classification, LabelMetrics, surest
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.task import Answers, Metrics
 
