@@ -44,13 +44,11 @@ def evaluate(
         observer: gets the progress, and notes on the data.
         group: the processes that do it together; see `vitrail.runtime.processes`.
         options: of the model's task; one of another task is refused. Of images: ``batch_size``, and ``workers``, processes that
-            prepare them, by default as in training. Of these but in a run without labels: ``table``, a CSV file to write, which
-            must not exist, with a row for each image or person. Of labels and of people: ``mirror``, whether the mean of the
-            answers to an image, or a box, and to its mirror image is taken, in twice the time; by default only of people. Of
-            labels: ``keep``, whether the metrics also keep the ``logits`` and ``labels`` of every image, and their
-            ``probabilities``. Of people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see
-            `vitrail.predict_poses`; ``pictures``, a folder to write, which must not exist, with the people who were found worst
-            and bars of the joints, as the report of a run has them.
+            prepare them, by default as in training. Of predictions: ``table``, a CSV file to write, which must not exist. Of labels
+            and people: ``mirror``, whether to average over mirror images, in twice the time; by default only of people. Of labels:
+            ``keep``, whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``. Of
+            people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see `vitrail.predict_poses`;
+            ``pictures``, a folder to write, which must not exist, with the worst people and bars of the joints.
     """
     observer = observer or Observer()
     ways = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}

@@ -67,7 +67,7 @@ def _scaled(box: Bbox, scale: float) -> Bbox:
 
 
 def _inside(box: Bbox, frame: Bbox) -> bool:
-    return bool((box.min >= frame.min).all() and (box.max <= frame.max).all())
+    return bool(np.all(np.asarray(box.min) >= frame.min) and np.all(np.asarray(box.max) <= frame.max))
 
 
 def _obstacles(axes: Axes, scale: float) -> list[Bbox]:

@@ -47,8 +47,9 @@ class Paired:
     def of(cls, first: str, answers: Answers, second: str, others: Answers) -> "Paired":
         """Return the comparison of two runs with predictions for some of the same images."""
         pairs = [(right, others[image]) for image, right in answers.items() if image in others]
-        counts = (pairs.count(pair) for pair in ((True, False), (False, True), (True, True)))
-        return cls(first, second, len(pairs), *counts, left_out=(len(answers) - len(pairs), len(others) - len(pairs)))
+        only_first, only_second, both = (pairs.count(pair) for pair in ((True, False), (False, True), (True, True)))
+        left_out = len(answers) - len(pairs), len(others) - len(pairs)
+        return cls(first, second, len(pairs), only_first, only_second, both, left_out)
 
     @property
     def difference(self) -> float:
