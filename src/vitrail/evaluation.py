@@ -43,10 +43,10 @@ def evaluate(
         engine: what runs an exported model; ``auto`` takes the quicker one.
         observer: gets the progress, and notes on the data.
         group: the processes that do it together; see `vitrail.runtime.processes`.
-        options: of the model's task; one of another task is refused. Of images: ``batch_size``, and ``workers``, processes that
-            prepare them, by default as in training. Of predictions: ``table``, a CSV file to write, which must not exist. Of labels
-            and people: ``mirror``, whether to average over mirror images, in twice the time; by default only of people. Of labels:
-            ``keep``, whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``. Of
+        options: of the model's task; others are refused. Of images: ``batch_size``, and ``workers``, processes that
+            prepare them, by default as in training. Of predictions: ``table``, a CSV file to write, which must not exist. Of
+            labels and people: ``mirror``, whether to average over mirror images, in twice the time; by default only of people. Of
+            labels: ``keep``, whether the metrics also keep ``logits``, ``labels`` and ``probabilities`` of every image. Of
             people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see `vitrail.predict_poses`;
             ``pictures``, a folder to write, which must not exist, with the worst people and bars of the joints.
     """

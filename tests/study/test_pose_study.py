@@ -20,7 +20,7 @@ from vitrail.tasks.pose.predictor import in_python
 from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.study.joints import joint_maps
 from vitrail.tasks.pose.study.sections import write_study
-from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, people_of
+from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_maps_and_heatmaps_of_all_people_and_joints_are_kept(study, people):
 @pytest.mark.parametrize("mirror", [True, False])
 def test_scores_are_the_scores_of_an_evaluation_with_mirror_images_or_without(people, tmp_path, mirror):
     source, settings = open_people(people), PoseSettings(mirror=mirror)
-    _, subjects = people_of(people, lambda: (source, "all", settings), "all", 8)
+    subjects = StudiedPeople(source.split("all"), "all", labelled=True, mirror=mirror)
     (tmp_path / "all").mkdir()
     numbers = write_study(tmp_path / "all", tiny_pose(depth=2), subjects, StudyRequest(), title="all")
     expected = in_python(tiny_pose(depth=2)).evaluation(source.split("all"), settings, batch_size=3).run().scores()

@@ -1,7 +1,6 @@
 """The study of a model that gives labels or vectors: where it looks, what it has learned, what it gets wrong."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from vitrail.study.sections import stages as stage_sections
 from vitrail.study.sections.attention import LAST, Look
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.request import StudyRequest
-from vitrail.study.sections.study_images import Subjects, subjects_of
+from vitrail.study.sections.study_images import Subjects, labelled_subjects, plain_items
 from vitrail.tasks.classification.study.multi_label_report import OWN, MultiLabel
 from vitrail.tasks.classification.study.predictions import Predictions
 from vitrail.tasks.classification.study.single_label_report import SingleLabel
@@ -48,9 +47,12 @@ CHANGED = {
 def subjects_for(trained: TrainedModel, request: StudyRequest) -> tuple[str, Subjects]:
     """Return where the images of a study come from, and which; raises `VitrailError`."""
     refuse_given("the model finds no joints", {"--joint": bool(request.joints)})
+    if plain := plain_items(request, "labels", multi_label=trained.multi_label):
+        return str(request.data), Subjects(plain)
     note = request.observer.note
-    images_for = partial(open_any, request.model, request.data, note=note)
-    return subjects_of(trained, request.data, images_for, request.split, request.images, note)
+    source, own_splits = open_any(request.model, request.data, note=note)
+    split = request.split or (source.evaluation_split if own_splits else "all")
+    return source.source, labelled_subjects(trained, source, split, request.images, note)
 
 
 def write_study(folder: Path, trained: TrainedModel, subjects: Subjects, request: StudyRequest, *, title: str) -> dict[str, Any]:

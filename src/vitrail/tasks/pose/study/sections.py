@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from vitrail.checks import refuse_given
-from vitrail.data.loading.sampler import spread
+from vitrail.data.loading.sampler import some_items, spread
 from vitrail.study.maps.patch_coordinates import Places, heatmap_places, patch_places
 from vitrail.study.page import figures, page
 from vitrail.study.page import images as pictures
@@ -19,11 +19,12 @@ from vitrail.study.page.page import Markup
 from vitrail.study.sections import attention as attention_sections
 from vitrail.study.sections import model as model_sections
 from vitrail.study.sections.request import StudyRequest
+from vitrail.study.sections.study_images import plain_items
 from vitrail.tasks.metrics import metrics_in
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.study.joints import joint_numbers
 from vitrail.tasks.pose.study.skeletons import draw_people, ringed
-from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, people_of
+from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, whole_person
 from vitrail.tasks.pose.task import PoseMetrics
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.model_folder.trained import require_as_built
@@ -58,9 +59,12 @@ def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, Stud
     """Return where the people of a study come from, and which; raises `VitrailError`."""
     require_as_built(trained.model, trained.config)
     refuse_given("the patch that looks is where the model finds a joint", {"--query": request.query is not None})
+    if plain := plain_items(request, "joints"):
+        return str(request.data), StudiedPeople([whole_person(item.name, item.image) for item in plain])
     note = request.observer.note
-    opened = partial(open_people_for, trained.skeleton, request.model, request.data, request.split, note)
-    return people_of(request.data, opened, request.split, request.images, note)
+    source, split, settings = open_people_for(trained.skeleton, request.model, request.data, request.split, note)
+    people = some_items(source.split(split), request.images, 0)
+    return source.source, StudiedPeople(people, split, labelled=True, mirror=settings.mirror)
 
 
 def write_study(

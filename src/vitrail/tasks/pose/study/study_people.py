@@ -1,6 +1,5 @@
 """The people of a study, and what the model finds of them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,20 +12,14 @@ from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.decode import Source, upright_size
 from vitrail.data.images.plan import Plan
 from vitrail.data.images.warp import Warp
-from vitrail.data.loading.sampler import some_items
-from vitrail.data.readers.unlabelled import unlabelled_items
-from vitrail.errors import ConfigError
-from vitrail.runtime.observer import Note, Observer
+from vitrail.runtime.observer import Observer
 from vitrail.study.maps.patch_coordinates import patch_places
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.pose.people.people import PeopleData, Person, Pose
-from vitrail.tasks.pose.settings import PoseSettings
+from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.study.joints import between_joints, maps_from, patches_of, weights_and_heatmaps
 from vitrail.tasks.pose.task import Row, heatmaps_of, joints_in, surest_turns, turned
 from vitrail.tasks.pose.weights import TrainedPose
-
-Opened = Callable[[], tuple[PeopleData, str, PoseSettings]]
 
 
 @dataclass(frozen=True)
@@ -36,25 +29,8 @@ class StudiedPeople(Subjects):
     mirror: bool = False
 
 
-def people_of(
-    data: str | Path | None,
-    opened: Opened,
-    split: str | None,
-    count: int,
-    note: Note = lambda text: None,
-) -> tuple[str, StudiedPeople]:
-    """Return where the people of a study come from, and which; images without joints are one person each."""
-    plain = unlabelled_items(data, count, note=note) if data is not None else []
-    if plain and split is not None:
-        raise ConfigError("images without joints have no splits", where="--split", hint="leave it out")
-    if plain:
-        return str(data), StudiedPeople([_whole(item.name, item.image) for item in plain])
-    source, chosen, settings = opened()
-    people = some_items(source.split(chosen), count, 0)
-    return source.source, StudiedPeople(people, chosen, labelled=True, mirror=settings.mirror)
-
-
-def _whole(name: str, image: Source) -> Person:
+def whole_person(name: str, image: Source) -> Person:
+    """Return the person of an image that shows one from rim to rim."""
     width, height = upright_size(image)
     return Person(name, image, Pose(Box.of_picture((width, height)), (), width * height, 0, 0))
 
