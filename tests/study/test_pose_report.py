@@ -15,7 +15,6 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.report import report_part
 
 BODY = Skeleton.of(["left_shoulder", "right_hip", "<b>nose</b>", "left_ear"], [(0, 1), (2, 0)])
-HAND = Skeleton.of(["thumb", "wrist", "palm", "nail"])
 PLACES = np.array([(10, 10), (40, 50), (20, 5), (60, 60)], float)  # a torso of 50 pixels: 10 are near enough
 
 
