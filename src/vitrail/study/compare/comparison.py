@@ -124,7 +124,7 @@ class Compared:
 
 
 class TaskComparison:
-    """What a task adds to a comparison of its runs. A room may have one as ``COMPARISON`` in its module ``compared``."""
+    """Additions of a task to a comparison of its runs. A room may have one as ``COMPARISON`` in its module ``compared``."""
 
     def sections(self, runs: Sequence[Compared], folder: Path) -> list[Markup]:
         """Return sections of the page; their pictures are written to the folder."""

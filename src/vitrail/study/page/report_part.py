@@ -42,7 +42,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a report depends on the task."""
+    """The parts of a report that depend on the task."""
 
     cards: Sequence[tuple[str, str]]
     """Large numbers, each with its description."""

@@ -6,7 +6,7 @@ from vitrail.training.runs.data_of_model import open_for
 
 
 class LabelEvaluationOptions(TableOptions):
-    """What an evaluation is asked of labels."""
+    """Options of an evaluation of labels."""
 
     keep: bool = False
     """Whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``."""

@@ -40,7 +40,7 @@ TOP = 5
 
 
 class LabelOptions(Options):
-    """What `vitrail predict` is asked of labels."""
+    """Options of `vitrail predict` for labels."""
 
     top: int | None = None
     """Labels of each image."""

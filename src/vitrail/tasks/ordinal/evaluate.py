@@ -10,7 +10,7 @@ from vitrail.weights.reference import open_model
 
 
 class OrdinalOptions(EvaluationOptions):
-    """What an evaluation is asked of ordered classes."""
+    """Options of an evaluation of ordered classes."""
 
     refusal: ClassVar[str] = "a run on ordered classes is evaluated in Python, in fp32"
 

@@ -31,7 +31,7 @@ SURE = 1e-6
 
 @dataclass(frozen=True)
 class Judged:
-    """What is thought of the label of every image, all (N,)."""
+    """Judgement of the label of every image, all (N,)."""
 
     suggestion: Tensor
     """The likeliest of the other classes, relative to their thresholds."""
