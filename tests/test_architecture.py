@@ -82,10 +82,10 @@ ALLOWED = {
     "study": GROUND | {"lazy", "parts", "models", "data", "weights", "tasks"},
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "room": GROUND | FRAMEWORKS,
-    "result": GROUND | FRAMEWORKS | {"room"},
+    "result": GROUND | FRAMEWORKS,
     "evaluation": GROUND | FRAMEWORKS,
-    "studies": GROUND | FRAMEWORKS | {"room"},
-    "api": GROUND | FRAMEWORKS | {"room", "result", "evaluation", "studies"},
+    "studies": GROUND | FRAMEWORKS,
+    "api": GROUND | FRAMEWORKS | {"result", "evaluation", "studies"},
     "cli": GROUND | FRAMEWORKS | {"", "api", "room"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page, "room" a task's folder."""

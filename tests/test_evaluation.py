@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 import vitrail
@@ -10,9 +9,7 @@ from stick_figures import write_people
 from tiny_pose import FIELDS
 from vitrail import api, evaluation
 from vitrail.data.loading.loader import EpochLoader
-from vitrail.deploy.predict import open_predictor
 from vitrail.errors import ConfigError
-from vitrail.tasks.pose.files.sources import open_people
 
 ASK = {
     "task": "pose", "model.name": "ViTPose-Ti-simple", **{f"model.{name}": value for name, value in FIELDS.items()},
@@ -37,19 +34,6 @@ def test_a_run_is_evaluated_on_its_own_data_split_and_settings_and_repeats_its_s
         assert split == found.split and metrics.scores() == pytest.approx(found.scores, abs=1e-5)
     assert vitrail.evaluate(found.folder, split="all")[0].scores()["people"] == 16
     assert vitrail.evaluate(found.folder, mirror=False)[0].scores()["oks"] != pytest.approx(found.scores["oks"], abs=1e-6)
-
-
-def test_joints_are_predicted_as_they_are_scored(found, people):
-    """With the smoothing that the run was told, which its model folder keeps."""
-    data = open_people(people)
-    marked = data.split(data.evaluation_split)
-    images, boxes = [person.image for person in marked], [[person.target.box] for person in marked]
-    predictor = open_predictor(found.folder)
-    metrics, split = vitrail.evaluate(found.folder / "best", people)
-    assert predictor.preparation.smoothing == 1 and split == "all"
-    scored = {tuple(row.person.target.box): row.joints for row in metrics.rows}
-    for person, (one,) in zip(marked, vitrail.predict_poses(predictor, images, boxes, mirror=True), strict=True):
-        np.testing.assert_allclose(one.joints, scored[tuple(person.target.box)], atol=1e-3)
 
 
 def test_a_model_folder_of_a_run_is_evaluated_on_any_people_in_their_own_boxes(found, people):
@@ -85,11 +69,6 @@ def test_a_size_that_is_none_is_refused(run, size):
         vitrail.evaluate(run.folder, **size)
 
 
-def test_the_table_may_be_named_by_a_text(run, tmp_path):
-    vitrail.evaluate(run.folder, table=str(tmp_path / "table.csv"))
-    assert (tmp_path / "table.csv").is_file()
-
-
 @pytest.fixture
 def workers_asked(monkeypatch):
     """Of every loader, as if a GPU computed, which has one process beside it."""
@@ -111,6 +90,7 @@ def test_processes_read_images_where_a_gpu_computes_unless_it_is_said_how_many(r
     assert workers_asked == [1, 0, 2, 1]
 
 
+@pytest.mark.soak
 def test_beside_an_engine_no_processes_read_images(run, pictures, workers_asked, tmp_path):
     api.export(run.folder, tmp_path / "exported", to="onnx")
     vitrail.evaluate(tmp_path / "exported", pictures, split="all")

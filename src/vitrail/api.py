@@ -15,7 +15,6 @@ from vitrail.result import Run, write_report
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import require_free
 from vitrail.studies import study_model as study_model
-from vitrail.tasks.classification.predictor import predict as predict
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.runs.progress import watching
 from vitrail.training.runs.resuming import settings_to_resume
@@ -108,7 +107,7 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
 
 def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
-    """Runs side by side, in the order given: scores with their uncertainty, curves, cost, and the settings that differ.
+    """Compare runs side by side, in the order given: scores with their uncertainty, curves, cost, differing settings.
 
     Args:
         runs: the folder of a run, finished or not, or several.

@@ -41,22 +41,17 @@ def evaluate(
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
         precision: fp32, the default, or bf16, in Python; an exported model has its own.
         engine: what runs an exported model; ``auto`` takes the quicker one.
-        observer: gets the progress, and what to know of the data; or functions do: ``on_start`` gets the number of items,
-            ``on_batch`` the size of each batch, ``on_note`` a line to know.
+        observer: gets the progress, and notes on the data.
         group: the processes that do it together; see `vitrail.runtime.processes`.
-        options: of the model's task; one of another task is refused. Of images: ``batch_size``, and ``workers``, processes that
-            prepare them, by default as in training. Of these but in a run without labels: ``table``, a CSV file to write, which
-            must not exist, with a row for each image or person. Of labels and of people: ``mirror``, whether the mean of the
-            answers to an image, or a box, and to its mirror image is taken, in twice the time; by default only of people. Of
-            labels: ``keep``, whether the metrics also keep the ``logits`` and ``labels`` of every image, and their
-            ``probabilities``. Of people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see
-            `vitrail.predict_poses`; ``pictures``, a folder to write, which must not exist, with the people who were found worst
-            and bars of the joints, as the report of a run has them.
+        options: of the model's task; others are refused. Of images: ``batch_size``, and ``workers``, processes that
+            prepare them, by default as in training. Of predictions: ``table``, a CSV file to write, which must not exist. Of
+            labels and people: ``mirror``, whether to average over mirror images, in twice the time; by default only of people. Of
+            labels: ``keep``, whether the metrics also keep ``logits``, ``labels`` and ``probabilities`` of every image. Of
+            people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see `vitrail.predict_poses`;
+            ``pictures``, a folder to write, which must not exist, with the worst people and bars of the joints.
     """
-    observer, ways = (
-        observer or _Listener(options),
-        {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")},
-    )
+    observer = observer or Observer()
+    ways = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
     with group.together():
         row = _row_in_python(model)
         if row is None:
@@ -75,25 +70,6 @@ def evaluate(
     if table is not None and group.first:
         write_table(table, evaluation.rows())
     return metrics, evaluation.split
-
-
-class _Listener(Observer):
-    """Functions among the options of an evaluation, which are taken out of these."""
-
-    def __init__(self, options: dict[str, Any]):
-        self.on_start, self.on_batch, self.on_note = (options.pop(name, None) for name in ("on_start", "on_batch", "on_note"))
-
-    def begin(self, what: str, images: int) -> None:
-        if self.on_start:
-            self.on_start(images)
-
-    def advance(self, images: int) -> None:
-        if self.on_batch:
-            self.on_batch(images)
-
-    def note(self, text: str) -> None:
-        if self.on_note:
-            self.on_note(text)
 
 
 class _RunOptions(EvaluationOptions):
@@ -136,5 +112,5 @@ def _workers(model: Any, asked: Any, evaluation: Evaluation) -> int:
 
 
 def _has_engine(model: object) -> bool:
-    """Whether what answers has been opened already or is an exported model, whose engine computes on the processor."""
+    """Return whether the model is opened already or exported: its engine computes on the processor."""
     return isinstance(model, Predictor) or (isinstance(model, str | Path) and graph_of(model) is not None)

@@ -11,7 +11,7 @@ import torch
 from vitrail.data.items import Item
 from vitrail.errors import DataError
 from vitrail.tasks.answer_table import _write_whole, read_table, write_table
-from vitrail.tasks.classification.answer import LabelAnswer, evaluated_rows, head_of
+from vitrail.tasks.classification.labels.answer import LabelAnswer, evaluated_rows, head_of
 from vitrail.weights.model_folder.classifier_output import Labelled
 
 PROBABILITIES = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])

@@ -17,6 +17,7 @@ from commands import Command, started
 from safetensors.torch import load_file
 from together import cases
 
+import vitrail
 from vitrail import api
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import locked
@@ -120,7 +121,7 @@ def test_two_processes_evaluate_and_predict_as_one_does_and_the_first_prints(lau
     codes, outs, _ = ended(launch("predict", run.folder, pictures, "--json", "--top", 2))
     assert codes == [0, 0] and outs[1] == ""
     answers = json.loads(outs[0])
-    expected = api.predict(run.folder, [answer["image"] for answer in answers], top=2)
+    expected = vitrail.predict(run.folder, [answer["image"] for answer in answers], top=2)
     assert [answer["image"] for answer in answers] == sorted(str(p) for p in pictures.rglob("*.png"))
     assert [[p["label"] for p in a["predictions"]] for a in answers] == [[label for label, _ in one] for one in expected]
 

@@ -51,17 +51,21 @@ class Inspection:
 
     options: frozenset[str] = frozenset()
     """Fields of `InspectionRequest` beside ``data`` that the check takes."""
+    labelled = True
+    """True if every image needs a label."""
 
     def tells(self, source: str) -> bool:
         """Return True where a file can only be for this task."""
         return False
 
     def check(self, request: InspectionRequest) -> Found:
-        """Look at everything in the data; raises `DataError` where nothing can be read at all."""
-        raise NotImplementedError
+        """Look at everything in the data, by default at every image; raises `DataError` where nothing can be read at all."""
+        from vitrail.data.checks.check import check_data
+
+        return check_data(request.data, labelled=self.labelled, **request.progress)
 
     def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
-        """Return a figure of some items as a run of these settings prepares and augments them.
+        """Return a figure of some items, of data that is not whole images, as a run prepares and augments them.
 
         Args:
             run: the complete `vitrail.config.settings.RunSettings`.

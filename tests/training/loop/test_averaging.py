@@ -39,7 +39,7 @@ class Noting(Observer):
 def scored(monkeypatch, *losses: float) -> None:
     """Validations that come to these losses, one after another."""
     scores = iter([{"top1": 0.5, "loss": loss} for loss in losses])
-    monkeypatch.setattr("vitrail.tasks.classification.single_label.LabelMetrics.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.classification.labels.single_label.LabelMetrics.scores", lambda self: next(scores))
 
 
 def test_what_is_kept_is_the_plain_mean_of_the_last_epochs_and_the_last_model_stays_its_own(make_trainer, monkeypatch):

@@ -171,7 +171,7 @@ def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_best_epoch_is_kept_or_the_last_one(make_trainer, monkeypatch, keep):
     scores = iter([{"top1": top1, "loss": 1.0} for top1 in (0.5, 0.9, 0.6)])
-    monkeypatch.setattr("vitrail.tasks.classification.single_label.LabelMetrics.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.classification.labels.single_label.LabelMetrics.scores", lambda self: next(scores))
     trainer = make_trainer(**{"training.keep": keep, "training.epochs": 3})
     told: list[int] = []
     monkeypatch.setattr(Observer, "kept", lambda self, epoch: told.append(epoch))
@@ -457,7 +457,7 @@ def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer)
 def test_best_stays_when_later_epochs_are_worse(make_trainer, monkeypatch):
     trainer = make_trainer(**{"training.epochs": 4})
     scores = iter([{"top1": a, "loss": b} for a, b in ((0.2, 1.0), (0.9, 0.5), (0.9, 0.6), (0.1, 0.1))])
-    monkeypatch.setattr("vitrail.tasks.classification.single_label.LabelMetrics.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.classification.labels.single_label.LabelMetrics.scores", lambda self: next(scores))
     trainer.run()
     assert trainer.best["epoch"] == 2
 

@@ -92,7 +92,14 @@ def show(
     flags = {"data": data, "start": start, "seed": seed, "task": task}
     given = {name: value for name, value in flags.items() if value is not None}
     run, _ = preparing.resolve_run(recipe, config, nested(all_settings(settings, given)))
-    picture = inspection_of(task_row(run.task.name)).sheet(run, split, count, note)
+    shown = task_row(run.task.name)
+    if shown.items == "images":
+        from vitrail.study.page.samples import augmentation_sheet
+        from vitrail.training.samples import image_samples
+
+        picture = augmentation_sheet(*image_samples(run, split, count, note))
+    else:
+        picture = inspection_of(shown).sheet(run, split, count, note)
     out.parent.mkdir(parents=True, exist_ok=True)
     save(picture, out)
     result(str(out))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from vitrail.errors import VitrailError
 from vitrail.models.text.text_model import Aligned, TextModel
-from vitrail.study.compare.comparison import Compared
+from vitrail.study.compare.comparison import Compared, TaskComparison
 from vitrail.study.maps.token_alignment import alignment_caption, alignment_maps
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
@@ -124,3 +124,13 @@ def _alignment(run: Translated, place: int) -> tuple[TextModel, Aligned | None]:
     source, written, _ = run.texts[place]
     trained = load_translator(run.folder / "best")
     return trained.model, trained.alignment_of(source, written)
+
+
+class TranslationComparison(TaskComparison):
+    """BLEU by length and attention of runs that translate."""
+
+    def sections(self, runs: Sequence[Compared], folder: Path) -> list[Markup]:
+        return sections(runs, folder)
+
+
+COMPARISON = TranslationComparison()

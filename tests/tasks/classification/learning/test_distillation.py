@@ -20,8 +20,8 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.classification.distillation import Distillation, Teacher
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
+from vitrail.tasks.classification.learning.distillation import Distillation, Teacher
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.teachers import CallableTeacher
 from vitrail.weights.model_folder.folder import TrainedModel
@@ -78,64 +78,12 @@ def loss_of(*given, **arguments) -> torch.Tensor:
     return asked(*given, **arguments)["loss"]
 
 
-def test_soft_distillation_is_equation_2_by_hand():
-    settings = DistillationSettings(kind="soft", weight=0.3, temperature=2.0)
-    total = 0.0
-    for logits, token, teacher, label in zip(*(x.tolist() for x in (LOGITS, TOKEN, TEACHER, TRUE)), strict=True):
-        p = [math.exp(x) for x in logits]
-        true = -math.log(p[label] / sum(p))
-        s, t = ([math.exp(x / 2) for x in row] for row in (token, teacher))
-        s, t = ([x / sum(row) for x in row] for row in (s, t))
-        divergence = sum(b * math.log(b / a) for a, b in zip(s, t, strict=True))
-        total += (0.7 * true + 0.3 * 4 * divergence) / 4
-    assert loss_of(LOGITS, TOKEN, settings).item() == pytest.approx(total, rel=1e-5)
-
-
-def test_soft_distillation_is_torchs_divergence():
-    settings = DistillationSettings(kind="soft", weight=1, temperature=3.0)
-    theirs = torch.distributions.kl_divergence(
-        torch.distributions.Categorical(logits=TEACHER / 3), torch.distributions.Categorical(logits=TOKEN / 3)
-    )
-    torch.testing.assert_close(loss_of(LOGITS, TOKEN, settings), 9 * theirs.mean())
-
-
-def test_hard_distillation_is_equation_3():
-    expected = (F.cross_entropy(LOGITS, TRUE) + F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))) / 2
-    torch.testing.assert_close(loss_of(LOGITS, TOKEN), expected)
-
-
-@pytest.mark.parametrize("kind", ["hard", "soft"])
-def test_without_a_token_both_terms_are_of_the_only_head(kind):
-    settings = DistillationSettings(kind=kind)
-    torch.testing.assert_close(loss_of(LOGITS, None, settings), loss_of(LOGITS, LOGITS, settings))
-
-
-@pytest.mark.parametrize("kind", ["hard", "soft"])
-def test_a_student_that_answers_as_its_teacher_has_nothing_to_learn_from_it(kind):
-    surest = 50 * F.one_hot(TEACHER.argmax(dim=1), 3).float()
-    found = loss_of(surest, None, DistillationSettings(kind=kind, weight=1), teacher=surest)
-    assert found.item() == pytest.approx(0, abs=1e-5)
-
-
 def test_smoothing_and_weights_and_mixing_are_of_the_true_labels_alone():
     mixed = torch.tensor([[0.6, 0.4, 0], [0, 0.3, 0.7], [0, 1, 0], [0.5, 0, 0.5]])
     plain = {"label_smoothing": 0.2, "weights": torch.tensor([1.0, 2.0, 0.5])}
     true = Classification(None, None, ["a", "b", "c"], **plain).loss(LOGITS, mixed)
     expected = 0.5 * true + 0.5 * F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))
     torch.testing.assert_close(loss_of(LOGITS, TOKEN, labels=mixed, **plain), expected)
-
-
-def test_the_weight_shares_the_loss_out():
-    for weight in (0.0, 0.25, 1.0):
-        expected = (1 - weight) * F.cross_entropy(LOGITS, TRUE) + weight * F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))
-        torch.testing.assert_close(loss_of(LOGITS, TOKEN, DistillationSettings(weight=weight)), expected)
-
-
-def test_two_heads_answer_with_their_mean():
-    one, other = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.0, 3.0], [1.0, 0.0]])
-    for true, hits in ((0, 0), (1, 2)):
-        found = asked(one, other, labels=torch.tensor([true, true]), teacher=one)
-        assert found["top1"] == hits
 
 
 # what it sees
@@ -199,17 +147,6 @@ def test_several_labels_an_image_are_refused(shades):
     for data, teacher in ((several, trained), (shades, TrainedModel(trained.model, LABELS, trained.preparation, True))):
         with pytest.raises(ConfigError, match="several labels each, and distillation is for one"):
             Teacher(teacher, data)
-
-
-def test_it_answers_the_same_every_time_and_learns_nothing(shades):
-    trained, given = teacher_model(dropout=0.5, patch_dropout=0.5), pixels()
-    trained.train()
-    teacher, before = Teacher(trained, shades), copy.deepcopy(trained.model.state_dict())
-    state = torch.get_rng_state()
-    assert torch.equal(teacher(given), teacher(given))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not teacher(given).requires_grad
-    assert all(torch.equal(value, before[name]) for name, value in trained.model.state_dict().items())
 
 
 # any callable
@@ -289,10 +226,6 @@ def test_a_callable_teacher_that_is_none_is_refused_when_it_is_made(changes, tol
     assert error.value.hint
 
 
-def test_indices_may_be_numbers():
-    assert list(CallableTeacher(convolutional(), range(3), COLOURS).labels) == ["0", "1", "2"]
-
-
 TINY = {"model": "ViT-Ti/4", "image_size": 8, "epochs": 1, "batch_size": 12, "recipe": "scratch",
         "model.dim": 8, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 8, "model.embedding": "conv",
         "model.pool": "class", "augmentation.crop": "none"}  # fmt: skip
@@ -314,16 +247,6 @@ def test_a_run_with_a_callable_says_so_and_goes_on_with_it_alone(pictures, tmp_p
         assert "vitrail.resume(RUN, teacher=…)" in error.value.hint
     again = vitrail.resume(run.folder, teacher=teacher)
     assert again.scores == run.scores
-
-
-def test_a_model_that_is_open_teaches_as_its_folder_does(pictures, tmp_path):
-    trained = TrainedModel(teacher_model(channels=3).model, ["red", "green", "blue"], Preparation.standard((8, 8), 3))
-    trained.save_pretrained(tmp_path / "teacher")
-    weights = []
-    for name, teacher in (("folder", tmp_path / "teacher"), ("open", vitrail.open_model(tmp_path / "teacher"))):
-        run = vitrail.train(pictures, tmp_path / name, teacher=teacher, **TINY)
-        weights.append(run.trained.model.state_dict())
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_what_says_nothing_of_its_images_is_refused_before_anything_is_opened(tmp_path):
@@ -447,21 +370,6 @@ def test_a_teacher_that_is_asked_once_has_no_answers_to_mixed_images(make_traine
         make_trainer(teacher=teacher_model(), **{"distillation.once": True, "augmentation.mixup": 0.4})
 
 
-def test_a_student_comes_to_answer_as_its_teacher(make_trainer, shades):
-    teacher = make_trainer("teacher", **{"training.epochs": 15, "optimizer.lr": 0.02})
-    teacher.run()
-    trained = TrainedModel(teacher.learner.model, LABELS, teacher.learner.task.preparation)
-    # the same model, which calls everything by another name
-    wrong = TrainedModel(teacher.learner.model, ["grey", "bright", "dark"], teacher.learner.task.preparation)
-    share = {}
-    for name, model in (("right", trained), ("wrong", wrong)):
-        settings = {"distillation.weight": 1, "distillation.kind": "soft", "training.epochs": 15, "optimizer.lr": 0.02}
-        student = make_trainer(name, teacher=model, **settings)
-        student.run()
-        share[name] = student.rows[-1]["val_top1"]
-    assert share["right"] > 0.6 > 0.4 > share["wrong"]
-
-
 # the token
 
 
@@ -483,15 +391,3 @@ BASE = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "somewhere"}}
 )
 def test_a_student_that_can_gets_a_distillation_token(settings, token):
     assert resolve(BASE, {}, nested(settings)).model.distillation_token == token
-
-
-def test_a_model_to_start_from_that_has_no_token_does_not_speak_against_one():
-    plain, deit = ViTConfig(dim=192, heads=3), ViTConfig(dim=192, heads=3, distillation_token=True)
-    for start, settings, token in (
-        (plain, {"teacher": "t"}, True),
-        (plain, {}, False),
-        (deit, {}, True),
-        (deit, {"teacher": "t"}, True),
-    ):
-        given = nested({"data": "d", "start": "s", **settings})
-        assert resolve({}, {}, given, start).model.distillation_token == token

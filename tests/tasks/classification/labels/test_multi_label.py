@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score
 
-from vitrail.tasks.classification.multi_label import (
+from vitrail.tasks.classification.labels.multi_label import (
     MultiLabel,
     MultiLabelMetrics,
     best_thresholds,
     choose_thresholds,
     scanty_thresholds,
 )
-from vitrail.tasks.classification.single_label import class_weights
+from vitrail.tasks.classification.labels.single_label import class_weights
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 ANSWERS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])
@@ -45,29 +45,6 @@ def test_with_several_labels_every_class_is_a_question_of_its_own():
     assert task().loss(LOGITS, targets).item() == pytest.approx(sum(expected) / 12, rel=1e-5)
 
 
-def test_smoothed_answers_of_yes_and_no_move_towards_a_half():
-    targets = torch.tensor([[1.0, 0.0]])
-    smooth = task(label_smoothing=0.2).loss(torch.tensor([[1.5, -0.5]]), targets)
-    torch.testing.assert_close(
-        smooth, F.binary_cross_entropy_with_logits(torch.tensor([[1.5, -0.5]]), torch.tensor([[0.9, 0.1]]))
-    )
-
-
-def test_with_several_labels_positives_weigh_as_much_as_negatives():
-    targets = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
-    weights = class_weights(targets.sum(0).int().tolist(), 4, multi_label=True)
-    assert weights.tolist() == pytest.approx([3, 1 / 3])
-    sides = targets * weights, 1 - targets
-    torch.testing.assert_close(sides[0].sum(0), sides[1].sum(0))
-
-
-def test_with_several_labels_a_weight_is_on_what_positives_cost():
-    targets, weights = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]), torch.tensor([3.0, 0.5, 2.0])
-    yes, no = -LOGITS.sigmoid().log(), -(-LOGITS).sigmoid().log()
-    expected = (weights * targets * yes + (1 - targets) * no).mean()
-    torch.testing.assert_close(task(weights=weights).loss(LOGITS, targets), expected)
-
-
 def test_without_smoothing_the_weights_of_several_labels_are_torchs_also_of_mixed_images():
     weights, mixed = torch.tensor([3.0, 0.5, 2.0]), 0.7 * LABELS + 0.3 * LABELS.flip(0)
     for targets in (LABELS, mixed):
@@ -84,32 +61,11 @@ def test_the_smoothed_share_of_a_rare_class_is_not_weighed_in_images_that_do_not
     torch.testing.assert_close(gradient, torch.zeros(2, 1), atol=1e-5, rtol=0)
 
 
-def test_several_labels_have_a_probability_each():
-    np.testing.assert_allclose(metrics_of(ANSWERS, LABELS).probabilities.numpy(), 1 / (1 + np.exp(-ANSWERS.numpy())), rtol=1e-6)
-
-
-def test_the_loss_of_several_labels_is_the_mean_over_images_and_classes():
-    terms = [
-        math.log(1 + math.exp(-logit if label else logit))
-        for row, labels in zip(ANSWERS.tolist(), LABELS.tolist(), strict=True)
-        for logit, label in zip(row, labels, strict=True)
-    ]
-    assert metrics_of(ANSWERS, LABELS).scores()["loss"] == pytest.approx(sum(terms) / 12)
-
-
 def test_one_of_several_labels_among_the_best_guesses_is_a_hit_and_an_image_without_labels_is_none():
     found = metrics_of(ANSWERS, LABELS).scores()  # surest first: 0 1 2, 1 2 0, 2 0 1, 2 1 0
     assert found["top1"] == 2 / 4 and "top5" not in found
     more = [torch.cat([table, torch.full((4, 3), fill)], dim=1) for table, fill in ((ANSWERS, -9.0), (LABELS, 0.0))]
     assert metrics_of(*more).scores()["top5"] == 3 / 4
-
-
-def test_average_precision_by_hand():
-    # class 0, from the highest probability: 1 0 1 0, so precision at the hits is 1/1 and 2/3
-    # class 1 is shown by no image and left out
-    # class 2: 1 0 0 1, so 1/1 and 2/4
-    metrics = metrics_of(ANSWERS, LABELS)
-    assert metrics.mean_average_precision == metrics.score == pytest.approx((5 / 6 + 3 / 4) / 2)
 
 
 @settings(max_examples=30, deadline=None)
@@ -150,33 +106,6 @@ def test_no_threshold_gives_a_better_f1(seed):
             for said in probabilities[:, i] >= np.linspace(0, 1, 41)[:, None]
         ]
         assert f1_score(true[:, i], probabilities[:, i] >= threshold) == pytest.approx(max(f1))
-
-
-def test_a_class_that_no_image_shows_is_said_from_one_half_on():
-    assert best_thresholds(np.array([[0, 1], [0, 0]]), np.array([[0.2, 0.7], [0.4, 0.1]])).tolist() == pytest.approx([0.5, 0.4])
-
-
-def simulated(images: int, frequency: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of one class, and probabilities that mean what they say."""
-    true = random.random((images, 1)) < frequency
-    signal = random.normal(size=(images, 1)) + 2 * true
-    odds = 2 * signal - 2 + math.log(frequency / (1 - frequency))
-    return true, 1 / (1 + np.exp(-odds))
-
-
-@pytest.mark.parametrize(("images", "frequency"), [(34, 0.1), (100, 0.05), (400, 0.3)])
-def test_thresholds_of_few_images_say_no_rare_label_of_everything_and_cost_no_f1(images, frequency):
-    random = np.random.default_rng(0)
-    true, probabilities = simulated(20_000, frequency, random)
-    chosen = [simulated(images, frequency, random) for _ in range(60)]
-    best, drawn = (np.array([choose(*one)[0] for one in chosen]) for choose in (best_thresholds, choose_thresholds))
-    said = probabilities >= drawn
-    f1 = {
-        name: 2 * (true & (probabilities >= of)).sum(0) / (true.sum() + (probabilities >= of).sum(0))
-        for name, of in {"best": best, "drawn": drawn}.items()
-    }
-    assert (said.mean(axis=0) <= 3 * frequency).mean() >= 0.95
-    assert f1["drawn"].mean() > f1["best"].mean() - 0.02
 
 
 def test_a_threshold_of_few_images_is_drawn_to_one_half_and_named():

@@ -11,8 +11,8 @@ from sklearn.metrics import log_loss, top_k_accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 from torch.profiler import ProfilerActivity, profile
 
-from vitrail.tasks.classification.multi_label import MultiLabelMetrics
-from vitrail.tasks.classification.single_label import Classification, LabelMetrics, class_weights
+from vitrail.tasks.classification.labels.multi_label import MultiLabelMetrics
+from vitrail.tasks.classification.labels.single_label import Classification, LabelMetrics, class_weights
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 
@@ -28,12 +28,6 @@ def test_the_loss_is_the_cross_entropy_of_scikit_learn():
     assert task().loss(LOGITS, labels).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_shares_of_one_class_are_that_class():
-    labels = torch.tensor([0, 2, 1, 2])
-    for one in (task(), task(label_smoothing=0.2), task(weights=torch.tensor([1.0, 2.0, 0.5]))):
-        torch.testing.assert_close(one.loss(LOGITS, F.one_hot(labels).float()), one.loss(LOGITS, labels))
-
-
 def test_the_loss_of_mixed_targets_is_the_mixture_of_the_losses():
     one, other, share = torch.tensor([0, 1, 2, 0]), torch.tensor([1, 1, 0, 2]), 0.3
     mixed = share * F.one_hot(one, 3).float() + (1 - share) * F.one_hot(other, 3).float()
@@ -42,26 +36,11 @@ def test_the_loss_of_mixed_targets_is_the_mixture_of_the_losses():
     torch.testing.assert_close(smooth.loss(LOGITS, mixed), expected)
 
 
-def test_label_smoothing_is_torchs():
-    labels = torch.tensor([0, 2, 1, 2])
-    torch.testing.assert_close(
-        task(label_smoothing=0.1).loss(LOGITS, labels), F.cross_entropy(LOGITS, labels, label_smoothing=0.1)
-    )
-
-
 def test_weights_make_every_class_weigh_the_same():
     labels = np.array([0] * 6 + [1] * 3 + [2])
     weights = class_weights([6, 3, 1], 10)
     np.testing.assert_allclose(weights.numpy(), compute_class_weight("balanced", classes=np.arange(3), y=labels), rtol=1e-6)
     assert weights[torch.from_numpy(labels)].mean().item() == pytest.approx(1)
-
-
-def test_the_weighted_loss_of_a_batch_is_the_mean_of_those_of_its_parts():
-    labels, weighted = torch.tensor([0, 2, 1, 2]), task(weights=torch.tensor([0.5, 3.0, 1.0]))
-    halves = [weighted.loss(LOGITS[i : i + 2], labels[i : i + 2]) for i in (0, 2)]
-    torch.testing.assert_close(weighted.loss(LOGITS, labels), torch.stack(halves).mean())
-    single = [weighted.weights[y] * F.cross_entropy(x[None], y[None]) for x, y in zip(LOGITS, labels, strict=True)]
-    torch.testing.assert_close(weighted.loss(LOGITS, labels), torch.stack(single).mean())
 
 
 def test_without_smoothing_the_weights_are_torchs_also_of_mixed_images():
@@ -80,18 +59,6 @@ def test_the_smoothed_share_of_a_rare_class_does_not_outweigh_the_true_class(sha
     loss = balanced.loss(logits, F.one_hot(labels).float() if shares else labels)
     (gradient,) = torch.autograd.grad(loss, logits)
     torch.testing.assert_close(gradient, torch.zeros(2, 2), atol=1e-5, rtol=0)
-
-
-def test_the_weighted_smoothed_loss_of_mixed_targets_is_the_mixture_of_the_losses():
-    one, other, share = torch.tensor([0, 1, 2, 0]), torch.tensor([1, 1, 0, 2]), 0.3
-    mixed = share * F.one_hot(one, 3).float() + (1 - share) * F.one_hot(other, 3).float()
-    both = task(label_smoothing=0.1, weights=torch.tensor([0.5, 3.0, 1.0]))
-    expected = share * both.loss(LOGITS, one) + (1 - share) * both.loss(LOGITS, other)
-    torch.testing.assert_close(both.loss(LOGITS, mixed), expected)
-
-
-def test_a_class_without_images_has_a_finite_weight():
-    assert class_weights([4, 0], 4).isfinite().all() and class_weights([4, 0], 4, multi_label=True).isfinite().all()
 
 
 def test_a_hit_is_the_surest_class_and_of_a_mixed_image_the_larger_share():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitrail.errors import DiskFullError
-from vitrail.tasks.classification.sorting import LONGEST, folder_names, sorted_copies
+from vitrail.tasks.classification.labels.sorting import LONGEST, folder_names, sorted_copies
 from vitrail.weights.model_folder.classifier_output import Answer
 
 

@@ -21,7 +21,7 @@ from vitrail.models.inference import Answering, for_inference
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Row
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
@@ -32,11 +32,11 @@ from vitrail.training.run_data import FirstModel
 from vitrail.training.runs.plan import RunPlan, Work
 
 MOST = 200_000
-"""Images that heads are fitted to, each view of them; of more, so many at random."""
+"""Most images that heads are fitted to, each view of them."""
 LONG = 2 * 10**9
 """Images × features × classes beyond which the linear head would take many minutes."""
 TRIED = 8
-"""Images that the time of reading one is measured on."""
+"""Images whose reading time is measured."""
 READING = 0.3
 """Share of the time left that reading each image once may take."""
 FIRST = 0.5
@@ -51,9 +51,9 @@ class Probed(FirstModel):
     """A model with the best head, and what is known of all."""
 
     scores: dict[str, dict[str, float]]
-    """On the validation images, by the kind of the head."""
+    """Scores on the validation images, by the kind of the head."""
     kept: str
-    """The kind of the head that the model has now."""
+    """Kind of the head that the model has now."""
 
     @property
     def line(self) -> str:
@@ -68,7 +68,7 @@ def _shown(scores: Mapping[str, float]) -> str:
 
 
 def linear_layer(model: Model) -> nn.Linear | None:
-    """The head of a model that has one, if that is one linear layer with a bias; else None."""
+    """Return the head of a model if it is one linear layer with a bias; else None."""
     heads = model.heads()
     if len(heads) != 1:
         return None
@@ -81,7 +81,7 @@ def linear_layer(model: Model) -> nn.Linear | None:
 
 
 def is_probed(settings: RunSettings, task: Task) -> bool:
-    """Whether a run begins with a probe."""
+    """Return whether a run begins with a probe."""
     possible = isinstance(task, Classification) and linear_layer(task.model) is not None
     return settings.start is not None and settings.training.probe and possible
 
@@ -97,13 +97,7 @@ def run_probe(plan: RunPlan, task: Task, work: Work) -> Probed:
 
 
 class Probe:
-    """Fits heads to the frozen features of a run's images.
-
-    Args:
-        plan: of the run.
-        task: what is learned. Its model gets the best head.
-        work: the run at work.
-    """
+    """Heads fitted to the frozen features of a run's images. The task's model gets the best."""
 
     def __init__(self, plan: RunPlan, task: Classification, work: Work):
         assert isinstance(plan.data, ImageData)
@@ -118,16 +112,11 @@ class Probe:
 
     @property
     def has_head(self) -> bool:
-        """Whether the model came with a head for these classes: a new one is zero."""
+        """True if the model came with a head for these classes: a new one is zero."""
         return bool(self.layer.weight.any())
 
     def run(self) -> Probed:
-        """Compute features, fit the heads, give the model the best.
-
-        Raises:
-            InterruptedRunError: after a signal; what is computed is kept.
-            DataError: an image cannot be read.
-        """
+        """Compute features, fit the heads and give the model the best; after a signal, computed features are kept."""
         t = self.settings.training
         self.images, self.reading, self.image_seconds = 0, 0.0, 0.0
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
@@ -159,7 +148,7 @@ class Probe:
         return self.layer.out_features
 
     def _used(self, items: list[Item]) -> list[Item]:
-        """All, or few in a fast run for developers."""
+        """Return all items, or few in a fast run for developers."""
         t = self.settings.training
         return some_items(items, 2 * t.batch, t.seed) if t.fast_dev_run else items
 
@@ -186,13 +175,13 @@ class Probe:
         return some_items(items, count, seed=0)
 
     def _order(self, items: list[Item]) -> list[int]:
-        """The images that are learned from: all of them, or rare classes more often; of very many, some at random."""
+        """Return the indices of the images to learn from: all, rare classes repeated, or a random part of very many."""
         seed, balance = self.settings.training.seed, self.settings.data.balance == "sampling"
         order = [number % len(items) for number in epoch_order(items, seed, 0, shuffle=len(items) > MOST, balance=balance)]
         return sorted(order[:MOST])
 
     def _features(self, read: Answering, split: str, items: list[Item], view: int) -> Tensor:
-        """Of images as they are prepared, and in further views augmented as in that epoch of the run."""
+        """Return the features of prepared images, or of a further, augmented view."""
         t, group, augmentation, transform = self.settings.training, self.group, None, None
         if view:  # each image once, and none mixed with another: labels stand apart from the images here
             augmentation = self.settings.augmentation.changed(repeats=1, mixup=0.0, cutmix=0.0)
@@ -215,37 +204,37 @@ class Probe:
             loader.close()
 
     def _advance(self, images: int) -> None:
-        """So many more images are read; one may stop between two batches."""
+        """Report progress; a signal stops the run between two batches."""
         self.observer.advance(images)
         self.images += images
         (number,) = self.group.all_reduce_max(self.signals.received)
         self.folder.leave_for(number)
 
     def _share(self, more: float = 0.0) -> float:
-        """Of the time limit, apart from ``more`` seconds and the evaluation at the end, at the pace of reading so far."""
+        """Return the used part of the time limit, less the evaluation at the end, plus ``more`` seconds."""
         images = len(self.data.splits["val"]) + len(self.data.split(self.data.evaluation_split))
         end = images * self.reading / self.images if self.images else 0.0
         return self.clock.share(more + min(end, SCORING * (self.clock.limit or 0.0)))
 
     def _is_late(self, more: float = 0.0) -> bool:
-        """Whether nothing that takes ``more`` seconds is to begin."""
+        """Return whether there is no time for ``more`` seconds of work."""
         return self._share(more) >= (1 if self.settings.training.tune == "head" else FIRST)
 
     def _look(self) -> None:
-        """In the middle of a fit: leave for a signal, or leave the fit where it has no more time."""
+        """Stop a fit for a signal, or for lack of time."""
         self.folder.leave_for(self.signals.received)
         if self._is_late():
             raise OutOfTimeError
 
     def _labels(self, items: list[Item]) -> Tensor:
-        """Of each image, as a batch has them."""
+        """Return the labels of the items, as a batch has them."""
         targets, random = self.task.targets(), np.random.default_rng(0)
         return torch.from_numpy(np.stack([targets(item, None, random)["labels"] for item in items]))
 
     def _fit(
         self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor
     ) -> tuple[dict[str, Head], dict[str, dict[str, float]]]:
-        """The best head of each kind, and what these and the neighbours score; what there is no time for is left out."""
+        """Return the best head of each kind, and the scores of these and of the nearest neighbours, as far as there is time."""
         heads = self._heads(features, labels, others, theirs)
         scores = {name: self._scores(head(others), theirs) for name, head in heads.items()}
         if self.data.splits["val"]:  # of images that are known, the nearest is the image itself
@@ -255,7 +244,7 @@ class Probe:
         return heads, scores
 
     def _heads(self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor) -> dict[str, Head]:
-        """The best head of each kind by the loss on validation images; without these, a penalty in the middle.
+        """Return the best head of each kind by the loss on validation images; without these, a medium penalty.
 
         There is no linear one where that would take many minutes, or longer than there is time.
         """
@@ -269,7 +258,7 @@ class Probe:
             return self.task.loss(logits, labels, smoothing=0.0)
 
         def best(heads: Iterable[Head]) -> Head | None:
-            """The one with the lowest loss of those that there is time for; a signal is heard after each."""
+            """Return the head with the lowest loss, as far as there is time."""
             losses = []
             with suppress(OutOfTimeError):
                 for head in heads:
@@ -295,7 +284,6 @@ class Probe:
         cast(Tensor, self.layer.bias).copy_(head.bias)
 
     def _row(self, on_train: Mapping[str, float], on_val: Mapping[str, float]) -> Row:
-        """What stands in the table of epochs."""
         train = {name: on_train[name] for name in ("loss", *self.task.counts)}
         val = of_epoch(on_val)
         row: dict[str, Any] = {"epoch": 0, "step": 0, "lr": 0.0, **_prefixed("train_", train), **_prefixed("val_", val)}

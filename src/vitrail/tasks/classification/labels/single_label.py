@@ -22,7 +22,7 @@ from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.model_folder.folder import TrainedModel
 
 ACCEPTED = 0.95
-"""The share of the validation images that a model accepts where it rejects others."""
+"""Share of the validation images that a rejecting model accepts."""
 
 
 class Classification(ImageTask):
@@ -41,7 +41,7 @@ class Classification(ImageTask):
     multi_label = False
     report_needs_validation = True
     thresholds: Sequence[float] = ()
-    """The probability from which on each class is said, of one label where images are rejected; `settle` chooses it."""
+    """Probability from which on each class is predicted; `settle` chooses it."""
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class Classification(ImageTask):
 
     @classmethod
     def arguments(cls, data: ImageData, options: Options) -> dict[str, Any]:
-        """Of the constructor, as a run's settings have them."""
         weights = None
         if options.balance == "loss":
             weights = class_weights(data.counts("train"), len(data.split("train")), multi_label=cls.multi_label)
@@ -76,7 +75,7 @@ class Classification(ImageTask):
         return {"loss": self.loss(logits.float(), labels), "top1": self.hits(logits, labels)}
 
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
-        """Logits (B, classes) against class indices (B,) or shares of classes (B, classes): a scalar.
+        """Return the loss of logits (B, classes) against class indices (B,) or shares of classes (B, classes): a scalar.
 
         With another label ``smoothing`` than the task's own, if it is given.
         """
@@ -95,7 +94,7 @@ class Classification(ImageTask):
         return (weight * F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")).mean()
 
     def hits(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Images whose surest class is theirs; of a mixed image, the class of the larger share."""
+        """Count the images whose best class is theirs; of a mixed image, the class of the larger share."""
         return (logits.argmax(dim=1) == (labels if labels.ndim == 1 else labels.argmax(dim=1))).sum()
 
     def answer(self, batch: Batch) -> Answers:
@@ -153,7 +152,7 @@ class LabelMetrics(Means):
             self.kept = group.in_batches(self.kept)
 
     def of_each(self, answers: Answers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Whether the class is the surest, whether it is among the five surest, and the cross-entropy: (B,) each."""
+        """Return whether the class is the best guess, whether it is among the five best, and the cross-entropy: (B,) each."""
         logits, labels = answers["logits"], batch["labels"]
         best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
         return {**surest(best, logits.shape[1]), "loss": F.cross_entropy(logits, labels, reduction="none")}
@@ -171,7 +170,7 @@ class LabelMetrics(Means):
 
     @property
     def labels(self) -> Tensor:
-        """Of the images, as `update` was given them; only what `keep` has kept."""
+        """Labels of the images, in their order; only with `keep`."""
         return torch.cat([labels for _, labels in self.kept or ()])
 
     @property
@@ -181,7 +180,7 @@ class LabelMetrics(Means):
 
     @torch.no_grad()
     def _of_logits(self, function: Callable[..., Tensor]) -> Tensor:
-        """(N, classes), where it stays batch by batch: of 12,000 images and classes each further copy would be 576 MB."""
+        """Apply a function to the logits batch by batch: of 12,000 images and classes a further copy would be 576 MB."""
         batches = [logits for logits, _ in self.kept or ()]
         made = torch.empty(sum(map(len, batches)), batches[0].shape[1], dtype=batches[0].dtype)
         for logits, place in zip(batches, made.split([*map(len, batches)]), strict=True):
@@ -195,7 +194,7 @@ class LabelMetrics(Means):
 
 
 def surest(true: Tensor, classes: int) -> dict[str, Tensor]:
-    """``top1`` and ``top5`` of each image, (B,), by whether its five surest classes are true, (B, up to 5), the surest first.
+    """Return ``top1`` and ``top5`` of each image, (B,), of booleans (B, up to 5): whether each of its five best classes is true.
 
     Of no more than five classes one of the five surest is always true, which says nothing and is left out.
     """
@@ -203,7 +202,7 @@ def surest(true: Tensor, classes: int) -> dict[str, Tensor]:
 
 
 def class_weights(counts: Sequence[int], images: int, *, multi_label: bool = False) -> Tensor:
-    """What makes every class weigh the same: ``images / (classes · count)``, 1 on average over the images.
+    """Return weights that make every class count the same: ``images / (classes · count)``, 1 on average over the images.
 
     With several labels it is negative images per positive one, so that each class's positives weigh as much as its
     negatives.

@@ -15,7 +15,7 @@ from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.task import Options
 from vitrail.tasks.teachers import AnyTeacher
@@ -63,7 +63,7 @@ class Distillation(Classification):
         return {"loss": loss, "top1": self.hits(answer, labels)}
 
     def teachers_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """Cross-entropy with the teacher's surest class, or ``τ² KL(teacher / τ, student / τ)``, averaged over the images."""
+        """Return the cross-entropy with the teacher's best class, or ``τ² KL(teacher / τ, student / τ)``, of the images."""
         if self.distillation.kind == "hard":
             return F.cross_entropy(logits, teacher.argmax(dim=1))
         t = self.distillation.temperature
@@ -77,7 +77,7 @@ class WithAnswers:
 
     targets: Targets
     answers: Mapping[str, np.ndarray]
-    """By the name of an image."""
+    """Logits by the name of an image."""
     mixable: ClassVar[bool] = False
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
@@ -113,7 +113,7 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Tensor:
-        """A student's pixels, uint8 (B, C, H, W), to logits (B, classes) in the order of the data's classes.
+        """Convert a student's pixels, uint8 (B, C, H, W), to logits (B, classes) in the order of the data's classes.
 
         Raises:
             ConfigError: the answers are no logits of so many classes, or not finite.
@@ -138,7 +138,7 @@ class Teacher:
 
 
 def _in_colours(pixels: Tensor, channels: int) -> Tensor:
-    """Grey to red, green and blue, or the other way round: (B, C, H, W) to (B, channels, H, W)."""
+    """Convert grey to RGB or RGB to grey: (B, C, H, W) to (B, channels, H, W)."""
     if pixels.shape[1] == channels:
         return pixels
     if channels == 3:

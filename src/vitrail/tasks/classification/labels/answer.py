@@ -22,15 +22,14 @@ class LabelAnswer(Answer):
     """Labels of an image with their probabilities."""
 
     best: Labels
-    """So many of the best as were asked for."""
+    """The requested number of best labels."""
     told: Labels
     """The surest label, or where there may be several all that reach their thresholds; none of an image that is rejected."""
     multi_label: bool
-    """Whether an image may have several labels, or none."""
+    """True if an image may have several labels, or none."""
     reject: bool
-    """Whether an image may be rejected."""
     shows_told: bool = False
-    """Whether the line has `told`, and not `best`."""
+    """True if the line has `told`, and not `best`."""
 
     @classmethod
     def of(cls, model: Labelled, answer: classifier_output.Answer, *, shows_told: bool = False) -> Self:
@@ -62,13 +61,7 @@ def head_of(model: Labelled, top: int) -> Row:
 
 
 def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor) -> list[Row]:
-    """Return a head and a row for each image: the item's labels, the prediction, and whether it, or all of it, is right.
-
-    Args:
-        model: predicts.
-        items: the images, with the model's own labels.
-        probabilities: (N, classes), in the order of the items.
-    """
+    """Return a head and a row for each image: its labels, the prediction of probabilities (N, classes), and if it is right."""
     head, own = head_of(model, MOST), 2
     table = [["image", "true_labels" if model.multi_label else "true_label", *head[:own], "correct", *head[own:]]]
     for item, answer in zip(items, model.answers(probabilities, MOST), strict=True):

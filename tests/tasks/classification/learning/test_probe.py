@@ -21,15 +21,13 @@ from vitrail.models.registry import create_model
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.tasks.classification import data as run_data
-from vitrail.tasks.classification.probe import Probe, linear_layer
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
+from vitrail.tasks.classification.learning.probe import Probe, linear_layer
 from vitrail.tasks.probe import Head
 from vitrail.training.finetune import features as computing
 from vitrail.training.finetune.features import FeatureFile, read_features
 from vitrail.training.loop import clock as clocks
 from vitrail.training.runs.run_folder import RunFolder
-from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -150,17 +148,9 @@ def test_a_bad_training_leaves_the_probe_in_place(known, pictures, tmp_path):
     assert vitrail.evaluate(run.folder, split="val")[0].scores()["top1"] == rows_of(run.folder)[0]["val_top1"]
 
 
-def test_a_model_of_the_same_classes_is_no_worse_for_its_probe(run, pictures, tmp_path):
-    """Its own head is one of the heads to choose from."""
-    again = api.train(pictures, tmp_path / "run", start=str(run.folder), tune="head", **PROBE)
-    before = vitrail.evaluate(run.folder, split="val")[0].scores()
-    assert rows_of(again.folder)[0]["val_top1"] >= before["top1"]
-    assert "the head it came with" in (again.folder / "train.log").read_text()
-
-
 def test_the_better_head_is_kept(known, pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "vitrail.tasks.classification.probe.linear_heads", lambda *_, **__: [Head(torch.zeros(3, 16), torch.zeros(3))]
+        "vitrail.tasks.classification.learning.probe.linear_heads", lambda *_, **__: [Head(torch.zeros(3, 16), torch.zeros(3))]
     )
     run = api.train(pictures, tmp_path / "run", start=known, tune="head", **PROBE)
     assert "probe: ridge" in (run.folder / "train.log").read_text()
@@ -210,27 +200,6 @@ def test_a_damaged_feature_file_begins_anew(tmp_path):
     assert FeatureFile(file, (4, 2), "mark").done == 0
     file.with_suffix(".json").write_text("{")
     assert FeatureFile(file, (4, 2), "mark").done == 0
-
-
-class Stops(Observer):
-    """Sends a signal in the middle of the features."""
-
-    def begin(self, what, images):
-        if what.startswith("features of val"):
-            signal.raise_signal(signal.SIGTERM)
-
-
-def test_a_run_stopped_in_its_probe_goes_on_to_the_same_model(known, pictures, tmp_path):
-    settings = {**PROBE, "training.epochs": 1}
-    whole = api.train(pictures, tmp_path / "whole", start=known, **settings)
-    with pytest.raises(InterruptedRunError):
-        api.train(pictures, tmp_path / "broken", start=known, observer=Stops(), **settings)
-    assert (tmp_path / "broken/features/train-0.npy").exists() and RunFolder(tmp_path / "broken").standing[
-        "state"
-    ] == "interrupted"
-    again = api.resume(tmp_path / "broken")
-    one, other = (open_model(str(run.folder / "last")).model.state_dict() for run in (whole, again))
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_an_image_that_a_probe_cannot_read_leaves_what_was_computed_and_the_run_goes_on(known, pictures, tmp_path, monkeypatch):
@@ -307,12 +276,6 @@ def test_a_probe_that_has_had_its_time_leaves_out_what_is_not_needed(limit, step
             api.resume(run.folder, epochs=3)
 
 
-def test_a_layer_that_adapters_do_not_find_is_told_before_a_probe_takes_time(pictures, known, tmp_path, monkeypatch):
-    monkeypatch.setattr(Probe, "run", lambda *_: pytest.fail("a probe began"))
-    with pytest.raises(ConfigError, match="linear layer of the model's layers 'nonsense'"):
-        api.train(pictures, tmp_path / "run", start=known, tune="lora", **{**PROBE, "lora.targets": ["nonsense"]})
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -328,18 +291,3 @@ def test_what_training_would_refuse_is_told_before_a_probe_takes_time(settings, 
     with pytest.raises(ConfigError, match=message):
         api.train(pictures, tmp_path / "run", start=known, **{**PROBE, **settings})
     assert not (tmp_path / "run").exists()
-
-
-def test_a_probe_is_kept_before_a_teacher_is_asked(run, pictures, tmp_path, monkeypatch):
-    def stopped(*found):
-        raise InterruptedRunError(15, tmp_path / "run", "go on")
-
-    monkeypatch.setattr(run_data, "ask_once", stopped)
-    teacher, folder = open_model(run.folder), tmp_path / "pooled"
-    model = create_model("ViT-Ti/4", image_size=8, dim=16, depth=1, heads=2, pool="mean", num_classes=len(teacher.labels))
-    TrainedModel(model, teacher.labels, teacher.preparation).save_pretrained(folder)
-    settings = {"start": str(folder), "teacher": str(run.folder), "distillation.once": True, "training.probe": True}
-    with pytest.raises(InterruptedRunError):
-        api.train(pictures, tmp_path / "run", epochs=1, **settings)
-    assert [json.loads(line)["epoch"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == [0]
-    assert (tmp_path / "run" / "best").is_dir()

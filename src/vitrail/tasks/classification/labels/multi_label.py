@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.data.loading.batches import Batch
-from vitrail.tasks.classification.single_label import Classification, LabelMetrics, surest
+from vitrail.tasks.classification.labels.single_label import Classification, LabelMetrics, surest
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.task import Answers, Metrics
 
@@ -36,7 +36,7 @@ class MultiLabel(Classification):
         return {"loss": self.loss(self.network(self.images(batch)).float(), batch["labels"])}
 
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
-        """Logits against zeros and ones, or shares of mixed images, (B, classes) each: a scalar."""
+        """Return the loss of logits against zeros and ones, or shares of mixed images, (B, classes) each: a scalar."""
         smoothing = self.label_smoothing if smoothing is None else smoothing
         weight = None
         if self.weights is not None:  # before smoothing, which gives every image a share of a rare class
@@ -82,7 +82,7 @@ class MultiLabelMetrics(LabelMetrics):
         self.thresholds = thresholds
 
     def of_each(self, answers: Answers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Whether the surest class is a true one, whether one of the five surest is, and the binary cross-entropy: (B,) each.
+        """Return whether the best class is true, whether one of the five best is, and the binary cross-entropy: (B,) each.
 
         An image without labels counts as wrong.
         """
@@ -129,7 +129,6 @@ class MultiLabelMetrics(LabelMetrics):
 
 
 def label_metrics(*, multi_label: bool, keep: bool = False, thresholds: Sequence[float] = ()) -> LabelMetrics:
-    """The metrics of a model that answers with labels."""
     return MultiLabelMetrics(thresholds) if multi_label else LabelMetrics(keep=keep)
 
 
@@ -161,7 +160,7 @@ def scanty_thresholds(true: np.ndarray, classes: Sequence[str]) -> str:
 
 
 def best_thresholds(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The probability of every class (classes,) from which on saying it gives the best F1 on these images, (N, classes) each.
+    """Return the probability of every class (classes,) that gives the best F1 on these images, (N, classes) each.
 
     It lies midway to the next lower probability, so that no rounding changes what is said. One half for a class that no image
     shows.

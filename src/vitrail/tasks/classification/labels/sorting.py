@@ -13,7 +13,7 @@ from vitrail.runtime.terminal import note
 from vitrail.weights.model_folder.classifier_output import Answer, Labelled
 
 NONE = "none"
-"""The folder of images that show no label."""
+"""Folder of images without any label."""
 LONGEST = 100
 """Bytes of a folder's name; of 255 the system leaves room for a number."""
 DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -22,19 +22,7 @@ DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 @contextmanager
 def sorted_copies(out: Path, model: Labelled, files: Sequence[Path]) -> Iterator[Callable[[tuple[Path, Answer]], None]]:
-    """Copy each image to ``out/LABEL/name``, one of several labels into each, one of none to ``none``; nothing is moved.
-
-    The folder is called `partial_of` its name until all are copied, and stays so if anything fails. Images of one name become
-    ``name (2)``. A line on stderr says how many were copied.
-
-    Args:
-        out: must not exist.
-        model: predicts the labels.
-        files: all images that may come.
-
-    Raises:
-        DiskFullError: there is no room for a copy of each image, or of one more.
-    """
+    """Copy each image to ``out/LABEL/name``, for several labels to each, without any to ``none``; nothing is moved."""
     names = folder_names(model.labels, taken=[NONE] if model.may_tell_none else [])
     used: dict[str, set[str]] = {}
     copies = Counter[str]()
@@ -81,13 +69,13 @@ def _folders(answer: Answer, names: dict[str, str]) -> Iterator[str]:
 
 
 def folder_names(labels: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
-    """A folder's name for each label, all different also where capitals do not count: the label, where it can be one."""
+    """Return a folder's name for each label, all different even if case does not count."""
     used = {name.casefold() for name in taken}
     return {label: free_name(_safe(label), used) for label in labels}
 
 
 def _safe(label: str) -> str:
-    """A label without what leads elsewhere or what some system does not allow in a name."""
+    """Return a label without characters and names that some system does not allow."""
     name = re.sub(r'[/\\:*?"<>|\x00-\x1f\x7f]', "_", label).encode("utf-8", "replace")[:LONGEST].decode("utf-8", "ignore")
     name = re.sub(r"^\.", "_", name).rstrip(". ")
     return f"{name}_" if not name or DEVICES.fullmatch(name) else name
