@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -153,8 +152,11 @@ def test_damaged_weights_are_read_or_refused(data):
     if data.draw(st.booleans()):  # keys of another layout between them
         state |= dict(list(STATES[data.draw(st.sampled_from(sorted(STATES)))].items())[: data.draw(st.integers(1, 5))])
     changes = Changes(image_size=data.draw(st.sampled_from([None, (8, 8), (3, 64)])))
-    with suppress(ModelFileError, ConfigError):
-        build(Checkpoint(Path("weights.safetensors"), state), changes)
+    try:
+        trained, _ = build(Checkpoint(Path("weights.safetensors"), state), changes)
+    except (ModelFileError, ConfigError):
+        return
+    assert all(tensor.isfinite().all() for tensor in trained.model.state_dict().values())
 
 
 @pytest.mark.parametrize(
@@ -206,10 +208,10 @@ def test_a_projection_of_another_rank_is_refused(name, shape):
 
 @pytest.mark.usefixtures("matched_once")
 @pytest.mark.parametrize("name", sorted(STATES))
-def test_a_number_in_the_place_of_any_tensor_is_read_or_refused(name):
-    """Of tensors that only the number of their layer tells apart, in one of them."""
-    for key in {re.sub(r"\.\d+\.", ".0.", key): key for key in STATES[name]}.values():
-        with suppress(ModelFileError, ConfigError):
+def test_a_number_in_the_place_of_any_tensor_is_refused(name):
+    """Try one of the tensors that differ only in the number of their layer."""
+    for key in {re.sub(r"\.\d+\.", ".0.", key): key for key, tensor in STATES[name].items() if tensor.ndim}.values():
+        with pytest.raises((ModelFileError, ConfigError)):
             build(Checkpoint(Path("weights.safetensors"), {**STATES[name], key: torch.zeros(())}))
 
 
