@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCKED := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types golden layouts mutants docs docs-serve soak bench install lock sbom clean
+.PHONY: help demo test quick lint types golden layouts mutants docs docs-serve soak bench install lock sbom clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
+	@echo "make quick ROOM=weights  lint of one room, and as many of its tests as a minute allows; without ROOM: of the rooms with changes"
 	@echo "make lint    only the lint; make types: only the types"
 	@echo "make golden BEFORE=COMMIT  train by that commit and by the working tree: the same weights, to the bit? (five minutes)"
 	@echo "make layouts read and write every Vision Transformer of timm, transformers and vit-pytorch: right, or refused (twenty minutes)"
@@ -25,6 +26,15 @@ demo: .venv/.core
 
 test: lint types
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
+quick: ROOM ?= $(shell git status --porcelain -- src/vitrail tests | sed -nE 's,^...(src/vitrail|tests)/([^/]+)/.*,\2,p' | sort -u)
+quick: PATHS = $(wildcard $(foreach room,$(ROOM),src/vitrail/$(room) tests/$(room)))
+quick: .venv/.dev
+	@test -n "$(PATHS)" || { echo "No room has changes. Try: make quick ROOM=weights"; exit 2; }
+	@$(BIN)/ruff check $(PATHS)
+	@$(BIN)/ruff format --check $(PATHS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --no-loadscope-reorder --dist loadfile --seconds 35 \
+		$(filter tests/%,$(PATHS)) $(wildcard tests/test_architecture.py)
 
 lint: .venv/.dev
 	@$(BIN)/ruff check
