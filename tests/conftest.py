@@ -18,6 +18,8 @@ from PIL import Image
 from shades import SHADES, shades_data
 
 from peers import declare_operators
+from stick_figures import write_people
+from tiny_pose import TINY_POSE
 from vitrail import api
 from vitrail import result as reporting
 from vitrail.cli.app import main
@@ -201,6 +203,20 @@ def translated_run(tmp_path_factory) -> api.Run:
     """Return a finished run that translates word by word; tests must not change it."""
     data = write_pairs(tmp_path_factory.mktemp("words") / "pairs.tsv")
     return api.train(data, tmp_path_factory.mktemp("runs") / "words", **TINY_TRANSLATOR)
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory) -> Path:
+    """Write eight images with two stick figures each."""
+    return write_people(tmp_path_factory.mktemp("people"), 8, people=2)
+
+
+@pytest.fixture(scope="session")
+def pose_run(people, tmp_path_factory) -> api.Run:
+    """Return a finished run on ``people``, without figures and a page; tests must not change it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "write_report", lambda finished: None)
+        return api.train(people, tmp_path_factory.mktemp("runs") / "people", **TINY_POSE)
 
 
 @pytest.fixture(scope="session")

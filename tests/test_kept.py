@@ -28,6 +28,7 @@ def kept(tmp_path):
     return copy
 
 
+@pytest.mark.usefixtures("unreported")
 def test_an_interrupted_run_goes_on_to_where_the_unbroken_one_came(kept):
     run = api.resume(kept("interrupted"))
     status, unbroken = (json.loads((folder / "status.json").read_text()) for folder in (run.folder, KEPT / "finished"))
@@ -50,6 +51,7 @@ def test_a_finished_run_is_evaluated_on_its_own_images_with_the_same_scores():
     assert split == "test" and result.scores() == pytest.approx(scores, abs=1e-4)
 
 
+@pytest.mark.usefixtures("unreported")
 def test_a_finished_run_is_compared_and_fine_tuned(kept, tmp_path):
     run = kept("finished")
     (found,) = api.compare([run], tmp_path / "comparison")
