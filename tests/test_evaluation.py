@@ -42,13 +42,17 @@ def test_a_model_folder_of_a_run_is_evaluated_on_any_people_in_their_own_boxes(p
     assert vitrail.evaluate(pose_run.folder, other)[1] == pose_run.split
 
 
-def test_an_exported_run_has_the_scores_of_the_model_in_python(pose_run, people, tmp_path):
-    folder, _ = api.export(pose_run.folder, tmp_path / "out", to="openvino")
-    assert vitrail.evaluate(folder, people, batch_size=3)[0].scores() == pytest.approx(
+@pytest.fixture(scope="module")
+def exported(pose_run, tmp_path_factory):
+    return api.export(pose_run.folder, tmp_path_factory.mktemp("exported") / "poses", to="openvino")[0]
+
+
+def test_an_exported_run_has_the_scores_of_the_model_in_python(pose_run, exported, people):
+    assert vitrail.evaluate(exported, people, batch_size=3)[0].scores() == pytest.approx(
         vitrail.evaluate(pose_run.folder / "best", people)[0].scores(), abs=1e-3
     )
     with pytest.raises(ConfigError, match="no data given"):
-        vitrail.evaluate(folder)
+        vitrail.evaluate(exported)
 
 
 def test_boxes_are_looked_up_by_the_numbers_and_names_of_the_pictures_of_the_split(pose_run, people, tmp_path):
@@ -94,9 +98,8 @@ def test_processes_read_images_where_a_gpu_computes_unless_it_is_said_how_many(r
     assert workers_requested == [1, 0, 2, 1]
 
 
-def test_beside_an_engine_no_processes_read_images(run, pictures, workers_requested, tmp_path):
-    api.export(run.folder, tmp_path / "exported", to="onnx")
-    vitrail.evaluate(tmp_path / "exported", pictures, split="all")
+def test_beside_an_engine_no_processes_read_images(exported, people, workers_requested):
+    vitrail.evaluate(exported, people)
     assert workers_requested == [0]
 
 
