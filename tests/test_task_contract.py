@@ -1,4 +1,4 @@
-"""What the library promises of every task, found in the table by itself: no kind of a task without its row here."""
+"""Promises of the library for every task. They are found in the table: none is without its row here."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What the library promises of every architecture that writes texts, found in the table by itself."""
+"""Promises of the library for every architecture that writes texts. They are found in the table."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What is installed from a wheel is the whole library: one that was built from this clone runs from an empty folder."""
+"""A wheel of this clone holds the whole library and runs from an empty folder."""
 
 import os
 import re
