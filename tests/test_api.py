@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -35,6 +36,9 @@ def test_a_run_tells_where_it_is_and_what_it_reached(run):
     assert run.split == "test"
     assert run.scores.keys() == {"top1", "loss", "images"}
     assert run.trained.labels == ["blue", "green", "red"]
+
+
+def test_a_run_learns_what_is_easy(run):
     assert run.scores["top1"] == 1.0
 
 
@@ -96,6 +100,8 @@ def test_evaluate_takes_all_of_a_folder_that_the_model_was_not_trained_on(run, p
 
 
 def test_evaluate_repeats_the_splits_of_the_run_even_if_images_were_added(pictures, tiny, tmp_path):
+    import shutil
+
     data = shutil.copytree(pictures, tmp_path / "data")
     made = vitrail.train(data, tmp_path / "run", **tiny)
     for number in range(5):
@@ -131,6 +137,18 @@ def test_training_from_a_model_with_the_same_classes_keeps_its_head(run, picture
     assert one.keys() == other.keys()
     for name in one:
         torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-6)
+
+
+def test_training_from_a_model_with_other_classes_starts_with_a_zero_head(run, pictures, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("red", "blue"):
+        (data / name).symlink_to(pictures / name)
+    settings = {"optimizer.lr": 1e-9, "training.probe": False}
+    tuned = vitrail.train(data, tmp_path / "run", start=str(run.folder), fast_dev_run=True, **settings)
+    head = [p for name, p in tuned.trained.model.named_parameters() if name.startswith("head")]
+    assert all(p.abs().max() < 1e-6 for p in head)
+    assert tuned.trained.labels == ["blue", "red"]
 
 
 def test_training_from_a_model_that_does_not_fit_is_an_error_and_leaves_nothing(run, pictures, tmp_path):
@@ -211,17 +229,15 @@ def test_a_resumed_run_prepares_its_images_as_before(foreign, pictures, tmp_path
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_a_head_for_new_classes_is_one_linear_layer_of_zeros(pictures, tiny, tmp_path):
+def test_a_head_for_new_classes_is_one_linear_layer(pictures, tiny, tmp_path):
     first = vitrail.train(pictures, tmp_path / "first", fast_dev_run=True, **tiny, **{"model.head": "mlp"})
     same = vitrail.train(pictures, tmp_path / "same", start=str(first.folder), fast_dev_run=True)
     assert first.trained.model.config.head == same.trained.model.config.head == "mlp"
     data = tmp_path / "data"
     for name in ("red", "blue"):
         shutil.copytree(pictures / name, data / name)
-    settings = {"optimizer.lr": 1e-9, "training.probe": False}
-    new = vitrail.train(data, tmp_path / "new", start=str(first.folder), fast_dev_run=True, **settings)
-    assert new.trained.model.config.head == "linear" and new.trained.labels == ["blue", "red"]
-    assert all(p.abs().max() < 1e-6 for name, p in new.trained.model.named_parameters() if name.startswith("head"))
+    new = vitrail.train(data, tmp_path / "new", start=str(first.folder), fast_dev_run=True)
+    assert new.trained.model.config.head == "linear"
 
 
 def test_a_model_of_the_hub_stays_a_model_of_the_hub_and_a_path_becomes_absolute(run, pictures, tmp_path, monkeypatch):
@@ -295,7 +311,21 @@ def test_a_teacher_of_other_classes_is_refused_and_leaves_nothing(run, tiny, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_that_is_missing_is_an_error(tmp_path):
+    with pytest.raises(ModelFileError) as caught:
+        vitrail.predict(tmp_path / "nowhere", np.zeros((4, 4, 3), dtype=np.uint8))
+    assert caught.value.exit_code == 4
+
+
 # edges
+
+
+def test_a_run_inside_its_own_data_is_no_class(pictures, tiny, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(pictures, data)
+    inside = vitrail.train(data, data / "runs" / "first", **tiny)
+    assert open_data(data).classes == inside.trained.labels == ["blue", "green", "red"]
+    assert vitrail.evaluate(inside.folder)[1] == "test"
 
 
 def test_a_test_split_of_its_own_is_what_is_evaluated_though_validation_was_split_off(pictures, run, tmp_path):

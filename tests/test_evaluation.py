@@ -2,16 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 
 import vitrail
 from stick_figures import write_people
 from vitrail import api, evaluation
 from vitrail.data.loading.loader import EpochLoader
-from vitrail.deploy.predict import open_predictor
 from vitrail.errors import ConfigError
-from vitrail.tasks.pose.files.sources import open_people
 
 
 def test_a_run_is_evaluated_on_its_own_data_split_and_settings_and_repeats_its_scores(pose_run, people):
@@ -20,19 +17,6 @@ def test_a_run_is_evaluated_on_its_own_data_split_and_settings_and_repeats_its_s
         assert split == pose_run.split and metrics.scores() == pytest.approx(pose_run.scores, abs=1e-5)
     assert vitrail.evaluate(pose_run.folder, split="all")[0].scores()["people"] == 16
     assert vitrail.evaluate(pose_run.folder, mirror=False)[0].scores()["oks"] != pytest.approx(pose_run.scores["oks"], abs=1e-6)
-
-
-def test_joints_are_predicted_as_they_are_scored(pose_run, people):
-    """With the smoothing that the run was told, which its model folder keeps."""
-    data = open_people(people)
-    marked = data.split(data.evaluation_split)
-    images, boxes = [person.image for person in marked], [[person.target.box] for person in marked]
-    predictor = open_predictor(pose_run.folder)
-    metrics, split = vitrail.evaluate(pose_run.folder / "best", people)
-    assert predictor.preparation.smoothing == 1 and split == "all"
-    scored = {tuple(row.person.target.box): row.joints for row in metrics.rows}
-    for person, (one,) in zip(marked, vitrail.predict_poses(predictor, images, boxes, mirror=True), strict=True):
-        np.testing.assert_allclose(one.joints, scored[tuple(person.target.box)], atol=1e-3)
 
 
 def test_a_model_folder_of_a_run_is_evaluated_on_any_people_in_their_own_boxes(pose_run, people):
@@ -70,11 +54,6 @@ def test_boxes_are_looked_up_by_the_numbers_and_names_of_the_pictures_of_the_spl
 def test_a_size_that_is_none_is_refused(run, size):
     with pytest.raises(ConfigError, match=f"{next(iter(size))} is {next(iter(size.values()))}"):
         vitrail.evaluate(run.folder, **size)
-
-
-def test_the_table_may_be_named_by_a_text(run, tmp_path):
-    vitrail.evaluate(run.folder, table=str(tmp_path / "table.csv"))
-    assert (tmp_path / "table.csv").is_file()
 
 
 @pytest.fixture
