@@ -90,8 +90,12 @@ def pytest_configure() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the files of long tests first, or last where time is limited."""
+    """Put the files of long tests first, or last where time is limited. Leave what opens a browser to `make soak`."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("soak")
     places = {name: place - len(LONG) for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.name, 0), reverse=bool(config.getoption("seconds")))
 
