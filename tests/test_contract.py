@@ -327,7 +327,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(classifier, pictures, tmp_p
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
 def test_every_optimizer_trains_it_with_rates_that_fall_towards_the_image(classifier, optimizer, pictures, tmp_path):
     more = {"optimizer.name": optimizer, "optimizer.layer_decay": 0.5, "training.ema": 0.5, "training.epochs": 1}
-    api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(classifier, **more))
+    run = api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(classifier, **more))
+    assert math.isfinite(run.scores["loss"])
 
 
 STUDIED = ("ViT", "Swin", "PVT", "ResNet")
