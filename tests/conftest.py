@@ -46,7 +46,6 @@ from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
 os.environ["VITRAIL_CACHE"] = ""  # expected speeds take the place of measured ones
-START = time.monotonic()
 LONG = (
     "test_processes.py", "test_contract.py", "test_export.py", "test_resume.py", "test_study.py", "test_docs.py",
     "test_resnet.py", "test_translate.py", "test_quantise.py", "test_export_model.py", "test_task_contract.py", "test_network.py",
@@ -54,6 +53,8 @@ LONG = (
 )  # fmt: skip
 """Files of long tests. They come first, so that no process is left alone with one at the end."""
 NO_TIME = "there is no time left"
+END = pytest.StashKey[float]()
+"""The time to stop at."""
 
 TINY = {
     "model.name": "ViT-Ti/4",
@@ -100,16 +101,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: places.get(item.path.name, 0), reverse=bool(config.getoption("seconds")))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt all imported modules from garbage collection, which takes a second each time, and collect more rarely."""
+    session.config.stash[END] = time.monotonic() + (session.config.getoption("seconds") or float("inf"))
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test for which there is no time left."""
-    limit = item.config.getoption("seconds")
-    if limit and time.monotonic() - START > limit:
+    if time.monotonic() > item.config.stash[END]:
         pytest.skip(NO_TIME)
 
 
