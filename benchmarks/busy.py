@@ -1,4 +1,4 @@
-"""What work keeps of its rate beside one greedy process per core, by how long OpenMP's threads turn while they wait.
+"""Measure the rate of work beside one greedy process per core, by how long OpenMP's threads spin while they wait.
 
     python benchmarks/busy.py [--spins 300000 vitrail] [--works predict "training, ViT-Ti/16"] [--rounds 5] [--seconds 1]
 
@@ -59,7 +59,7 @@ def quickest():
 
 
 def work_of(name: str, folder: Path):
-    """What is called again and again, and how many images each call takes."""
+    """Return a function to call repeatedly, and the number of images of a call."""
     import torch
 
     import vitrail
@@ -132,7 +132,7 @@ class Contender:
 
 
 def rows(work: str, contenders: dict[str, Contender], rounds: int, seconds: float) -> tuple[list[list[str]], float]:
-    """Of the table, and the most that others took in quiet."""
+    """Return the rows of the table, and the largest share that other processes took in quiet."""
     import side_by_side
 
     for contender in contenders.values():

@@ -1,4 +1,4 @@
-"""What the library promises of the predictor of every task, found in the table by itself: no room without its row here."""
+"""Promises of the library for the predictor of every task. They are found in the table: none is without its row here."""
 
 import inspect
 import json
