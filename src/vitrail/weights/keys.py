@@ -126,6 +126,18 @@ def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]
     return keys
 
 
+BLOCK = ("attention.norm", "attention.layer.qkv", "attention.layer.output", "mlp.norm", "mlp.layer.expand", "mlp.layer.contract")
+
+
+def block(theirs: str, *names: str | tuple[str, ...], ours: str = "blocks.{i}") -> dict[str, Key]:
+    """Return the rows of a block: their names of the layers in `BLOCK`, below ``theirs``; an empty name leaves a layer out."""
+    several = [(name,) if isinstance(name, str) else name for name in names]
+    rows = zip(BLOCK, several, strict=True)
+    return weight_and_bias(
+        {f"{ours}.{layer}": tuple(f"{theirs}.{each}" for each in name) for layer, name in rows if name != ("",)}
+    )
+
+
 def count_of(numbers: Iterable[int], what: str) -> int:
     """How many there are of what is numbered from 0, blocks, say.
 

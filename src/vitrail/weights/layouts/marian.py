@@ -15,7 +15,7 @@ from vitrail.errors import ModelFileError
 from vitrail.models.configs.texts import TextConfig, TransformerConfig
 from vitrail.parts.positions.text import sequence_table
 from vitrail.settings import brief
-from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.keys import Key, block, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading
 from vitrail.weights.model_folder.description import described
 
@@ -23,6 +23,8 @@ SHARED, LOGITS, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bi
 TABLES = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
 POSITIONS = [f"model.{side}.embed_positions.weight" for side in TABLES]
 ENCODER, DECODER = "model.encoder.layers.{i}", "model.decoder.layers.{i}"
+QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
+LAYERS = ("self_attn_layer_norm", QKV, "self_attn.out_proj", "final_layer_norm", "fc1", "fc2")
 BEAMS = 5
 """Translations that ``generate`` follows side by side unless it is told otherwise: as many as we do."""
 CLOSE = 1e-4
@@ -35,10 +37,6 @@ def _tied(config: TransformerConfig) -> bool:
 
 def _untied(config: TransformerConfig) -> bool:
     return not config.tied
-
-
-def _projections(name: str, which: str = "qkv") -> tuple[str, ...]:
-    return tuple(f"{name}.{letter}_proj" for letter in which)
 
 
 def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: Layout) -> dict[str, Tensor]:
@@ -123,24 +121,14 @@ MARIAN = Layout(
         "target_embedding.weight": Key(TABLES["decoder"]),
         "output.weight": Key(LOGITS),
         "output_bias": Key(BIAS, ndim=2),
+        **block(ENCODER, *LAYERS, ours="encoder.{i}"),
+        **block(DECODER, *LAYERS, ours="decoder.{i}"),
         **weight_and_bias(
             {
-                "encoder.{i}.attention.norm": f"{ENCODER}.self_attn_layer_norm",
-                "encoder.{i}.attention.layer.qkv": _projections(f"{ENCODER}.self_attn"),
-                "encoder.{i}.attention.layer.output": f"{ENCODER}.self_attn.out_proj",
-                "encoder.{i}.mlp.norm": f"{ENCODER}.final_layer_norm",
-                "encoder.{i}.mlp.layer.expand": f"{ENCODER}.fc1",
-                "encoder.{i}.mlp.layer.contract": f"{ENCODER}.fc2",
-                "decoder.{i}.attention.norm": f"{DECODER}.self_attn_layer_norm",
-                "decoder.{i}.attention.layer.qkv": _projections(f"{DECODER}.self_attn"),
-                "decoder.{i}.attention.layer.output": f"{DECODER}.self_attn.out_proj",
                 "decoder.{i}.cross.norm": f"{DECODER}.encoder_attn_layer_norm",
                 "decoder.{i}.cross.layer.query": f"{DECODER}.encoder_attn.q_proj",
-                "decoder.{i}.cross.layer.key_value": _projections(f"{DECODER}.encoder_attn", "kv"),
+                "decoder.{i}.cross.layer.key_value": (f"{DECODER}.encoder_attn.k_proj", f"{DECODER}.encoder_attn.v_proj"),
                 "decoder.{i}.cross.layer.output": f"{DECODER}.encoder_attn.out_proj",
-                "decoder.{i}.mlp.norm": f"{DECODER}.final_layer_norm",
-                "decoder.{i}.mlp.layer.expand": f"{DECODER}.fc1",
-                "decoder.{i}.mlp.layer.contract": f"{DECODER}.fc2",
             }
         ),
     },

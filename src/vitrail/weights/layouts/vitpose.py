@@ -6,9 +6,9 @@ from typing import Any
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vitpose import DECODER_DIM, ViTPoseConfig
 from vitrail.settings import brief
-from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.keys import Key, block, weight_and_bias, words
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts.hugging_face.vit import ACTIVATIONS, ATTENTION, BICUBIC, WITH_DROPOUT
+from vitrail.weights.layouts.hugging_face.vit import ACTIVATIONS, BICUBIC, BLOCK, OUTPUT, QKV, WITH_DROPOUT
 from vitrail.weights.layouts.vit.keys import not_plain
 from vitrail.weights.layouts.vitpose_reading import READING, decoder_keys
 from vitrail.weights.model_folder.description import describe, described
@@ -31,19 +31,6 @@ def _lacks_head(config: ViTPoseConfig) -> str:
     return f"keypoint_head for expert {config.expert}" if config.expert else _lacks(config)
 
 
-def _authors_block(block: str, fc1: str, fc2: str, norms: tuple[str, str]) -> dict[str, Key]:
-    return weight_and_bias(
-        {
-            "blocks.{i}.attention.norm": f"{block}.{norms[0]}",
-            "blocks.{i}.attention.layer.qkv": f"{block}.attn.qkv",
-            "blocks.{i}.attention.layer.output": f"{block}.attn.proj",
-            "blocks.{i}.mlp.norm": f"{block}.{norms[1]}",
-            "blocks.{i}.mlp.layer.expand": f"{block}.{fc1}",
-            "blocks.{i}.mlp.layer.contract": f"{block}.{fc2}",
-        }
-    )
-
-
 DECONVOLUTIONS = (("deconv_layers.0", "deconv_layers.3"), ("deconv_layers.1", "deconv_layers.4"), "final_layer")
 ORIGINAL = Layout(
     name="vitpose-original",
@@ -52,7 +39,7 @@ ORIGINAL = Layout(
     reading=READING,
     keys={
         "position.embedding": Key("pos_embed", ndim=3),
-        **_authors_block("blocks.{i}", "mlp.fc1", "mlp.fc2", ("norm1", "norm2")),
+        **block("blocks.{i}", "norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"),
         **weight_and_bias(
             {EXPERTS: "blocks.{i}.mlp.experts.{e}", "embedding.projection": "patch_embed.proj", "norm": "last_norm"}
         ),
@@ -74,7 +61,7 @@ MMPOSE = Layout(
     reading=READING,
     keys={
         "position.embedding": Key("pos_embed", ndim=3),
-        **_authors_block("layers.{i}", "ffn.layers.0.0", "ffn.layers.1", ("ln1", "ln2")),
+        **block("layers.{i}", "ln1", "attn.qkv", "attn.proj", "ln2", "ffn.layers.0.0", "ffn.layers.1"),
         **weight_and_bias({"embedding.projection": "patch_embed.projection", "norm": "ln1"}),
     },
     heads=decoder_keys("head", *DECONVOLUTIONS),
@@ -143,7 +130,6 @@ def _describe(config: ViTPoseConfig) -> dict[str, Any]:
     return {**values, SECTION: {**backbone, **own}, "use_simple_decoder": config.decoder == "simple", "scale_factor": 4}
 
 
-LAYER = "encoder.layer.{i}"
 TRANSFORMERS = Layout(
     name="vitpose",
     about="transformers' ViTPose",
@@ -151,15 +137,11 @@ TRANSFORMERS = Layout(
     reading=READING,
     keys={
         "position.embedding": Key("embeddings.position_embeddings", ndim=3),
+        **block(BLOCK, "layernorm_before", QKV, OUTPUT, "layernorm_after", "mlp.fc1", "mlp.fc2"),
         **weight_and_bias(
             {
                 "embedding.projection": "embeddings.patch_embeddings.projection",
-                "blocks.{i}.attention.norm": f"{LAYER}.layernorm_before",
-                **ATTENTION,
-                "blocks.{i}.mlp.norm": f"{LAYER}.layernorm_after",
-                "blocks.{i}.mlp.layer.expand": f"{LAYER}.mlp.fc1",
-                "blocks.{i}.mlp.layer.contract": f"{LAYER}.mlp.fc2",
-                EXPERTS: f"{LAYER}.mlp.experts.{{e}}",
+                EXPERTS: f"{BLOCK}.mlp.experts.{{e}}",
                 "norm": "layernorm",
             }
         ),

@@ -5,16 +5,17 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import ANTIALIASED
-from vitrail.weights.keys import Joined, Key, weight_and_bias, words
+from vitrail.weights.keys import Joined, Key, block, weight_and_bias, words
 from vitrail.weights.layouts.hugging_face.vit import (
     ACTIVATIONS,
-    ATTENTION,
     BICUBIC,
     BLOCK,
     DEFAULTS,
     DESCRIBED,
     EMBEDDINGS,
     IN_MEMORY,
+    OUTPUT,
+    QKV,
     VIT,
     WITH_DROPOUT,
 )
@@ -45,16 +46,8 @@ DINOV2 = ViTLayout(
         **EMBEDDINGS,
         "blocks.{i}.attention.scale.gamma": Key(f"{BLOCK}.layer_scale1.lambda1"),
         "blocks.{i}.mlp.scale.gamma": Key(f"{BLOCK}.layer_scale2.lambda1"),
-        **weight_and_bias(
-            {
-                "blocks.{i}.attention.norm": f"{BLOCK}.norm1",
-                **ATTENTION,
-                "blocks.{i}.mlp.norm": f"{BLOCK}.norm2",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.fc1",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.fc2",
-                "norm": "layernorm",
-            }
-        ),
+        **block(BLOCK, "norm1", QKV, OUTPUT, "norm2", "mlp.fc1", "mlp.fc2"),
+        **weight_and_bias({"norm": "layernorm"}),
     },
     heads=weight_and_bias({"head.linear": "classifier"}),
     aliases=IN_MEMORY,
@@ -128,17 +121,8 @@ DINOV3 = ViTLayout(
         ),
         "blocks.{i}.attention.scale.gamma": Key(f"{LAYER}.layer_scale1.lambda1"),
         "blocks.{i}.mlp.scale.gamma": Key(f"{LAYER}.layer_scale2.lambda1"),
-        **weight_and_bias(
-            {
-                "embedding.projection": "embeddings.patch_embeddings",
-                "blocks.{i}.attention.norm": f"{LAYER}.norm1",
-                "blocks.{i}.attention.layer.output": f"{LAYER}.attention.o_proj",
-                "blocks.{i}.mlp.norm": f"{LAYER}.norm2",
-                "blocks.{i}.mlp.layer.expand": f"{LAYER}.mlp.up_proj",
-                "blocks.{i}.mlp.layer.contract": f"{LAYER}.mlp.down_proj",
-                "norm": "norm",
-            }
-        ),
+        **block(LAYER, "norm1", "", "attention.o_proj", "norm2", "mlp.up_proj", "mlp.down_proj"),
+        **weight_and_bias({"embedding.projection": "embeddings.patch_embeddings", "norm": "norm"}),
     },
     aliases={r"^model\.layer\.": "layer."},  # in memory
     needs=("class_token", "blocks.0.attention.scale.gamma"),

@@ -5,24 +5,18 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.keys import Key, block, weight_and_bias, words
 from vitrail.weights.layouts.hugging_face.vit import ACTIVATIONS, BICUBIC, DEFAULTS, DESCRIBED, VIT
 from vitrail.weights.layouts.vit.keys import Flat, not_plain_or_no_bias, not_square, own_heads, thirds
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.normalization import CLIP_COLOURS, Colours
 
 TOWER = "encoder.layers.{i}"
-TOWER_BLOCK = weight_and_bias(
-    {
-        "blocks.{i}.attention.norm": f"{TOWER}.layer_norm1",
-        "blocks.{i}.attention.layer.qkv": tuple(f"{TOWER}.self_attn.{part}_proj" for part in "qkv"),
-        "blocks.{i}.attention.layer.output": f"{TOWER}.self_attn.out_proj",
-        "blocks.{i}.mlp.norm": f"{TOWER}.layer_norm2",
-        "blocks.{i}.mlp.layer.expand": f"{TOWER}.mlp.fc1",
-        "blocks.{i}.mlp.layer.contract": f"{TOWER}.mlp.fc2",
-        "norm": "post_layernorm",
-    }
-)
+QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
+TOWER_BLOCK = {
+    **block(TOWER, "layer_norm1", QKV, "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2"),
+    **weight_and_bias({"norm": "post_layernorm"}),
+}
 TEXT = (r"text_model\..*", r"text_projection\..*", r"logit_(scale|bias)", r"(vision_model\.)?embeddings\.position_ids")
 """What CLIP and SigLIP hold beside the model of images."""
 TOWERS = words(
@@ -121,21 +115,15 @@ SIGLIP2 = replace(
     interpolation=Interpolation("bilinear"),
 )
 
+QKV_OF_AIM = tuple(f"attention.{part}_proj" for part in "qkv")
 AIMV2 = ViTLayout(
     name="aimv2",
     about="transformers' Aimv2VisionModel",
     prefix="vision_model.",
     keys={
         "position.embedding": Key("embeddings.position_embedding.weight"),
-        **weight_and_bias(
-            {
-                "embedding.projection": "embeddings.patch_embed",
-                "blocks.{i}.attention.layer.qkv": tuple(f"{TOWER}.attention.{part}_proj" for part in "qkv"),
-                "blocks.{i}.attention.layer.output": f"{TOWER}.attention.out_proj",
-                "blocks.{i}.mlp.layer.expand": (f"{TOWER}.ffn.gate_proj", f"{TOWER}.ffn.up_proj"),
-                "blocks.{i}.mlp.layer.contract": f"{TOWER}.ffn.down_proj",
-            }
-        ),
+        **weight_and_bias({"embedding.projection": "embeddings.patch_embed"}),
+        **block(TOWER, "", QKV_OF_AIM, "attention.out_proj", "", ("ffn.gate_proj", "ffn.up_proj"), "ffn.down_proj"),
         "embedding.token_norm.weight": Key("embeddings.rms_norm.weight"),
         "blocks.{i}.attention.norm.weight": Key(f"{TOWER}.rms_norm1.weight"),
         "blocks.{i}.mlp.norm.weight": Key(f"{TOWER}.rms_norm2.weight"),

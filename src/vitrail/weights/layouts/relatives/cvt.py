@@ -6,8 +6,9 @@ from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.cvt import CvTConfig
-from vitrail.weights.keys import Key, Shape, count_of, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, block, count_of, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.hugging_face.vit import OUTPUT
 from vitrail.weights.layouts.relatives.resnet_reading import batch_norms
 from vitrail.weights.layouts.shapes import HEAD_DIM
 from vitrail.weights.normalization import IMAGENET
@@ -96,15 +97,11 @@ ORIGINAL = Layout(
     reading=READING,
     keys={
         f"{STAGE}.class_token": Key("stage{s}.cls_token"),
+        **block(THEIR_BLOCK, "norm1", "", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2", ours=BLOCK),
         **_keys(
             {
                 f"{STAGE}.embedding.projection": "stage{s}.patch_embed.proj",
                 f"{STAGE}.embedding.norm": "stage{s}.patch_embed.norm",
-                f"{BLOCK}.attention.norm": f"{THEIR_BLOCK}.norm1",
-                f"{BLOCK}.attention.layer.output": f"{THEIR_BLOCK}.attn.proj",
-                f"{BLOCK}.mlp.norm": f"{THEIR_BLOCK}.norm2",
-                f"{BLOCK}.mlp.layer.expand": f"{THEIR_BLOCK}.mlp.fc1",
-                f"{BLOCK}.mlp.layer.contract": f"{THEIR_BLOCK}.mlp.fc2",
                 "norm": "norm",
                 "head.linear": "head",
             },
@@ -154,15 +151,11 @@ HUGGING_FACE = Layout(
     reading=READING,
     keys={
         f"{STAGE}.class_token": Key(f"{THEIR_STAGE}.cls_token"),
+        **block(THEIR_LAYER, "layernorm_before", "", OUTPUT, "layernorm_after", "intermediate.dense", "output.dense", ours=BLOCK),
         **_keys(
             {
                 f"{STAGE}.embedding.projection": f"{THEIR_STAGE}.embedding.convolution_embeddings.projection",
                 f"{STAGE}.embedding.norm": f"{THEIR_STAGE}.embedding.convolution_embeddings.normalization",
-                f"{BLOCK}.attention.norm": f"{THEIR_LAYER}.layernorm_before",
-                f"{BLOCK}.attention.layer.output": f"{THEIR_LAYER}.attention.output.dense",
-                f"{BLOCK}.mlp.norm": f"{THEIR_LAYER}.layernorm_after",
-                f"{BLOCK}.mlp.layer.expand": f"{THEIR_LAYER}.intermediate.dense",
-                f"{BLOCK}.mlp.layer.contract": f"{THEIR_LAYER}.output.dense",
                 "norm": "layernorm",
                 "head.linear": "classifier",
             },

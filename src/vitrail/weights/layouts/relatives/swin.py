@@ -11,7 +11,7 @@ from torch import Tensor
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.swin import SwinConfig, preset_of
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, Shape, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, block, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.relatives.stages import depths_of
 from vitrail.weights.layouts.shapes import require_shapes
@@ -159,10 +159,7 @@ READING = Reading(
     share_out=_share_out,
     guesses=lambda config, told: ["GELU", f"norms with an epsilon of {config.norm_eps:g}"],
 )
-LAYERS = {"attention.norm": "norm1", "mlp.norm": "norm2", "attention.layer.attention.qkv": "attn.qkv",
-          "attention.layer.attention.output": "attn.proj", "mlp.layer.expand": "mlp.fc1",
-          "mlp.layer.contract": "mlp.fc2"}  # fmt: skip
-"""The parts of a block, as timm and the authors call them."""
+ATTENTION = f"{BLOCK}.attention.layer.attention"
 OUTER = {"stages.0.embedding.projection": "patch_embed.proj", "stages.0.embedding.norm": "patch_embed.norm", "norm": "norm"}
 BICUBIC = Interpolation(antialias=False)
 """As the authors make tables for larger windows."""
@@ -172,9 +169,11 @@ REBUILT = (r"layers\.\d+\.blocks\.\d+\.(attn_mask|attn\.relative_position_index)
 
 def _authors(merging: str, head: str) -> dict[str, Key]:
     """The rows of the authors' keys. What merges before our stage S is theirs of the stage before, and timm's of the same."""
-    blocks = {f"{BLOCK}.{ours}": f"layers.{{s}}.blocks.{{j}}.{theirs}" for ours, theirs in LAYERS.items()}
+    theirs = "layers.{s}.blocks.{j}"
     return {
-        **weight_and_bias({**OUTER, **blocks, f"{merging}.embedding.norm": "layers.{s}.downsample.norm", "head.linear": head}),
+        **block(theirs, "norm1", "", "", "norm2", "mlp.fc1", "mlp.fc2", ours=BLOCK),
+        **weight_and_bias({f"{ATTENTION}.qkv": f"{theirs}.attn.qkv", f"{ATTENTION}.output": f"{theirs}.attn.proj"}),
+        **weight_and_bias({**OUTER, f"{merging}.embedding.norm": "layers.{s}.downsample.norm", "head.linear": head}),
         f"{merging}.embedding.reduction.weight": Key("layers.{s}.downsample.reduction.weight"),
         f"{BLOCK}.attention.layer.relative.table": Key("layers.{s}.blocks.{j}.attn.relative_position_bias_table"),
     }
@@ -233,23 +232,19 @@ ORIGINAL = Layout(
 )
 
 THEIRS = "encoder.layers.{s}.blocks.{j}"
-ATTENTION = "attention.layer.attention"
 TRANSFORMERS = Layout(
     name="swin",
     about="transformers' Swin Transformer",
     prefix="swin.",
     reading=READING,
     keys={
+        **block(THEIRS, "layernorm_before", "", "", "layernorm_after", "intermediate.dense", "output.dense", ours=BLOCK),
         **weight_and_bias(
             {
                 "stages.0.embedding.projection": "embeddings.patch_embeddings.projection",
                 "stages.0.embedding.norm": "embeddings.norm",
-                f"{BLOCK}.attention.norm": f"{THEIRS}.layernorm_before",
-                f"{BLOCK}.{ATTENTION}.qkv": tuple(f"{THEIRS}.attention.self.{part}" for part in ("query", "key", "value")),
-                f"{BLOCK}.{ATTENTION}.output": f"{THEIRS}.attention.output.dense",
-                f"{BLOCK}.mlp.norm": f"{THEIRS}.layernorm_after",
-                f"{BLOCK}.mlp.layer.expand": f"{THEIRS}.intermediate.dense",
-                f"{BLOCK}.mlp.layer.contract": f"{THEIRS}.output.dense",
+                f"{ATTENTION}.qkv": tuple(f"{THEIRS}.attention.self.{part}" for part in ("query", "key", "value")),
+                f"{ATTENTION}.output": f"{THEIRS}.attention.output.dense",
                 "stages.{S}.embedding.norm": "encoder.layers.{s}.downsample.norm",
                 "norm": "layernorm",
             }

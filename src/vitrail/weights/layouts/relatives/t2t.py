@@ -11,7 +11,7 @@ from torch import Tensor
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.t2t import T2TConfig
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, Shape, count_of, weight_and_bias
+from vitrail.weights.keys import Key, Shape, block, count_of, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.shapes import depth_of, usual_heads
 from vitrail.weights.normalization import IMAGENET
@@ -113,7 +113,6 @@ def _transforms(config: T2TConfig) -> bool:
 
 
 OURS, THEIRS = "embedding.layers.{j}", "tokens_to_token.attention{J}"
-BLOCK = "blocks.{i}"
 DIFFERING = {"mixer.output": ("proj", "attn.proj"), "mlp.layer.expand": ("mlp.0", "mlp.fc1"),
              "mlp.layer.contract": ("mlp.2", "mlp.fc2")}  # fmt: skip
 """Layers whose keys differ between Performers and Transformers."""
@@ -136,17 +135,12 @@ T2T = Layout(
             for ours, (a, b) in DIFFERING.items()
             for part in ("weight", "bias")
         },
+        **block("blocks.{i}", "norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"),
         **weight_and_bias(
             {
                 f"{OURS}.norm": f"{THEIRS}.norm1",
                 f"{OURS}.mlp.norm": f"{THEIRS}.norm2",
                 "embedding.projection": "tokens_to_token.project",
-                f"{BLOCK}.attention.norm": f"{BLOCK}.norm1",
-                f"{BLOCK}.attention.layer.qkv": f"{BLOCK}.attn.qkv",
-                f"{BLOCK}.attention.layer.output": f"{BLOCK}.attn.proj",
-                f"{BLOCK}.mlp.norm": f"{BLOCK}.norm2",
-                f"{BLOCK}.mlp.layer.expand": f"{BLOCK}.mlp.fc1",
-                f"{BLOCK}.mlp.layer.contract": f"{BLOCK}.mlp.fc2",
                 "norm": "norm",
                 "head.linear": "head",
             }

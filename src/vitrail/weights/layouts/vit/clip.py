@@ -9,7 +9,7 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.formats.safe_files import OPEN_CLIP_CONFIG
-from vitrail.weights.keys import Key, Transposed, weight_and_bias, words
+from vitrail.weights.keys import Key, Transposed, block, weight_and_bias, words
 from vitrail.weights.layouts.vit.keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.model_folder.description import described
@@ -29,17 +29,8 @@ CLIP_ORIGINAL = ViTLayout(
         "embedding.projection.weight": Key("conv1.weight"),
         "head.linear.weight": Transposed("proj"),
         **{f"blocks.{{i}}.attention.layer.qkv.{part}": Key(f"{BLOCK}.attn.in_proj_{part}") for part in ("weight", "bias")},
-        **weight_and_bias(
-            {
-                "embedding_norm": "ln_pre",
-                "blocks.{i}.attention.norm": f"{BLOCK}.ln_1",
-                "blocks.{i}.attention.layer.output": f"{BLOCK}.attn.out_proj",
-                "blocks.{i}.mlp.norm": f"{BLOCK}.ln_2",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.c_fc",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.c_proj",
-                "norm": "ln_post",
-            }
-        ),
+        **block(BLOCK, "ln_1", "", "attn.out_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"),
+        **weight_and_bias({"embedding_norm": "ln_pre", "norm": "ln_post"}),
     },
     ignored=(
         r"transformer\..*", r"token_embedding\..*", r"positional_embedding", r"ln_final\..*", r"text_projection", r"logit_scale",
