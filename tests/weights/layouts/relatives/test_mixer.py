@@ -129,7 +129,7 @@ def test_a_file_of_googles_is_read_and_written(tmp_path):
 
 
 @pytest.mark.parametrize(("layout", "fields", "told"), [
-    ("timm", {"norm_eps": 1e-3}, "epsilon of 1e-6"),
+    ("timm", {"norm_eps": 1e-3}, "epsilon of 0.001, only of 1e-6"),
     ("timm", {}, "timm has no Mixer of width 24, depth 2 and patches of 4×4"),
     ("google", {"norm_eps": 1e-3}, "norm_eps is 0.001, there 1e-06"),
     ("torchvision", {}, "no such layout can hold a MLP-Mixer"),

@@ -109,8 +109,8 @@ def small(**fields) -> TrainedModel:
 @pytest.mark.parametrize(
     ("layout", "fields", "told"),
     [
-        ("timm", {"mlp_ratio": 2}, "MLPs of ratio 4 and norms with an epsilon of 1e-5, not 2 and 1e-05"),
-        ("timm", {"norm_eps": 1e-6}, "MLPs of ratio 4 and norms with an epsilon of 1e-5, not 4 and 1e-06"),
+        ("timm", {"mlp_ratio": 2}, "MLP ratio 2 and norm epsilon 1e-05, only of 4 and 1e-5"),
+        ("timm", {"norm_eps": 1e-6}, "MLP ratio 4 and norm epsilon 1e-06"),
         ("tnt-original", {"legacy": True}, "convolution across the borders of patches"),
         ("tnt-original", {"norm_eps": 1e-6}, "norm_eps is 1e-06, there 1e-05"),
     ],

@@ -20,8 +20,8 @@ from vitrail.weights.layouts.relatives.pvt_reading import (
     same_widths,
     stages_in,
 )
-from vitrail.weights.layouts.timm.arguments import known_name, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.timm.arguments import Arguments
+from vitrail.weights.layouts.timm.description import named, timm_data
 from vitrail.weights.normalization import IMAGENET, Colours
 
 EMBEDDING = "stages.{s}.embedding"
@@ -83,40 +83,31 @@ ORIGINAL = Layout(
     colours=IMAGENET,
 )
 
-MODELS = {name.lower().replace("pvtv2-", "pvt_v2_").replace("-", "_"): fields for name, fields in PRESETS.items()}
-"""timm's names, and the fields that they fix."""
 NAMED = ("dims", "depths", "heads", "reductions", "mlp_ratios", "pooled")
-SAME = {
-    "img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "depths": "depths", "embed_dims": "dims",
-    "num_heads": "heads", "sr_ratios": "reductions", "mlp_ratios": "mlp_ratios", "qkv_bias": "qkv_bias", "linear": "pooled",
-}  # fmt: skip
-"""timm's arguments that mean the same as fields of ours."""
-WITHOUT_EFFECT = words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate")
-"""Those of training."""
-
-
-def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
-    name = known_name(values, MODELS)
-    if name is None:
-        return {}
-    usual = PVTv2Config(**MODELS[name])
-    told = told_by(values, PVTv2Config, same=SAME, harmless=WITHOUT_EFFECT, fixed={"global_pool": ("avg",)})
-    return {**{field: getattr(usual, field) for field in NAMED}, **told}
+"""Fields that a name of timm's fixes."""
+MODELS: dict[str, dict[str, Any]] = {
+    name.lower().replace("pvtv2-", "pvt_v2_").replace("-", "_"): {
+        field: getattr(config, field) for config in [PVTv2Config(**preset)] for field in NAMED
+    }
+    for name, preset in PRESETS.items()
+}
+ARGUMENTS = Arguments(
+    PVTv2Config,
+    same={
+        "img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "depths": "depths", "embed_dims": "dims",
+        "num_heads": "heads", "sr_ratios": "reductions", "mlp_ratios": "mlp_ratios", "qkv_bias": "qkv_bias", "linear": "pooled",
+    },
+    harmless=words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate"),
+    fixed={"global_pool": ("avg",)},
+)  # fmt: skip
 
 
 def _describe_timm(config: PVTv2Config) -> dict[str, Any]:
-    """What timm builds the same model of: a name, and all that makes it this model."""
-    named = {name: PVTv2Config(**preset) for name, preset in MODELS.items()}
-    fitting = [name for name, usual in named.items() if all(getattr(usual, f) == getattr(config, f) for f in NAMED)]
-    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs not in ("img_size", "num_classes")}
-    return {
-        "architecture": fitting[0] if fitting else next(iter(MODELS)),
-        "num_classes": config.num_classes,
-        "num_features": config.dims[-1],
-        "global_pool": "avg",
-        "model_args": arguments,
-    }
+    """Return what timm builds the same model of: a name, and all that makes it this model."""
+    fields = {field: getattr(config, field) for field in NAMED}
+    name = next((name for name, usual in MODELS.items() if usual == fields), next(iter(MODELS)))
+    arguments = ARGUMENTS.describe(config, "img_size", "num_classes")
+    return named(name, config, arguments, config.dims[-1], global_pool="avg")
 
 
 TIMM = Layout(
@@ -140,7 +131,7 @@ TIMM = Layout(
     fields=EPSILONS,
     lacks=_other_patches,
     colours=Colours(IMAGENET.mean, IMAGENET.std, crop_ratio=0.9),
-    read=_read_timm,
+    read=ARGUMENTS.of_presets(MODELS),
     describe=_describe_timm,
     describe_data=timm_data,
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig, preset_of
 from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layout import Layout
@@ -23,8 +23,8 @@ from vitrail.weights.layouts.relatives.resnet_reading import (
     unusual_root,
     widths,
 )
-from vitrail.weights.layouts.timm.arguments import known_name, own_arguments, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.timm.arguments import Arguments, known_name, own_arguments
+from vitrail.weights.layouts.timm.description import inexpressible, named, timm_data
 from vitrail.weights.normalization import IMAGENET, Colours
 
 NAMED = words(
@@ -44,7 +44,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 """The models of timm's that are read, and the fields that their names fix."""
 SAME = {"img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "layers": "depths"}
-"""timm's arguments that mean the same as fields of ours."""
 WIDTHS = words("channels stem_chs width_factor")
 HARMLESS = WIDTHS | words(
     """
@@ -62,7 +61,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
 
 def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Reads timm's ``config.json`` for models with blocks of one kind; refuses what is not understood."""
-    known = FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)}
+    known = Arguments(ResNetConfig, SAME, HARMLESS, FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)})
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
         name = known_name(values, MODELS)
@@ -70,15 +69,11 @@ def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             return {}
         if MODELS[name]["block"] != kind:
             raise ModelFileError(f"{name} has no {kind} blocks", where="config.json", hint="give what belongs together")
-        own = own_arguments(values).keys()
-        named = {field: value for field, value in MODELS[name].items() if field != "width" or not own & WIDTHS}
-        return {**named, **told_by(values, ResNetConfig, same=SAME, harmless=HARMLESS, fixed=known)}
+        own = own_arguments(values)
+        usual = {field: value for field, value in MODELS[name].items() if field != "width" or not own.keys() & WIDTHS}
+        return {**usual, **known.read(own)}
 
     return read
-
-
-def _inexpressible(what: str) -> ConfigError:
-    return ConfigError(f"timm has no {what}", where="--layout", hint="take another layout")
 
 
 def _describe(config: ResNetConfig) -> dict[str, Any]:
@@ -91,19 +86,20 @@ def _describe(config: ResNetConfig) -> dict[str, Any]:
         arguments |= others
     elif name is None:
         if not_torchvisions(config) or sum(config.depths) == 1:
-            raise _inexpressible(f"ResNet with {not_torchvisions(config) or 'a single block'}")
+            raise inexpressible(f"ResNet with {not_torchvisions(config) or 'a single block'}")
         name = "resnet18" if config.block == "basic" else "resnet50"
         arguments |= {"layers": list(config.depths)}
-    features = {"num_classes": config.num_classes, "num_features": widths(config)[-1], "global_pool": "avg"}
-    return {"architecture": name, **features, "model_args": arguments}
+    return named(name, config, arguments, widths(config)[-1], global_pool="avg")
 
 
 def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
     """A BiT of another width, by the narrowest name with its depths, which timm multiplies a stem and stages by."""
-    named = [(fixed["width"] // 64, name) for name, fixed in MODELS.items() if fixed["depths"] == config.depths and "bit" in name]
-    if not named:
-        raise _inexpressible(f"BiT of depths {'-'.join(map(str, config.depths))}")
-    factor, name = min(named)
+    fitting = [
+        (fixed["width"] // 64, name) for name, fixed in MODELS.items() if fixed["depths"] == config.depths and "bit" in name
+    ]
+    if not fitting:
+        raise inexpressible(f"BiT of depths {'-'.join(map(str, config.depths))}")
+    factor, name = min(fitting)
     return name, {"stem_chs": config.width // factor, "channels": [width // factor for width in widths(config)]}
 
 

@@ -15,8 +15,8 @@ from vitrail.weights.keys import Key, Shape, block, ratio_of, weight_and_bias, w
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.relatives.stages import depths_of
 from vitrail.weights.layouts.shapes import require_shapes
-from vitrail.weights.layouts.timm.arguments import known_name, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.timm.arguments import Arguments
+from vitrail.weights.layouts.timm.description import named, timm_data
 from vitrail.weights.normalization import IMAGENET
 
 BLOCK = "stages.{s}.blocks.{j}"
@@ -179,33 +179,25 @@ def _authors(merging: str, head: str) -> dict[str, Key]:
     }
 
 
-SAME = {"patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes", "embed_dim": "dim", "depths": "depths",
+ARGUMENTS = Arguments(
+    SwinConfig,
+    same={
+        "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes", "embed_dim": "dim", "depths": "depths",
         "num_heads": "heads", "window_size": "window_size", "mlp_ratio": "mlp_ratio", "qkv_bias": "qkv_bias",
-        "img_size": "image_size"}  # fmt: skip
-"""timm's arguments that mean the same as fields of ours."""
-HARMLESS = words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate strict_img_size dynamic_img_size weight_init")
-FIXED: dict[str, tuple[Any, ...]] = {"global_pool": ("avg",), "head_dim": (None,), "always_partition": (False,)}
-MODELS = [
-    f"swin_{size}_patch4_window{window}_{image}"
-    for size, window, image in (
-        ("tiny", 7, 224), ("small", 7, 224), ("base", 7, 224), ("base", 12, 384), ("large", 7, 224), ("large", 12, 384),
-    )
-]  # fmt: skip
-
-
-def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
-    name = known_name(values, MODELS)
-    if name is None:
-        return {}
-    return {**(preset_of(name) or {}), **told_by(values, SwinConfig, same=SAME, harmless=HARMLESS, fixed=FIXED)}
+        "img_size": "image_size",
+    },
+    harmless=words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate strict_img_size dynamic_img_size weight_init"),
+    fixed={"global_pool": ("avg",), "head_dim": (None,), "always_partition": (False,)},
+)  # fmt: skip
+SIZES = ("tiny_patch4_window7_224", "small_patch4_window7_224", "base_patch4_window7_224", "base_patch4_window12_384",
+         "large_patch4_window7_224", "large_patch4_window12_384")  # fmt: skip
+MODELS = {f"swin_{size}": preset_of(f"swin_{size}") or {} for size in SIZES}
 
 
 def _describe_timm(config: SwinConfig) -> dict[str, Any]:
-    """What timm builds the same model of: the first of its names, and arguments for all that it says."""
-    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs != "num_classes"}
-    features = {"num_classes": config.num_classes, "num_features": config.widths[-1], "global_pool": "avg"}
-    return {"architecture": MODELS[0], **features, "model_args": {**arguments, "strict_img_size": False}}
+    """Return what timm builds the same model of: the first of its names, and arguments for all that it says."""
+    arguments = {**ARGUMENTS.describe(config, "num_classes"), "strict_img_size": False}
+    return named(next(iter(MODELS)), config, arguments, config.widths[-1], global_pool="avg")
 
 
 TIMM = Layout(
@@ -217,7 +209,7 @@ TIMM = Layout(
     ignored=REBUILT,
     colours=replace(IMAGENET, crop_ratio=0.9),
     interpolation=BICUBIC,
-    read=_read_timm,
+    read=ARGUMENTS.of_presets(MODELS),
     describe=_describe_timm,
     describe_data=timm_data,
 )

@@ -7,14 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.errors import ConfigError
 from vitrail.models.configs.tnt import TIMM as NAMES
 from vitrail.models.configs.tnt import TNTConfig, preset_of
 from vitrail.weights.keys import Joined, Key, Shape, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.shapes import depth_of, image_size_of, require_shapes, usual_heads
-from vitrail.weights.layouts.timm.arguments import known_name, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.timm.arguments import Arguments
+from vitrail.weights.layouts.timm.description import inexpressible, named, timm_data
 from vitrail.weights.normalization import Colours
 
 FIRST, BLOCK = "embedding.projection.weight", "blocks.{i}"
@@ -101,42 +100,28 @@ def _keys(names: Mapping[str, str], rows: Mapping[str, str], inner: str, outer: 
     return keys
 
 
-SAME = {
-    "img_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes",
-    "embed_dim": "dim", "inner_dim": "word_dim", "depth": "depth", "num_heads_outer": "heads", "num_heads_inner": "word_heads",
-    "first_stride": "word_stride", "legacy": "legacy",
-}  # fmt: skip
-"""timm's arguments that mean the same as fields of ours."""
-HARMLESS = words("attn_drop_rate drop_path_rate drop_rate mlp_ratio pos_drop_rate proj_drop_rate qkv_bias")
-"""Those of training, and what shows in keys and shapes."""
-
-
-def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
-    name = known_name(values, NAMES)
-    if name is None:
-        return {}
-    usual = {"legacy": False, "word_heads": WORD_HEADS, "word_stride": WORD_STRIDE, **(preset_of(name) or {})}
-    return {**usual, **told_by(values, TNTConfig, same=SAME, harmless=HARMLESS, fixed={"global_pool": ("token",)})}
+ARGUMENTS = Arguments(
+    TNTConfig,
+    same={
+        "img_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes",
+        "embed_dim": "dim", "inner_dim": "word_dim", "depth": "depth", "num_heads_outer": "heads",
+        "num_heads_inner": "word_heads", "first_stride": "word_stride", "legacy": "legacy",
+    },
+    harmless=words("attn_drop_rate drop_path_rate drop_rate mlp_ratio pos_drop_rate proj_drop_rate qkv_bias"),
+    fixed={"global_pool": ("token",)},
+)  # fmt: skip
+USUAL = {"legacy": False, "word_heads": WORD_HEADS, "word_stride": WORD_STRIDE}
+MODELS = {name: {**USUAL, **(preset_of(name) or {})} for name in NAMES}
 
 
 def _describe_timm(config: TNTConfig) -> dict[str, Any]:
-    """What timm builds the same model of."""
+    """Return what timm builds the same model of."""
     if config.norm_eps != 1e-5 or config.mlp_ratio != 4:
-        what = (
-            f"timm's TNT has MLPs of ratio 4 and norms with an epsilon of 1e-5, not {config.mlp_ratio:g} and {config.norm_eps:g}"
-        )
-        raise ConfigError(what, where="--layout", hint="take another layout")
-    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs != "num_classes"}
+        raise inexpressible(f"TNT of MLP ratio {config.mlp_ratio:g} and norm epsilon {config.norm_eps:g}, only of 4 and 1e-5")
     fields = config.model_dump()
-    named = [theirs for theirs in NAMES if {"legacy": False, **(preset_of(theirs) or {})}.items() <= fields.items()]
-    return {
-        "architecture": named[0] if named else "tnt_s_patch16_224",
-        "num_classes": config.num_classes,
-        "num_features": config.dim,
-        "global_pool": "token",
-        "model_args": {**arguments, "qkv_bias": config.qkv_bias},
-    }
+    fitting = (name for name in NAMES if {"legacy": False, **(preset_of(name) or {})}.items() <= fields.items())
+    arguments = {**ARGUMENTS.describe(config, "num_classes"), "qkv_bias": config.qkv_bias}
+    return named(next(fitting, "tnt_s_patch16_224"), config, arguments, global_pool="token")
 
 
 OUTSIDE = {"norm": "norm", "head.linear": "head", "fold.projection": "proj"}
@@ -172,7 +157,7 @@ TIMM = Layout(
     },
     fields={"norm_eps": 1e-5},
     colours=Colours(crop_ratio=0.9),
-    read=_read_timm,
+    read=ARGUMENTS.of_presets(MODELS),
     describe=_describe_timm,
     describe_data=timm_data,
 )

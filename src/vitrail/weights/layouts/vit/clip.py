@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from vitrail.errors import ModelFileError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.formats.safe_files import OPEN_CLIP_CONFIG
 from vitrail.weights.keys import Key, Transposed, block, weight_and_bias, words
+from vitrail.weights.layouts.timm.arguments import Arguments, refused
 from vitrail.weights.layouts.vit.keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.model_folder.description import described
@@ -63,6 +63,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "scaled_cosine_attn": (False,), "timm_model_name": (None,), "scale_attn": (False,),
 }  # fmt: skip
 """Others that are known with these values alone."""
+VISION = Arguments(ViTConfig, SAME, MEANT | HARMLESS, FIXED, where=OPEN_CLIP_CONFIG)
 OF_TEXTS = words("custom_text embed_dim multimodal_cfg quick_gelu text_cfg vision_cfg init_logit_bias init_logit_scale")
 """What stands beside the configuration of the model of images."""
 
@@ -74,25 +75,18 @@ def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:
     model = values["model_cfg"]
     vision = model.get("vision_cfg") if isinstance(model, dict) else None
     if not isinstance(vision, dict):
-        raise _refused("model_cfg without vision_cfg")
+        raise refused("model_cfg without vision_cfg", where=OPEN_CLIP_CONFIG)
     for name in model:
         if name not in OF_TEXTS:
-            raise _refused(f"{name}={brief(model[name])}")
-    for name, value in vision.items():
-        if name not in MEANT | HARMLESS | SAME.keys() | FIXED.keys() or (name in FIXED and value not in FIXED[name]):
-            raise _refused(f"{name}={brief(value)}")
-    fields = {
-        ours: ViTConfig.read_field(ours, vision[theirs], where=OPEN_CLIP_CONFIG)
-        for theirs, ours in SAME.items()
-        if vision.get(theirs) is not None
-    }
+            raise refused(f"{name}={brief(model[name])}", where=OPEN_CLIP_CONFIG)
+    fields = VISION.read(vision)
     norm = vision.get("norm_kwargs") or {}
     if not isinstance(norm, dict) or norm.keys() - {"eps"}:
-        raise _refused(f"norm_kwargs={brief(norm)}")
+        raise refused(f"norm_kwargs={brief(norm)}", where=OPEN_CLIP_CONFIG)
     pools = {"tok": "class", "avg": "mean"}
     pool = vision.get("pool_type", "tok")
     if pool not in pools:
-        raise _refused(f"pool_type={brief(pool)}")
+        raise refused(f"pool_type={brief(pool)}", where=OPEN_CLIP_CONFIG)
     return {
         **fields,
         "heads": ViTConfig.read_field("heads", fields.get("dim", 768) // _head_width(vision), where=OPEN_CLIP_CONFIG),
@@ -106,12 +100,8 @@ def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:
 def _head_width(vision: Mapping[str, Any]) -> int:
     width = vision.get("head_width", 64)
     if not isinstance(width, int) or width < 1:
-        raise _refused(f"head_width={brief(width)}")
+        raise refused(f"head_width={brief(width)}", where=OPEN_CLIP_CONFIG)
     return width
-
-
-def _refused(what: str) -> ModelFileError:
-    return ModelFileError(f"{what} is not known here", where=OPEN_CLIP_CONFIG, hint="give a model whose parts are known")
 
 
 OPEN_CLIP = replace(
