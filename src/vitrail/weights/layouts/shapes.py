@@ -1,6 +1,7 @@
 """What the shapes of parameters tell of models of several architectures, whatever library wrote them."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 
 from vitrail.errors import ModelFileError
@@ -20,8 +21,23 @@ def require_shapes(shapes: Mapping[str, Shape], dimensions: Mapping[str, int], w
 
 
 def depth_of(shapes: Mapping[str, Shape]) -> int:
-    """How many blocks there are, by parameters ``blocks.0.…``; raises `ModelFileError` where most of them are missing."""
+    """Return the number of blocks by parameters ``blocks.0.…``; raises `ModelFileError` where most of them are missing."""
     return count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block")
+
+
+def depths_of(shapes: Mapping[str, Shape], block: str = r"stages\.(\d+)\.blocks\.(\d+)\.") -> tuple[int, ...]:
+    """Return the number of blocks in every stage; ``block`` matches how a block's parameters begin.
+
+    Raises:
+        ModelFileError: a stage has none, or most of them are missing.
+    """
+    found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(block, name))}
+    stages = count_of((stage for stage, _ in found), "stage")
+    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
+    if not depths or not all(depths):
+        what = f"stage {depths.index(0)} has no blocks" if depths else "no stages"
+        raise ModelFileError(what, where="weights")
+    return depths
 
 
 def usual_heads(dim: int) -> int:
@@ -35,7 +51,7 @@ def usual_heads(dim: int) -> int:
 def image_size_of(patches: int, patch: Size, tried: Iterable[Size | None]) -> Size:
     """The first of some sizes of images that has so many patches, else a square; raises `ModelFileError` where none has."""
     for size in tried:
-        if size is not None and math.prod(a // b for a, b in zip(size, patch, strict=True)) == patches:
+        if size is not None and math.prod(max(1, a // b) for a, b in zip(size, patch, strict=True)) == patches:
             return size
     side = math.isqrt(patches)
     if side * side != patches:

@@ -55,6 +55,7 @@ def model_card(
     metrics = metrics or {}
     if found := published(base_model):
         base_model = found.repository
+    task = CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
     sections = {
         "Labels": _labels(labels),
         "Joints": _labels(joints),
@@ -64,9 +65,8 @@ def model_card(
         "Intended use and limits": "\n\n".join(
             filter(None, [_paragraphs(intended_use), SENTENCES if languages else _limits(labels, multi_label)])
         ),
-        "How to use it": USE if labels else USE_OF_POSES if joints else USE_OF_TRANSLATOR if languages else USE_OF_VECTORS,
+        "How to use it": _use(task),
     }
-    task = CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
     return "\n\n".join(
         [
             f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
@@ -77,86 +77,60 @@ def model_card(
     )
 
 
-USE = """\
-In Python:
-
-```python
+FROM = 'vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub'
+USES = {
+    CLASSIFIER: (
+        f"""\
 import vitrail
 
-model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+model = {FROM}
 for label, score in vitrail.predict(model, "photo.jpg", top=3)[0]:
-    print(label, score)
-```
-
-On the command line:
-
-```bash
-vitrail predict FOLDER photo.jpg --top 3
-vitrail evaluate FOLDER --data PHOTOS
-vitrail train --from FOLDER --data PHOTOS
-```
-"""
-
-
-USE_OF_VECTORS = """\
-In Python:
-
-```python
+    print(label, score)""",
+        "On the command line",
+        ("predict FOLDER photo.jpg --top 3", "evaluate FOLDER --data PHOTOS", "train --from FOLDER --data PHOTOS"),
+    ),
+    BACKBONE: (
+        f"""\
 import torch
 import vitrail
 
-model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+model = {FROM}
 images = torch.zeros(1, model.config.channels, *model.config.image_size)  # prepared as model.preparation says
-vectors = model(images)
-```
-
-On the command line, to make a classifier of it:
-
-```bash
-vitrail train --from FOLDER --data PHOTOS
-```
-"""
-
-
-USE_OF_POSES = """\
-In Python:
-
-```python
+vectors = model(images)""",
+        "On the command line, to make a classifier of it",
+        ("train --from FOLDER --data PHOTOS",),
+    ),
+    POSES: (
+        f"""\
 import vitrail
 
-model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+model = {FROM}
 for person in vitrail.predict_poses(model, "photo.jpg")[0]:  # the whole picture, or boxes=[[left, top, width, height]]
-    print(dict(zip(model.skeleton.joints, person.joints)), person.score)
-```
+    print(dict(zip(model.skeleton.joints, person.joints)), person.score)""",
+        "On the command line",
+        (
+            "predict FOLDER photo.jpg --pictures DRAWN",
+            "evaluate FOLDER --data keypoints.json",
+            "train --task pose --from FOLDER --data keypoints.json",
+        ),
+    ),
+    TRANSLATOR: (
+        """\
+import vitrail
 
-On the command line:
-
-```bash
-vitrail predict FOLDER photo.jpg --pictures DRAWN
-vitrail evaluate FOLDER --data keypoints.json
-vitrail train --task pose --from FOLDER --data keypoints.json
-```
-"""
-
-
+print(vitrail.translate("FOLDER", ["A sentence."]))""",
+        "On the command line",
+        ("translate FOLDER < sentences.txt > translations.txt", "evaluate FOLDER --data pairs.tsv"),
+    ),
+}
+"""Python code, and commands with the line before them, by what a model does."""
 SENTENCES = "It knows only sentences like those it was trained on."
 
-USE_OF_TRANSLATOR = """\
-In Python:
 
-```python
-import vitrail
-
-print(vitrail.translate("FOLDER", ["A sentence."]))
-```
-
-On the command line:
-
-```bash
-vitrail translate FOLDER < sentences.txt > translations.txt
-vitrail evaluate FOLDER --data pairs.tsv
-```
-"""
+def _use(task: str) -> str:
+    code, title, commands = USES[task]
+    shell = "\n".join(f"vitrail {command}" for command in commands)
+    return f"In Python:\n\n```python\n{code}\n```\n\n{title}:\n\n```bash\n{shell}\n```\n"
 
 
 def _front_matter(

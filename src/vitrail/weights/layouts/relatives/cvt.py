@@ -1,16 +1,15 @@
 """The layouts of CvT: its authors' (https://github.com/microsoft/CvT) and transformers'."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.cvt import CvTConfig
-from vitrail.weights.keys import Key, Shape, block, count_of, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, block, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.hugging_face.vit import OUTPUT
 from vitrail.weights.layouts.relatives.resnet_reading import batch_norms
-from vitrail.weights.layouts.shapes import HEAD_DIM
+from vitrail.weights.layouts.shapes import HEAD_DIM, depths_of
 from vitrail.weights.normalization import IMAGENET
 
 STAGE = "stages.{s}"
@@ -22,10 +21,10 @@ USUAL = {7: (4, 2), 3: (2, 1)}
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
-    stages = count_of((int(hit[1]) for name in shapes if (hit := re.match(r"stages\.(\d+)\.embedding\.", name))), "stage")
-    patches = [shapes.get(PATCH.format(stage), ()) for stage in range(stages)]
+    depths = depths_of(shapes)
+    patches = [shapes.get(PATCH.format(stage), ()) for stage in range(len(depths))]
     hidden = shapes.get("stages.0.blocks.0.mlp.layer.expand.weight", ())
-    if not patches or len(hidden) != 2 or any(len(patch) != 4 for patch in patches):
+    if len(hidden) != 2 or any(len(patch) != 4 for patch in patches):
         raise ModelFileError("no stages of a CvT", where="weights")
     dims, sides = tuple(patch[0] for patch in patches), tuple(patch[2] for patch in patches)
     head = shapes.get("head.linear.weight")
@@ -35,16 +34,11 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         **known,
         "channels": patches[0][1],
         "dims": dims,
-        "depths": tuple(_depth(shapes, stage) for stage in range(stages)),
+        "depths": depths,
         "patch_sizes": sides,
         "mlp_ratio": ratio_of(hidden[0], hidden[1]),
         "num_classes": head[0] if head else 0,
     }
-
-
-def _depth(shapes: Mapping[str, Shape], stage: int) -> int:
-    found = (re.match(rf"stages\.{stage}\.blocks\.(\d+)\.", name) for name in shapes)
-    return count_of((int(hit[1]) for hit in found if hit), "block")
 
 
 def _usual(dims: tuple[int, ...], sides: tuple[int, ...], known: Mapping[str, Any]) -> dict[str, Any]:

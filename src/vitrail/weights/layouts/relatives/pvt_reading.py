@@ -1,15 +1,12 @@
 """How the weights of both Pyramid Vision Transformers are understood, whatever library wrote them."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.pvt import PyramidConfig
 from vitrail.weights.keys import Shape, ratio_of, weight_and_bias, words
-from vitrail.weights.layout import Size
-from vitrail.weights.layouts.relatives.stages import depths_of
-from vitrail.weights.layouts.shapes import require_shapes
+from vitrail.weights.layouts.shapes import depths_of, require_shapes
 
 BLOCK = "stages.{s}.blocks.{j}"
 PATCHES = "stages.{}.embedding.projection.weight"
@@ -73,16 +70,6 @@ def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
             what, where="weights", hint="give heads: heads=(1, 2, 5, 8) in Python, --heads 1,2,5,8 in vitrail convert"
         )
     return HEADS[dims]
-
-
-def square_of(table: int, patch: int, sizes: list[Size]) -> Size:
-    """The size of images for so many positions of the first stage: one of those that are possible, or a square."""
-    fitting = [size for size in sizes if math.prod(max(1, side // patch) for side in size) == table]
-    side = math.isqrt(table)
-    if not fitting and side * side != table:
-        what, hint = f"{table} positions form no square", "give the size of the images: image_size=(height, width)"
-        raise ModelFileError(what, where="weights", hint=hint)
-    return fitting[0] if fitting else (side * patch, side * patch)
 
 
 def guessed(config: PyramidConfig, told: Mapping[str, Any]) -> list[str]:

@@ -7,19 +7,7 @@ from vitrail.models.configs.pvt import PyramidConfig
 from vitrail.models.configs.pvt_v2 import PRESETS, PVTv2Config
 from vitrail.weights.keys import Shape, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.relatives.pvt_reading import (
-    AUTHORS,
-    DEFAULTS,
-    DESCRIBED,
-    EPSILONS,
-    HARMLESS,
-    REDUCTION,
-    blocks,
-    for_transformers,
-    guessed,
-    same_widths,
-    stages_in,
-)
+from vitrail.weights.layouts.relatives import pvt_reading as common
 from vitrail.weights.layouts.timm.arguments import Arguments
 from vitrail.weights.layouts.timm.description import named, timm_data
 from vitrail.weights.normalization import IMAGENET, Colours
@@ -29,8 +17,8 @@ EMBEDDING = "stages.{s}.embedding"
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
-    fields = stages_in(shapes, known)
-    pooled = REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a convolution that reduces is wider
+    fields = common.stages_in(shapes, known)
+    pooled = common.REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a convolution that reduces is wider
     if pooled:
         fields["reductions"] = known.get("reductions", fields["reductions"])
     strides = tuple((side + 1) // 2 for side in fields["patch_sizes"])
@@ -40,12 +28,12 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 def _canonical(config: PVTv2Config) -> PyramidConfig:
     """Where keys and values are pooled, nothing is computed of the reductions."""
     config = config.changed(reductions=(1,) * len(config.depths)) if config.pooled else config
-    return same_widths(config)
+    return common.same_widths(config)
 
 
 def _guesses(config: PVTv2Config, told: Mapping[str, Any]) -> list[str]:
     strides = [] if "strides" in told else [f"strides {'-'.join(map(str, config.strides))}"]
-    return [*guessed(config, told), *strides]
+    return [*common.guessed(config, told), *strides]
 
 
 READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, guesses=_guesses)
@@ -76,9 +64,9 @@ ORIGINAL = Layout(
                 "head.linear": "head",
             }
         ),
-        **blocks("block{S}.{j}", **AUTHORS, dwconv="mlp.dwconv.dwconv"),
+        **common.blocks("block{S}.{j}", **common.AUTHORS, dwconv="mlp.dwconv.dwconv"),
     },
-    fields=EPSILONS,
+    fields=common.EPSILONS,
     lacks=_unlike_the_authors,
     colours=IMAGENET,
 )
@@ -126,9 +114,9 @@ TIMM = Layout(
                 "head.linear": "head",
             }
         ),
-        **blocks("stages.{s}.blocks.{j}", **AUTHORS, dwconv="mlp.dwconv"),
+        **common.blocks("stages.{s}.blocks.{j}", **common.AUTHORS, dwconv="mlp.dwconv"),
     },
-    fields=EPSILONS,
+    fields=common.EPSILONS,
     lacks=_other_patches,
     colours=Colours(IMAGENET.mean, IMAGENET.std, crop_ratio=0.9),
     read=ARGUMENTS.of_presets(MODELS),
@@ -149,7 +137,7 @@ TRANSFORMERS = Layout(
                 "stages.{s}.norm": "encoder.layers.{s}.layer_norm",
             }
         ),
-        **blocks(
+        **common.blocks(
             "encoder.layers.{s}.blocks.{j}",
             norm1="layer_norm_1",
             q="attention.query",
@@ -165,11 +153,11 @@ TRANSFORMERS = Layout(
     },
     heads=weight_and_bias({"head.linear": "classifier"}),
     fields={"norm_eps": 1e-6, "grid_norm_eps": 1e-6},
-    defaults={**DEFAULTS, "patch_sizes": [7, 3, 3, 3], "strides": [4, 2, 2, 2]},
-    described={**DESCRIBED, "reductions": "sr_ratios", "strides": "strides", "pooled": "linear_attention"},
-    harmless=HARMLESS,
+    defaults={**common.DEFAULTS, "patch_sizes": [7, 3, 3, 3], "strides": [4, 2, 2, 2]},
+    described={**common.DESCRIBED, "reductions": "sr_ratios", "strides": "strides", "pooled": "linear_attention"},
+    harmless=common.HARMLESS,
     fixed={"hidden_act": ("gelu",)},
-    extra=for_transformers,
+    extra=common.for_transformers,
     model_types=("pvt_v2",),
     classes=("PvtV2ForImageClassification", "PvtV2Model"),
     colours=Colours(IMAGENET.mean, IMAGENET.std, fit="squash"),

@@ -1,6 +1,5 @@
 """How the weights of ResNet and BiT are understood, whatever library wrote them."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,8 +8,9 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig
-from vitrail.weights.keys import Key, Shape, count_of
+from vitrail.weights.keys import Key, Shape
 from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.shapes import depths_of
 
 BLOCK = "features.stages.{s}.{j}"
 ROOT = "features.root.0.weight"
@@ -35,20 +35,9 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "channels": root[1],
         "width": root[0],
         "root": "cifar" if root[2:] == (3, 3) else "imagenet",
-        "depths": _depths(shapes),
+        "depths": depths_of(shapes, r"features\.stages\.(\d+)\.(\d+)\."),
         "num_classes": head[0] if head else 0,
     }
-
-
-def _depths(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
-    """Blocks in every stage."""
-    found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(r"features\.stages\.(\d+)\.(\d+)\.", name))}
-    stages = 1 + max((stage for stage, _ in found), default=-1)
-    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
-    if not all(depths):
-        what = f"stage {depths.index(0)} has no blocks" if depths else "no stages of a residual network"
-        raise ModelFileError(what, where="weights")
-    return depths
 
 
 UNTOLD: Mapping[Kind, list[str]] = {
@@ -85,8 +74,8 @@ def convolutions(rows: Mapping[str, str]) -> dict[str, Key]:
     return {f"{ours}.weight": Key(f"{theirs}.weight") for ours, theirs in rows.items()}
 
 
-PRE_ACTIVATION_NORMS = {"activate.0": "norm1", "spread.0": "norm2", "expand.0": "norm3"}
-PRE_ACTIVATION_CONVOLUTIONS = {"shortcut": "downsample.conv", "reduce": "conv1", "spread.2": "conv2", "expand.2": "conv3"}
+BIT_NORMS = {"activate.0": "norm1", "spread.0": "norm2", "expand.0": "norm3"}
+BIT_CONVOLUTIONS = {"shortcut": "downsample.conv", "reduce": "conv1", "spread.2": "conv2", "expand.2": "conv3"}
 """What timm and transformers call the parts of BiT's blocks."""
 
 

@@ -8,21 +8,7 @@ from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig, preset_of
 from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts.relatives.resnet_reading import (
-    KINDS,
-    PARTS,
-    PRE_ACTIVATION_CONVOLUTIONS,
-    PRE_ACTIVATION_NORMS,
-    READINGS,
-    Kind,
-    Pointwise,
-    batch_norms,
-    below,
-    convolutions,
-    odd_groups,
-    unusual_root,
-    widths,
-)
+from vitrail.weights.layouts.relatives import resnet_reading as common
 from vitrail.weights.layouts.timm.arguments import Arguments, known_name, own_arguments
 from vitrail.weights.layouts.timm.description import inexpressible, named, timm_data
 from vitrail.weights.normalization import IMAGENET, Colours
@@ -59,7 +45,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
 """Arguments that are known with these values alone; ``stem_type`` with the one that its class begins with."""
 
 
-def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _reader(kind: common.Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Reads timm's ``config.json`` for models with blocks of one kind; refuses what is not understood."""
     known = Arguments(ResNetConfig, SAME, HARMLESS, FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)})
 
@@ -89,7 +75,7 @@ def _describe(config: ResNetConfig) -> dict[str, Any]:
             raise inexpressible(f"ResNet with {not_torchvisions(config) or 'a single block'}")
         name = "resnet18" if config.block == "basic" else "resnet50"
         arguments |= {"layers": list(config.depths)}
-    return named(name, config, arguments, widths(config)[-1], global_pool="avg")
+    return named(name, config, arguments, common.widths(config)[-1], global_pool="avg")
 
 
 def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
@@ -100,34 +86,34 @@ def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
     if not fitting:
         raise inexpressible(f"BiT of depths {'-'.join(map(str, config.depths))}")
     factor, name = min(fitting)
-    return name, {"stem_chs": config.width // factor, "channels": [width // factor for width in widths(config)]}
+    return name, {"stem_chs": config.width // factor, "channels": [width // factor for width in common.widths(config)]}
 
 
 def not_torchvisions(config: ResNetConfig) -> str:
     """Says what a ResNet has that torchvision's and timm's cannot have."""
     if config.width != 64 or len(config.depths) != 4:
         return f"width {config.width} and {len(config.depths)} stages, in place of 64 and 4"
-    return unusual_root(config)
+    return common.unusual_root(config)
 
 
-def _resnet(kind: Kind, name: str) -> Layout:
+def _resnet(kind: common.Kind, name: str) -> Layout:
     """timm's ResNet with blocks of one kind."""
     theirs = "layer{S}.{j}."
-    numbered = list(enumerate(PARTS[kind], start=1))
+    numbered = list(enumerate(common.PARTS[kind], start=1))
     convs = {"shortcut.0": "downsample.0", **{f"{part}.0": f"conv{i}" for i, part in numbered}}
     norms = {"shortcut.1": "downsample.1", **{f"{part}.1": f"bn{i}" for i, part in numbered}}
     return Layout(
         name=name,
-        about="timm's ResNet" + KINDS[kind],
+        about="timm's ResNet" + common.KINDS[kind],
         family="timm",
-        reading=READINGS[kind],
+        reading=common.READINGS[kind],
         keys={
-            **convolutions({"features.root.0": "conv1", **below(convs, theirs)}),
-            **batch_norms({"features.root.1": "bn1", **below(norms, theirs)}),
+            **common.convolutions({"features.root.0": "conv1", **common.below(convs, theirs)}),
+            **common.batch_norms({"features.root.1": "bn1", **common.below(norms, theirs)}),
             **weight_and_bias({"head.linear": "fc"}),
         },
         fields={"block": kind},
-        lacks=unusual_root,
+        lacks=common.unusual_root,
         colours=replace(IMAGENET, resampling="bilinear"),
         read=_reader(kind),
         describe=_describe,
@@ -155,15 +141,15 @@ BIT = Layout(
     name="timm-bit",
     about="timm's BiT",
     family="timm",
-    reading=READINGS["pre-activation"],
+    reading=common.READINGS["pre-activation"],
     keys={
-        **convolutions({"features.root.0": "stem.conv", **below(PRE_ACTIVATION_CONVOLUTIONS, THEIRS)}),
-        **weight_and_bias({"features.norm.0": "norm", **below(PRE_ACTIVATION_NORMS, THEIRS)}),
-        "head.linear.weight": Pointwise("head.fc.weight"),
+        **common.convolutions({"features.root.0": "stem.conv", **common.below(common.BIT_CONVOLUTIONS, THEIRS)}),
+        **weight_and_bias({"features.norm.0": "norm", **common.below(common.BIT_NORMS, THEIRS)}),
+        "head.linear.weight": common.Pointwise("head.fc.weight"),
         "head.linear.bias": Key("head.fc.bias"),
     },
     fields={"block": "pre-activation"},
-    lacks=odd_groups,
+    lacks=common.odd_groups,
     colours=Colours(crop_ratio=0.875, resampling="bilinear"),
     read=_reader("pre-activation"),
     describe=_describe,

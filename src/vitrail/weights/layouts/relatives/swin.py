@@ -13,8 +13,7 @@ from vitrail.models.configs.swin import SwinConfig, preset_of
 from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.weights.keys import Key, Shape, block, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.relatives.stages import depths_of
-from vitrail.weights.layouts.shapes import require_shapes
+from vitrail.weights.layouts.shapes import depths_of, require_shapes
 from vitrail.weights.layouts.timm.arguments import Arguments
 from vitrail.weights.layouts.timm.description import named, timm_data
 from vitrail.weights.normalization import IMAGENET

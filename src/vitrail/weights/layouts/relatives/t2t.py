@@ -13,7 +13,7 @@ from vitrail.models.configs.t2t import T2TConfig
 from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.weights.keys import Key, Shape, block, count_of, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.shapes import depth_of, usual_heads
+from vitrail.weights.layouts.shapes import depth_of, require_shapes, usual_heads
 from vitrail.weights.normalization import IMAGENET
 
 NEEDED = (
@@ -28,12 +28,8 @@ DIMENSIONS = {"norm.weight": 1, "projection.weight": 2, "expand.weight": 2, "fea
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
-    for name in {*NEEDED, *shapes}:
-        ndim = next((ndim for end, ndim in DIMENSIONS.items() if name.endswith(end)), None)
-        shape = shapes.get(name, ())
-        if ndim is not None and (len(shape) != ndim or not all(shape)):
-            what = f"{name} has the shape {shape}" if name in shapes else f"no {name}"
-            raise ModelFileError(what, where="weights")
+    names = sorted({*NEEDED, *shapes})
+    require_shapes(shapes, {name: n for name in names for end, n in DIMENSIONS.items() if name.endswith(end)}, "a T2T-ViT")
     dim, head = shapes["blocks.0.attention.norm.weight"][0], shapes.get("head.linear.weight")
     token_dim = shapes["embedding.layers.0.mlp.norm.weight"][0]
     features = next((shape for name, shape in shapes.items() if name.endswith("mixer.features")), None)

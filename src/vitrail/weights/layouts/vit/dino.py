@@ -66,7 +66,8 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
     )
 
 
-DINOV2_ORIGINAL = _dinov2("dinov2-original", registers=False, swiglu=False)
-DINOV2_ORIGINAL_SWIGLU = _dinov2("dinov2-original-swiglu", registers=False, swiglu=True)
-DINOV2_ORIGINAL_REGISTERS = _dinov2("dinov2-original-registers", registers=True, swiglu=False)
-DINOV2_ORIGINAL_REGISTERS_SWIGLU = _dinov2("dinov2-original-registers-swiglu", registers=True, swiglu=True)
+DINOV2_ORIGINALS = tuple(
+    _dinov2(f"dinov2-original{'-registers' * registers}{'-swiglu' * swiglu}", registers=registers, swiglu=swiglu)
+    for registers in (False, True)
+    for swiglu in (False, True)
+)
