@@ -82,7 +82,7 @@ def _require_new(path: Path) -> None:
 
 
 def read_labels(file: Path, classes: int) -> list[str]:
-    """The names of classes, one on each line; raises `ConfigError` unless there is one for each."""
+    """Return the names of classes, one on each line; raises `ConfigError` unless there is one for each."""
     try:
         labels = read_lines(file)
     except (OSError, ValueError) as error:

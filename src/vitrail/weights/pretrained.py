@@ -36,7 +36,7 @@ class Changes:
     num_classes: int | None = None
 
     def apply(self, config: ImageConfig) -> ImageConfig:
-        """The configuration with the changes."""
+        """Return the configuration with the changes."""
         return config.changed(**{name: value for name, value in vars(self).items() if value is not None})
 
 
@@ -47,7 +47,7 @@ def build(
     layout: str | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, str]:
-    """The model of a checkpoint, and what was recognised in it; no text for a folder of our own.
+    """Return the model of a checkpoint, and what was recognised in it; no text for a folder of our own.
 
     Args:
         checkpoint: what was read. Its tensors are used up.

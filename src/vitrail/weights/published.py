@@ -20,7 +20,7 @@ class Published:
 
     @property
     def address(self) -> str:
-        """Where its files are listed."""
+        """Return the address that lists its files."""
         return f"https://huggingface.co/{self.repository}/tree/main"
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ SMALLEST = next(iter(PUBLISHED))
 
 
 def published(name: str) -> Published | None:
-    """The model of a short name, or of timm's, with its tag or without; None where the list has none.
+    """Return the model of a short name, or of timm's, with its tag or without; None where the list has none.
 
     >>> published("vit_tiny_patch16_224").repository
     'timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k'
@@ -65,7 +65,6 @@ def published(name: str) -> Published | None:
 
 
 def _by_timm() -> dict[str, Published]:
-    """timm's names; without its tag a name means the first of the list."""
     found: dict[str, Published] = {}
     for model in PUBLISHED.values():
         owner, _, tagged = model.repository.partition("/")

@@ -109,7 +109,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
 
 
 def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
-    """The fields of the configuration that a file of ours says itself; none where it is to be read in another layout.
+    """Return the fields of the configuration that a file of ours says itself; none where it is to be read in another layout.
 
     Weights that contradict them are refused later, as with any other description. What the layout decides for all of its models
     need not be what the model had that was written.
@@ -126,7 +126,7 @@ def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
 
 
 def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
-    """The size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
+    """Return the size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
     if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.told):
         return {}
     return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
@@ -137,7 +137,6 @@ def _numbered(names: Any) -> dict[str, Any] | None:
 
 
 def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> list[Layout]:
-    """The layouts that a checkpoint may be in."""
     if name is not None:
         if name not in LAYOUTS:
             raise unknown("layout", name, list(LAYOUTS), where="layout")
@@ -157,7 +156,7 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
 
 
 def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """The settings of training that we keep in a ``config.json`` of transformers under a name of our own."""
+    """Return the settings of training that we keep in a ``config.json`` of transformers under a name of our own."""
     own, known = section(config, FORMAT), layout.config.training_only
     strange = own.keys() - known
     if strange:
@@ -166,7 +165,7 @@ def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
 
 
 def _of_fields(layouts: list[Layout], fields: Mapping[str, Any]) -> list[Layout]:
-    """The layouts whose architecture has all the fields that the user gives, with such values if any has."""
+    """Return the layouts whose architecture has all the fields that the user gives, with such values if any has."""
     for name, value in fields.items():
         fitting = [layout for layout in layouts if name in layout.config.model_fields]
         if not fitting:
@@ -176,7 +175,7 @@ def _of_fields(layouts: list[Layout], fields: Mapping[str, Any]) -> list[Layout]
 
 
 def _takes(layout: Layout, name: str, value: Any) -> bool:
-    """Whether a field may have a value: heads are a number in one architecture, a number for each stage in another."""
+    """Return whether a field may have a value: heads are a number in one architecture, a number for each stage in another."""
     try:
         layout.config.read_field(name, value)
     except ConfigError:
@@ -185,7 +184,7 @@ def _takes(layout: Layout, name: str, value: Any) -> bool:
 
 
 def _labels(names: Any, config: ImageConfig, where: Path) -> list[str]:
-    """A name for each class: as given, else its number; none for a model that gives vectors."""
+    """Return a name for each class: as given, else its number; none for a model that gives vectors."""
     if not config.num_classes or getattr(config, "head", "") == "projection":
         return []
     if names is None:

@@ -31,7 +31,7 @@ class Recognised:
     naming: Naming
 
     def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
+        """Return the checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
 
         Raises:
             ModelFileError: tensors that cannot be put together, with their keys.
@@ -106,7 +106,7 @@ def recognise(
 
 
 def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> Any:
-    """The configuration that the shapes belong to; what is known must not contradict them."""
+    """Return the configuration that the shapes belong to; what is known must not contradict them."""
     layout = match.layout
     untold = [name for name in layout.undecided if name not in known]
     if untold:
@@ -142,12 +142,12 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
 
 
 def meta_shapes(config: ImageConfig) -> dict[str, Shape]:
-    """The names and shapes of a model's parameters; nothing is allocated."""
+    """Return the names and shapes of a model's parameters; nothing is allocated."""
     return {name: tuple(tensor.shape) for name, tensor in empty_model(config).state_dict().items()}
 
 
 def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
-    """Everything that does not fit, in the checkpoint's own names; nothing if all does."""
+    """Return everything that does not fit, in the checkpoint's own names; nothing if all does."""
     expected, ours, reading = meta_shapes(config), match.shapes(shapes), match.layout.reading
     missing, wrong = list(match.missing), []
     unexpected = list(match.unexpected)
@@ -169,7 +169,6 @@ def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
 
 
 def _alike(a: Shape, b: Shape) -> bool:
-    """Whether two shapes differ by dimensions of 1 in front alone."""
     short, long = sorted((a, b), key=len)
     return long[len(long) - len(short) :] == short and set(long[: len(long) - len(short)]) <= {1}
 
@@ -196,7 +195,7 @@ def _misfit(match: Match, problems: str, hint: str, where: object, naming: Namin
 
 
 def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
-    """A model's state dict in a layout; nothing is copied that can stay as it is.
+    """Return a model's state dict in a layout; nothing is copied that can stay as it is.
 
     Raises:
         ConfigError: the layout has no place for something of the model, or gives it another meaning.
@@ -228,7 +227,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
 
 
 def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:
-    """The first of some layouts that can hold a model, and the model in it.
+    """Return the first of some layouts that can hold a model, and the model in it.
 
     Raises:
         ConfigError: none can; it says why the first one cannot.
@@ -251,7 +250,6 @@ def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, d
 
 
 def _told(config: Any, layout: Layout) -> Mapping[str, Any]:
-    """What is understood of the description that a layout has of a model."""
     if layout.read and layout.describe:
         return layout.read(layout.describe(config))
     return described(describe(config, layout), layout) if layout.model_types else {}
@@ -262,6 +260,6 @@ def _inexpressible(layout: Layout, why: str) -> ConfigError:
 
 
 def guesses(config: Any, told: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
-    """What nobody has told, and of the layout if that was ``guessed``; nothing where all of it was."""
+    """Return what was guessed, also the layout where it was ``guessed``; an empty text where nothing was."""
     twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
     return ", ".join(twin + layout.reading.guesses(config, told))

@@ -46,7 +46,7 @@ OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
 
 
 def read_text_tower(checkpoint: Checkpoint) -> tuple[TextTower, float]:
-    """The model of texts in a checkpoint, and what the cosines of texts and images are multiplied by.
+    """Return the model of texts in a checkpoint, and what the cosines of texts and images are multiplied by.
 
     Raises:
         ModelFileError: there is none, or it is of a kind that is not understood.
@@ -88,7 +88,7 @@ def _read(tensors: Mapping[str, Tensor], rows: Mapping[str, Key]) -> dict[str, T
 
 
 def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextTowerConfig:
-    """Sizes by the tensors; heads, activation and epsilon by what stands beside them, else as OpenAI has them."""
+    """Return sizes by the tensors; heads, activation and epsilon by the description, else as OpenAI has them."""
     sized = ("tokens.weight", "position", "blocks.0.mlp.layer.expand.weight", "projection.weight")
     if flat := [name for name in sized if ours[name].ndim != 2]:
         raise ConfigError(f"{flat[0]} of the model of texts is no matrix")
@@ -101,7 +101,7 @@ def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextTowerConf
 
 
 def _told(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What a description says of the model of texts; raises `ModelFileError` where that is not CLIP's."""
+    """Return the described fields of the model of texts; raises `ModelFileError` where it is not CLIP's."""
     config = checkpoint.config
     if "model_cfg" in config:
         whole = section(config, "model_cfg")
@@ -152,7 +152,7 @@ class ClipTokenizer:
             self.tokenizer.enable_truncation(length)
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Tokens (B, T), filled up with 0, and the place of the last token of each text, (B,).
+        """Return tokens (B, T), filled up with 0, and the position of the last token of each text, (B,).
 
         Raises:
             ModelFileError: the tokenizer has tokens that the model does not, or none for a text.

@@ -84,7 +84,7 @@ class Checkpoint:
 
     @property
     def prepared(self) -> bool:
-        """Whether the files say how images are prepared."""
+        """Return whether the files say how images are prepared."""
         return self.preprocessor is not None or "pretrained_cfg" in self.config
 
     @classmethod
@@ -135,7 +135,7 @@ class Source:
 
 
 def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, Tensor]:
-    """The tensors of a file, and of those that hold a model's weights together with it."""
+    """Return the tensors of a file, and of those that hold a model's weights together with it."""
     parts = [file.with_name(name) for name in together_with(file)]
     if len(parts) > 1 and (missing := [part.name for part in parts if not part.is_file()]):
         what = f"the weights are split into {len(parts)} files, and of them are missing: {some(missing)}"
@@ -154,7 +154,7 @@ def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, T
 
 
 def _card(file: Path) -> str:
-    """What people are told of a model; nothing where there is no such file, or one that cannot be read."""
+    """Return the model card; an empty text where it cannot be read."""
     try:
         return read_bytes(file).decode(errors="replace")
     except OSError:
@@ -162,7 +162,7 @@ def _card(file: Path) -> str:
 
 
 def _description(file: Path) -> dict[str, Any]:
-    """The ``config.json`` beside a file of weights, or what OpenCLIP has in its place."""
+    """Return the ``config.json`` beside a file of weights, or what OpenCLIP has in its place."""
     usual, other = file.parent / CONFIG, file.parent / OPEN_CLIP_CONFIG
     if not other.exists() or (usual.exists() and not file.name.startswith("open_clip")):
         return _as_timm_reads(read_json(usual)) if usual.exists() else {}
@@ -171,7 +171,6 @@ def _description(file: Path) -> dict[str, Any]:
 
 
 def _as_timm_reads(values: dict[str, Any]) -> dict[str, Any]:
-    """A description of timm's with all in its later place; another one as it is."""
     if "architecture" not in values:
         return values
     values = dict(values)
@@ -186,7 +185,7 @@ def _as_timm_reads(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_timms_words(prepared: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """What OpenCLIP says of the preparation, which resizes images to the very size that the model takes."""
+    """Return OpenCLIP's preparation in timm's words; it resizes images to the very size that the model takes."""
     told = OPEN_CLIP_USUAL | {name: value for name, value in prepared.items() if value is not None}
     for name, theirs in OPEN_CLIP_WORDS.items():
         if not isinstance(told[name], str) or told[name] not in theirs:
@@ -197,14 +196,14 @@ def _in_timms_words(prepared: Mapping[str, Any], where: Path) -> dict[str, Any]:
 
 
 def _preprocessor(folder: Path) -> dict[str, Any] | None:
-    """What a folder of transformers says of the preparation; from version 5 on it stands in another file."""
+    """Return the preparation in a folder of transformers; from version 5 on it stands in another file."""
     if (folder / PREPROCESSOR).exists():
         return read_json(folder / PREPROCESSOR)
     return (section(read_json(folder / PROCESSOR), "image_processor") or None) if (folder / PROCESSOR).exists() else None
 
 
 def weights_in(folder: Path, trust_pickle: bool) -> Path:
-    """The one file of tensors in a folder, or the first of those that hold a model's weights together."""
+    """Return the one file of tensors in a folder, or the first of those that hold a model's weights together."""
     usual = folder / "model.safetensors"
     if usual.exists():
         return usual
@@ -229,7 +228,7 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
 
 
 def tower(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What a CLIP of transformers says of one of its two models, under ``vision_config`` or ``text_config``.
+    """Return the section ``vision_config`` or ``text_config`` of a CLIP of transformers.
 
     Older files say it under ``vision_config_dict`` as well. Where that stands, transformers takes it whole, with its defaults
     for all that it leaves out, in place of the other.

@@ -59,7 +59,7 @@ def _empty(*content: object) -> dict[Any, Any]:
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """All tensors of a .safetensors or .npz file.
+    """Return all tensors of a .safetensors or .npz file.
 
     Raises:
         ModelFileError: missing or damaged, or a pickle, which is never opened.
@@ -142,7 +142,7 @@ def read_pickle(file: Path) -> dict[str, dict[str, Tensor]]:
 
 
 def _reason(error: Exception) -> str:
-    """Why torch reads no weights, in a line: what it stumbled over, where it says so."""
+    """Return in a line why torch reads no weights."""
     refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
     return f"it holds {refused[1]}" if refused else next(iter(str(error).splitlines()), type(error).__name__)
 
@@ -211,7 +211,7 @@ def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Whether all numbers are; their sum, which needs no memory, is not finite if one of them is not."""
+    """Return whether all numbers are; their sum, which needs no memory, is not finite if one of them is not."""
     return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
 
 

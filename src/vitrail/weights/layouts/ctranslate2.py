@@ -59,7 +59,7 @@ NEVER = -1e9
 
 
 def variables(model: TextModel) -> dict[str, Tensor]:
-    """All tensors of a model by CTranslate2's names, positions among them; a bias keeps filling and start from being written.
+    """Return all tensors by CTranslate2's names, with positions and a bias that forbids padding and start.
 
     Raises:
         ConfigError: CTranslate2 has no such model.

@@ -40,7 +40,7 @@ def _untied(config: TransformerConfig) -> bool:
 
 
 def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: Layout) -> dict[str, Tensor]:
-    """Our parameters with a bias of the logits, and with channels in the order in which Marian adds positions."""
+    """Return our parameters with a bias of the logits, and with channels in the order in which Marian adds positions."""
     ours = dict(state)
     if not config.output_bias:
         ours["output_bias"] = state["embedding.weight"].new_zeros(config.vocabulary)
@@ -51,7 +51,7 @@ def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: L
 
 
 def _ordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
-    """A parameter whose inputs, outputs, or both, are the D channels that all blocks add to, with these in another order."""
+    """Return a parameter with the D channels of the residual stream, at its inputs or outputs, in another order."""
     if name == "output_bias":
         return tensor
     channels = order.to(tensor.device)
@@ -65,7 +65,7 @@ def _canonical(config: TransformerConfig) -> TransformerConfig:
 
 
 def _extra(config: TransformerConfig) -> dict[str, Any]:
-    """What else ``config.json`` says: both sides are alike, and ``generate`` shall not force an end of Marian's own."""
+    """Return the other entries: both sides are alike, and ``generate`` forces no end of its own."""
     return {
         "decoder_attention_heads": config.heads,
         "decoder_ffn_dim": config.mlp_dim,
@@ -84,7 +84,7 @@ SAME = {"silu": "swish", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pyt
 
 
 def _told(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the configuration that a ``config.json`` of a MarianMT tells.
+    """Return the fields of the configuration that a ``config.json`` of a MarianMT tells.
 
     Raises:
         ConfigError: a value that cannot be.
@@ -200,7 +200,7 @@ def _computed(table: Tensor) -> bool:
 
 
 def generation(config: TextConfig, beams: int = BEAMS) -> dict[str, Any]:
-    """``generation_config.json``: how transformers writes as Vitrail does, but for the penalty of length of a translation."""
+    """Return ``generation_config.json``, by which transformers writes as Vitrail does but for the length penalty."""
     return {
         "decoder_start_token_id": config.start,
         "pad_token_id": config.pad,

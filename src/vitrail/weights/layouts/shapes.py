@@ -41,7 +41,7 @@ def depths_of(shapes: Mapping[str, Shape], block: str = r"stages\.(\d+)\.blocks\
 
 
 def usual_heads(dim: int) -> int:
-    """The heads of tokens of this width, in heads of the usual width; raises `ModelFileError` where it does not divide them."""
+    """Return the number of heads of the usual width; raises `ModelFileError` where it does not divide ``dim``."""
     if dim % HEAD_DIM:
         what = f"the number of heads is unknown: tokens are {dim} wide, which is no multiple of {HEAD_DIM}"
         raise ModelFileError(what, where="weights", hint="give heads: heads=… in Python, --heads in vitrail convert")
@@ -49,7 +49,7 @@ def usual_heads(dim: int) -> int:
 
 
 def image_size_of(patches: int, patch: Size, tried: Iterable[Size | None]) -> Size:
-    """The first of some sizes of images that has so many patches, else a square; raises `ModelFileError` where none has."""
+    """Return the first size of images that has so many patches, else a square; raises `ModelFileError` without one."""
     for size in tried:
         if size is not None and math.prod(max(1, a // b) for a, b in zip(size, patch, strict=True)) == patches:
             return size

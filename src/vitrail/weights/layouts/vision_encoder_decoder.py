@@ -34,7 +34,6 @@ WHOLE = {*EVERYWHERE, "encoder", "decoder", "processor_class"}
 
 
 def _matrices(rows: Mapping[str, str]) -> dict[str, Key]:
-    """The rows of layers, of which GPT-2 has the matrices transposed."""
     keys: dict[str, Key] = {}
     for ours, theirs in rows.items():
         keys |= {f"{ours}.weight": Transposed(f"{theirs}.weight"), f"{ours}.bias": Key(f"{theirs}.bias")}
@@ -42,7 +41,6 @@ def _matrices(rows: Mapping[str, str]) -> dict[str, Key]:
 
 
 def _below(key: Key) -> Key:
-    """A row of the ViT, where it is the encoder."""
     name = ENCODER + key.name
     if isinstance(key, Joined):
         return replace(key, name=name, rest=tuple(ENCODER + other for other in key.rest))
@@ -54,18 +52,16 @@ def _encoder_rows() -> dict[str, Key]:
 
 
 def _seen(encoder: ViTConfig) -> ViTConfig:
-    """A ViT as transformers has it, of which a head would read the class token."""
     return encoder.changed(pool="class", class_token=False)
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], size: Size | None, layout: Layout) -> dict[str, Any]:
-    """What is told, and the width of the MLP, which is only told where it is unusual."""
     expand = shapes.get("decoder.0.mlp.layer.expand.weight")
     return dict(known) if expand is None else {**known, "mlp_dim": expand[0]}
 
 
 def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Layout) -> dict[str, Tensor]:
-    """Our parameters as GPT-2 has them: positions in a table, embeddings as they are added, a memory as wide as a token."""
+    """Return our parameters as GPT-2 has them: a table of positions, scaled embeddings, a memory as wide as a token."""
     ours, table = dict(state), state["embedding.weight"]
     if why := _no_vit(config.encoder):
         raise KeyError(f"{why} of the encoder")
@@ -94,7 +90,7 @@ def _widened(matrix: Tensor, missing: int) -> Tensor:
 
 
 def _no_vit(encoder: ViTConfig) -> str:
-    """What an encoder has that transformers' ViT has not; nothing where it is one."""
+    """Return what an encoder has that transformers' ViT has not; an empty text where it is one."""
     if lacking := VIT.lacks(encoder):
         return lacking
     ours = VIT.reading.canonical(_seen(encoder))
@@ -104,7 +100,6 @@ def _no_vit(encoder: ViTConfig) -> str:
 
 
 def _encoder(values: Mapping[str, Any]) -> ViTConfig:
-    """The encoder that a section of ``config.json`` describes."""
     fields = {**VIT.fields, "mlp_dim": 4 * int(values.get("hidden_size", 768)), **described(values, VIT)}
     return encoder_config(ViTConfig.read({"num_classes": 0, **fields}, where="encoder"))
 
@@ -120,7 +115,6 @@ def _canonical(config: CaptionerConfig) -> CaptionerConfig:
 
 
 def _describe(config: CaptionerConfig) -> dict[str, Any]:
-    """``config.json``: two models, and the marks of a text."""
     decoder = {
         **describe(config, DECODER_WORDS),
         "add_cross_attention": True,
@@ -146,7 +140,7 @@ def _describe(config: CaptionerConfig) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the configuration that a ``config.json`` tells.
+    """Return the fields of the configuration that a ``config.json`` tells.
 
     Raises:
         ConfigError: a value that cannot be.

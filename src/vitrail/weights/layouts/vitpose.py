@@ -22,12 +22,11 @@ FIXED = {"patch_padding": 2, "shared_position": True}
 
 
 def _lacks(config: ViTPoseConfig) -> str:
-    """Says what their models have not."""
     return "single expert, but plain layers" if config.experts == 1 else not_plain(config)
 
 
 def _lacks_head(config: ViTPoseConfig) -> str:
-    """Says so of experts other than the first, whose joints stand in heads of their own."""
+    """Return words for experts other than the first, whose joints stand in heads of their own."""
     return f"keypoint_head for expert {config.expert}" if config.expert else _lacks(config)
 
 
@@ -80,7 +79,7 @@ SECTION = "backbone_config"
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that transformers' ``config.json`` tells; refuses what is not understood."""
+    """Return the fields that transformers' ``config.json`` tells; refuses what is not understood."""
     backbone = values.get(SECTION)
     if not isinstance(backbone, dict):
         if not values:
@@ -103,12 +102,11 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _experts(count: Any, share: int) -> dict[str, int]:
-    """Experts by transformers' numbers, of which one means none."""
     return {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": share} if count != 1 else {"experts": 0}
 
 
 def _describe(config: ViTPoseConfig) -> dict[str, Any]:
-    """What transformers builds the same model of; raises `ConfigError` where it cannot."""
+    """Return what transformers builds the same model of; raises `ConfigError` where it cannot."""
     values = describe(config, TRANSFORMERS)
     backbone = {name: values.pop(name) for name in (*BACKBONE.values(), "hidden_act")}
     if config.mlp_dim % config.dim:

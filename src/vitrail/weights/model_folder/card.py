@@ -34,7 +34,7 @@ def model_card(
     languages: tuple[str, str] | None = None,
     joints: Sequence[str] = (),
 ) -> str:
-    """A model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
+    """Return a model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
 
     All texts are plain: they are shown letter by letter.
 
@@ -136,7 +136,6 @@ def _use(task: str) -> str:
 def _front_matter(
     name: str, task: str, data: str, metrics: Mapping[str, float | int | str], base_model: str, license: str
 ) -> str:
-    """What the hub reads, as YAML (https://huggingface.co/docs/hub/model-cards)."""
     values: dict[str, object] = {
         "library_name": "vitrail",
         "pipeline_tag": task,
@@ -161,7 +160,6 @@ def _front_matter(
 
 
 def _kind(metric: str) -> str:
-    """The hub's word for a metric: ``accuracy`` for the validation accuracy."""
     word = re.sub(r"\W+", "_", metric.lower()).strip("_")
     return re.sub(r"^(validation|val|test|training|train)_", "", word) or "metric"
 
@@ -224,28 +222,24 @@ def _number(value: float | int | str) -> str:
 
 
 def _line(text: str) -> str:
-    """A text on one line, without what steers the display: ends of lines, changes of direction, what has no width."""
+    """Return a text on one line, without what steers the display: ends of lines, changes of direction, what has no width."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def _short(text: str) -> str:
-    """The beginning of a text, on one line."""
     line = _line(text)
     return line if len(line) <= MOST_LETTERS else f"{line[: MOST_LETTERS - 1]}…"
 
 
 def _text(text: str) -> str:
-    """A text on one line, for Markdown to show letter by letter."""
     return re.sub(r"^[-+=]|[\\`*_\[\]#|~$]", r"\\\g<0>", html.escape(_line(text), quote=False))
 
 
 def _paragraphs(text: str) -> str:
-    """A text of paragraphs, with empty lines between them."""
     return "\n\n".join(_text(paragraph) for paragraph in re.split(r"\n\s*\n", text.strip()))
 
 
 def _code(text: str) -> str:
-    """A name as code, between more backticks than it holds in a row."""
     name = _short(text) or "?"
     fence = "`" * (_longest_fence(name) + 1)
     space = " " if "`" in (name[0], name[-1]) else ""
@@ -253,7 +247,6 @@ def _code(text: str) -> str:
 
 
 def _as_it_stands(text: str) -> str:
-    """Several lines as a block of code."""
     lines = [
         "".join(letter if letter.isprintable() else " " for letter in line).rstrip() for line in text.strip("\n").splitlines()
     ]

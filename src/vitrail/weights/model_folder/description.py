@@ -11,7 +11,7 @@ from vitrail.weights.layout import Layout
 
 
 def describe(config: Any, layout: Layout) -> dict[str, Any]:
-    """What ``config.json`` says of the architecture in a layout of transformers."""
+    """Return the entries of ``config.json`` on the architecture in a layout of transformers."""
     values: dict[str, Any] = {
         "architectures": [layout.classes[0 if layout.has_head(config) else 1]],
         "model_type": layout.model_types[0],
@@ -71,7 +71,7 @@ def _require_understood(values: Mapping[str, Any], layout: Layout) -> None:
 
 
 def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """The fields of the configuration that a ``config.json`` of this layout tells.
+    """Return the fields of the configuration that a ``config.json`` of this layout tells.
 
     Raises:
         ConfigError: a value that cannot be.
@@ -99,7 +99,7 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
 def read_description(
     values: Mapping[str, Any], layout: Layout, where: Path, *, flat: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
-    """The fields of the configuration that a ``config.json`` tells, by the layout's function or its tables.
+    """Return the fields of the configuration that a ``config.json`` tells, by the layout's function or its tables.
 
     Args:
         values: what it says; nothing where there is none.

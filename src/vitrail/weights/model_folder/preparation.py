@@ -26,7 +26,7 @@ TIMM_USUAL = {
 
 
 def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) -> Preparation:
-    """How images are prepared for a model of ``config``, which may differ from the checkpoint's own in size and channels."""
+    """Return the preparation for a model of ``config``, which may differ from the checkpoint's in size and channels."""
     colours, own = source.colours, source.config
     if own.answer == "heatmaps":
         return _of_boxes(checkpoint, own).at(config.image_size)
@@ -57,7 +57,6 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
 
 
 def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
-    """How people are cut out for a model that finds joints."""
     if checkpoint.preprocessor is None:
         return BoxPreparation.of_size(config.image_size, config.channels)
     where = checkpoint.file.parent / PREPROCESSOR
@@ -70,7 +69,7 @@ def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
 
 
 def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Preparation:
-    """The preparation that a ``preprocessor_config.json`` of transformers describes, beside this checkpoint."""
+    """Return the preparation that a ``preprocessor_config.json`` of transformers describes, beside this checkpoint."""
     kind, where = checkpoint.config.get("model_type"), checkpoint.file.parent / PREPROCESSOR
     cuts_out = str(values.get("image_processor_type")).startswith(PROCESSOR)
     reader = BoxPreparation if cuts_out else Preparation
@@ -78,14 +77,14 @@ def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Prepara
 
 
 def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:
-    """SigLIP 2's preparation keeps the shape of an image, in so many patches as fit; ours squashes it to the model's grid."""
+    """Replace SigLIP 2's preparation, which keeps the shape of an image, by squashing to the model's grid."""
     rest = {name: value for name, value in values.items() if name not in ("max_num_patches", "patch_size")}
     size = dict(zip(("height", "width"), config.image_size, strict=True))
     return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
 
 
 def from_timm(values: Mapping[str, Any], image_size: tuple[int, int], channels: int, where: Path) -> Preparation:
-    """The ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
+    """Return the ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
     told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:
         if told["crop_mode"] not in ("center", "squash"):

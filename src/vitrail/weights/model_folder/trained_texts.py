@@ -29,7 +29,7 @@ class TrainedTexts(Trained):
     needs_folder = "a model that writes texts is a folder, with its tokens"
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Sources, tokens (B, S) or prepared images (B, C, H, W), and tokens (B, T) to logits (B, T, vocabulary)."""
+        """Return logits (B, T, vocabulary) for tokens (B, T) and sources: tokens (B, S) or images (B, C, H, W)."""
         logits: Tensor = self.model(source, target)
         return logits
 

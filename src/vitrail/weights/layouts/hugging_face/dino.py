@@ -25,7 +25,7 @@ from vitrail.weights.normalization import IMAGENET
 
 
 def _dinov2(config: ViTConfig) -> dict[str, object]:
-    """transformers computes the MLP's width from a whole ratio, and of SwiGLU two thirds of that in multiples of 8."""
+    """Return the whole ratio that gives the MLP's width; of SwiGLU two thirds of that in multiples of 8."""
     gated = config.mlp == "swiglu"
 
     def width(ratio: int) -> int:

@@ -94,7 +94,7 @@ CLIP = ViTLayout(
 
 
 def _siglip2(config: ViTConfig) -> dict[str, object]:
-    """It knows the number of its positions, which form a square of square patches."""
+    """Return the number of positions, which form a square of square patches."""
     if len(set(config.grid)) > 1 or len(set(config.patch_size)) > 1 or config.crop_remainder:
         what = "transformers' Siglip2VisionModel has no positions and patches that are not square"
         raise ConfigError(what, where="--layout", hint="give another layout")

@@ -20,7 +20,7 @@ USUAL = {7: (4, 2), 3: (2, 1)}
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     depths = depths_of(shapes)
     patches = [shapes.get(PATCH.format(stage), ()) for stage in range(len(depths))]
     hidden = shapes.get("stages.0.blocks.0.mlp.layer.expand.weight", ())
@@ -42,7 +42,6 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _usual(dims: tuple[int, ...], sides: tuple[int, ...], known: Mapping[str, Any]) -> dict[str, Any]:
-    """What no shape tells and nobody says, as in all that is published."""
     fields: dict[str, Any] = {}
     if all(side in USUAL for side in sides):
         fields |= {"strides": tuple(USUAL[side][0] for side in sides), "paddings": tuple(USUAL[side][1] for side in sides)}
@@ -74,7 +73,7 @@ READING = Reading(
 
 
 def _keys(layers: Mapping[str, str], attention: str, theirs: Mapping[str, tuple[str, str, str]]) -> dict[str, Key]:
-    """The rows of all layers; for queries, keys and values linear layer, convolution and norm below ``attention``."""
+    """Return the rows of all layers; for queries, keys and values linear layer, convolution and norm below ``attention``."""
     keys = weight_and_bias(layers)
     for kind, (linear, convolution, norm) in theirs.items():
         ours = f"{BLOCK}.attention.layer"
@@ -116,7 +115,6 @@ THEIR_CONVOLUTION = "convolution_projection_{}.convolution_projection"
 
 
 def _extra(config: CvTConfig) -> dict[str, Any]:
-    """What is alike in all stages, as often as there are stages."""
     stages = len(config.depths)
     alike = {
         "mlp_ratio": config.mlp_ratio, "drop_rate": config.dropout, "attention_drop_rate": config.attention_dropout,
@@ -134,7 +132,7 @@ ALIKE = {"stride_q": 1, "stride_kv": 2, "padding_q": 1, "padding_kv": 1}
 
 
 def _lacks(config: CvTConfig) -> str:
-    """Stages that transformers cannot build: it looks for a drop path by the number of the stage among the blocks' own."""
+    """Refuse stages that transformers cannot build, as it takes the drop path of the block with the stage's number."""
     short = [stage for stage, depth in enumerate(config.depths) if depth <= stage]
     return f"stage {short[0] + 1} of {config.depths[short[0]]} blocks, and none with fewer than its number" if short else ""
 

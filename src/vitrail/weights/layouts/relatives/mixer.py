@@ -21,7 +21,7 @@ NEEDED = (
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
     require_shapes(shapes, {name: 4 if name == NEEDED[0] else 2 for name in NEEDED}, "an MLP-Mixer")
     dim, channels, *sides = shapes[NEEDED[0]]
     patch = (sides[0], sides[1])

@@ -17,7 +17,7 @@ FIRST_TABLE = "stages.0.embedding.position.embedding"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
     fields, table = common.stages_in(shapes, known), shapes.get(FIRST_TABLE, ())
     if len(table) < 2:
         raise ModelFileError(f"no {FIRST_TABLE} of a Pyramid Vision Transformer", where="weights")
@@ -30,7 +30,7 @@ READING = Reading(architecture="PVT", fields=_fields, canonical=common.same_widt
 
 
 def _other_positions(config: PVTConfig) -> str:
-    """Says so of tables that authors and transformers have not, who make them for patches of 4, then 2, in square images."""
+    """Return words for tables that authors and transformers have not: theirs are for patches of 4, then 2."""
     side = config.image_size[0]
     sides = [side, *(side // 2 ** (stage + 1) for stage in range(1, len(config.depths)))]
     if len(set(config.image_size)) != 1:
@@ -41,7 +41,7 @@ def _other_positions(config: PVTConfig) -> str:
 
 
 def _extra(config: PVTConfig) -> dict[str, Any]:
-    """What else its ``config.json`` says; classes, too, as its own default of 1000 outweighs their names."""
+    """Return the other entries; classes, too, as transformers' default of 1000 outweighs their names."""
     classes = {"num_labels": config.num_classes} if config.num_classes else {}
     return common.for_transformers(config, strides=list(config.patch_sizes), **classes)
 

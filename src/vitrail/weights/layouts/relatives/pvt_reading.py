@@ -40,7 +40,7 @@ Shapes = Mapping[str, Shape]
 
 
 def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that both versions have, but for the size of images."""
+    """Return the fields that both versions have, but for the size of images."""
     depths = depths_of(shapes)
     patches, expand, reduced = ([name.format(stage) for stage in range(len(depths))] for name in (PATCHES, EXPAND, REDUCTION))
     convolutions = [*patches, *(name for name in reduced if name in shapes)]
@@ -73,20 +73,20 @@ def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def guessed(config: PyramidConfig, told: Mapping[str, Any]) -> list[str]:
-    """What no shape tells and nobody has told."""
+    """Return what had to be guessed."""
     heads = [] if "heads" in told else [f"{'-'.join(map(str, config.heads))} heads"]
     epsilons = [f"{name} {getattr(config, name):g}" for name in EPSILONS if name not in told]
     return [*heads, "GELU", *epsilons]
 
 
 def same_widths(config: PyramidConfig) -> PyramidConfig:
-    """The same with the ratios that the widths of the MLPs tell: others are rounded to the same."""
+    """Return the same with the ratios that the widths of the MLPs tell: others are rounded to the same."""
     ratios = tuple(ratio_of(int(dim * ratio), dim) for dim, ratio in zip(config.dims, config.mlp_ratios, strict=True))
     return config.changed(mlp_ratios=ratios)
 
 
 def for_transformers(config: PyramidConfig, **more: Any) -> dict[str, Any]:
-    """What its ``config.json`` says beside the fields; it has no fractions as ratios."""
+    """Return the entries beside the fields; raises `ConfigError` for ratios that are no whole numbers."""
     whole = [int(ratio) for ratio in config.mlp_ratios]
     if whole != list(config.mlp_ratios):
         what = f"transformers has no MLPs of {'-'.join(f'{ratio:g}' for ratio in config.mlp_ratios)} times the width"
@@ -95,7 +95,7 @@ def for_transformers(config: PyramidConfig, **more: Any) -> dict[str, Any]:
 
 
 def blocks(theirs: str, **parts: str | tuple[str, ...]) -> dict[str, Any]:
-    """The rows of blocks whose keys begin with ``theirs``; parts are called as their authors call them."""
+    """Return the rows of blocks whose keys begin with ``theirs``; parts are called as their authors call them."""
     ours = {
         "norm1": "attention.norm", "q": "attention.layer.attention.query", "kv": "attention.layer.attention.key_value",
         "proj": "attention.layer.attention.output", "sr": "attention.layer.reduction.projection",

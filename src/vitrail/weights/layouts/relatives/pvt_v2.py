@@ -16,7 +16,7 @@ EMBEDDING = "stages.{s}.embedding"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     fields = common.stages_in(shapes, known)
     pooled = common.REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a convolution that reduces is wider
     if pooled:
@@ -26,7 +26,6 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _canonical(config: PVTv2Config) -> PyramidConfig:
-    """Where keys and values are pooled, nothing is computed of the reductions."""
     config = config.changed(reductions=(1,) * len(config.depths)) if config.pooled else config
     return common.same_widths(config)
 
@@ -40,13 +39,11 @@ READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical
 
 
 def _other_patches(config: PVTv2Config) -> str:
-    """Says so of patches that neither timm nor the authors have."""
     usual = (7, *(3,) * (len(config.depths) - 1))
     return "" if config.patch_sizes == usual else f"patches of {'-'.join(map(str, config.patch_sizes))}"
 
 
 def _unlike_the_authors(config: PVTv2Config) -> str:
-    """What their constructor cannot build."""
     stages = len(config.depths)
     return _other_patches(config) or ("" if stages == 4 else f"{stages} stages, in place of 4")
 

@@ -14,7 +14,6 @@ THEIRS = "encoder.stages.{s}.layers.{j}."
 
 
 def _resnet(kind: common.Kind, name: str) -> Layout:
-    """transformers' ResNet with blocks of one kind."""
     parts = {"shortcut": "shortcut", **{part: f"layer.{i}" for i, part in enumerate(common.PARTS[kind])}}
     convs = {f"{ours}.0": f"{theirs}.convolution" for ours, theirs in parts.items()}
     norms = {f"{ours}.1": f"{theirs}.normalization" for ours, theirs in parts.items()}
@@ -50,12 +49,11 @@ RESNET = _resnet("bottleneck", "resnet")
 
 
 def _bit_lacks(config: ResNetConfig) -> str:
-    """What its GroupNorms cannot have, and stages that it would dilate in place of halving."""
     return common.odd_groups(config) or ("more than four stages" if len(config.depths) > 4 else "")
 
 
 def _describe_bit(config: ResNetConfig) -> dict[str, Any]:
-    """Wide models have wide stages and a factor of 1: with another one transformers leaves stem and last norm narrow."""
+    """Return wide stages and a factor of 1: with another one transformers leaves stem and last norm narrow."""
     return {"hidden_sizes": common.widths(config), "layer_type": "preactivation", "hidden_act": "relu", "width_factor": 1}
 
 

@@ -25,7 +25,7 @@ KINDS: Mapping[Kind, str] = {"basic": " of basic blocks", "bottleneck": ""}
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     root, head = shapes.get(ROOT, ()), shapes.get("head.linear.weight")
     if len(root) != 4:
         raise ModelFileError("no root of a residual network", where="weights")
@@ -49,7 +49,7 @@ UNTOLD: Mapping[Kind, list[str]] = {
 
 
 def reading(kind: Kind) -> Reading:
-    """Of residual networks with blocks of one kind."""
+    """Return the reading of residual networks with blocks of one kind."""
     return Reading(
         architecture="ResNet",
         fields=lambda *told: {**_fields(*told), "block": kind},
@@ -64,13 +64,13 @@ READINGS: Mapping[Kind, Reading] = {kind: reading(kind) for kind in UNTOLD}
 
 
 def batch_norms(rows: Mapping[str, str]) -> dict[str, Key]:
-    """The rows of BatchNorms, running statistics included."""
+    """Return the rows of BatchNorms, running statistics included."""
     leaves = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     return {f"{ours}.{leaf}": Key(f"{theirs}.{leaf}") for ours, theirs in rows.items() for leaf in leaves}
 
 
 def convolutions(rows: Mapping[str, str]) -> dict[str, Key]:
-    """The rows of convolutions, which have no bias."""
+    """Return the rows of convolutions, which have no bias."""
     return {f"{ours}.weight": Key(f"{theirs}.weight") for ours, theirs in rows.items()}
 
 
@@ -80,7 +80,7 @@ BIT_CONVOLUTIONS = {"shortcut": "downsample.conv", "reduce": "conv1", "spread.2"
 
 
 def below(rows: Mapping[str, str], theirs: str) -> dict[str, str]:
-    """The rows of the parts of a block, whose keys begin with ``theirs``."""
+    """Return the rows of the parts of a block, whose keys begin with ``theirs``."""
     return {f"{BLOCK}.{our}": f"{theirs}{their}" for our, their in rows.items()}
 
 
@@ -104,17 +104,17 @@ class Pointwise(Key):
 
 
 def widths(config: ResNetConfig) -> list[int]:
-    """Channels of the feature map behind every stage."""
+    """Return the channels of the feature map behind every stage."""
     expansion = 1 if config.block == "basic" else 4
     return [expansion * config.width * 2**stage for stage in range(len(config.depths))]
 
 
 def unusual_root(config: ResNetConfig) -> str:
-    """Says so of a root for small images, which is ours alone."""
+    """Return words for a root for small images, which is ours alone."""
     roots = {"cifar": "root of one 3×3 convolution without a maximum", "whitened": "root of whitened patches"}
     return roots.get(config.root, "")
 
 
 def odd_groups(config: ResNetConfig) -> str:
-    """Says so of that, and where a norm would have fewer groups than other libraries give it."""
+    """Return words for that, and where a norm would have fewer groups than other libraries give it."""
     return unusual_root(config) or (f"width {config.width}, which {GROUPS} groups do not divide" if config.width % GROUPS else "")

@@ -46,7 +46,6 @@ FIXED: dict[str, tuple[Any, ...]] = {
 
 
 def _reader(kind: common.Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Reads timm's ``config.json`` for models with blocks of one kind; refuses what is not understood."""
     known = Arguments(ResNetConfig, SAME, HARMLESS, FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)})
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +62,7 @@ def _reader(kind: common.Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
 
 def _describe(config: ResNetConfig) -> dict[str, Any]:
-    """What timm builds the same model of: a name, and arguments where no name has its depths and its width."""
+    """Return what timm builds the same model of: a name, and arguments where no name has its depths and width."""
     fields = {"width": config.width, "block": config.block, "depths": config.depths}
     arguments: dict[str, Any] = {"in_chans": config.channels}
     name = next((name for name, fixed in MODELS.items() if fixed == fields), None)
@@ -79,7 +78,7 @@ def _describe(config: ResNetConfig) -> dict[str, Any]:
 
 
 def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
-    """A BiT of another width, by the narrowest name with its depths, which timm multiplies a stem and stages by."""
+    """Return a BiT of another width, by the narrowest name with its depths, which timm multiplies a stem and stages by."""
     fitting = [
         (fixed["width"] // 64, name) for name, fixed in MODELS.items() if fixed["depths"] == config.depths and "bit" in name
     ]
@@ -90,14 +89,13 @@ def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
 
 
 def not_torchvisions(config: ResNetConfig) -> str:
-    """Says what a ResNet has that torchvision's and timm's cannot have."""
+    """Return what a ResNet has that torchvision's and timm's cannot have."""
     if config.width != 64 or len(config.depths) != 4:
         return f"width {config.width} and {len(config.depths)} stages, in place of 64 and 4"
     return common.unusual_root(config)
 
 
 def _resnet(kind: common.Kind, name: str) -> Layout:
-    """timm's ResNet with blocks of one kind."""
     theirs = "layer{S}.{j}."
     numbered = list(enumerate(common.PARTS[kind], start=1))
     convs = {"shortcut.0": "downsample.0", **{f"{part}.0": f"conv{i}" for i, part in numbered}}
@@ -126,7 +124,6 @@ RESNET = _resnet("bottleneck", "timm-resnet")
 
 
 def _torchvision(layout: Layout, name: str) -> Layout:
-    """The same as files without a description, which torchvision has."""
     return replace(
         layout, name=name, about=layout.about.replace("timm", "torchvision"), family="torchvision", lacks=not_torchvisions,
         read=None, describe=None, describe_data=None,

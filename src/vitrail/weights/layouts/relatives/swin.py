@@ -29,7 +29,7 @@ SMALLER = "smaller than a window"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     depths = depths_of(shapes)
     tables, expand = [TABLE.format(stage) for stage in range(len(depths))], EXPAND.format(len(depths) - 1)
     require_shapes(shapes, {PATCHES: 4, expand: 2, **dict.fromkeys(tables, 2)}, "a Swin Transformer")
@@ -125,7 +125,6 @@ def _middle(config: Any, window: Size) -> tuple[slice, slice]:
 
 
 def _holds(name: str, shape: Shape, config: Any) -> bool | None:
-    """Tables of smaller windows, which `_settle` puts into whole ones."""
     small = _small_tables([name], config)
     return True if name in small and shape[0] == math.prod(2 * side - 1 for side in small[name]) else None
 
@@ -167,7 +166,7 @@ REBUILT = (r"layers\.\d+\.blocks\.\d+\.(attn_mask|attn\.relative_position_index)
 
 
 def _authors(merging: str, head: str) -> dict[str, Key]:
-    """The rows of the authors' keys. What merges before our stage S is theirs of the stage before, and timm's of the same."""
+    """Return the authors' keys. The merging before our stage S belongs to their stage before, and to timm's same stage."""
     theirs = "layers.{s}.blocks.{j}"
     return {
         **block(theirs, "norm1", "", "", "norm2", "mlp.fc1", "mlp.fc2", ours=BLOCK),

@@ -27,7 +27,7 @@ DIMENSIONS = {"norm.weight": 1, "projection.weight": 2, "expand.weight": 2, "fea
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
     names = sorted({*NEEDED, *shapes})
     require_shapes(shapes, {name: n for name in names for end, n in DIMENSIONS.items() if name.endswith(end)}, "a T2T-ViT")
     dim, head = shapes["blocks.0.attention.norm.weight"][0], shapes.get("head.linear.weight")
@@ -55,7 +55,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _sides(widths: list[int], token_dim: int) -> list[int]:
-    """Channels, and the side of a patch in every split: a first patch of colours or of grey, others of tokens."""
+    """Return channels, and the side of a patch in every split: the first of colours or of grey, others of tokens."""
     for channels in (3, 1):
         squares = [width / wide for width, wide in zip(widths, [channels, *[token_dim] * (len(widths) - 1)], strict=True)]
         sides = [math.isqrt(max(0, int(square))) for square in squares]
@@ -66,7 +66,6 @@ def _sides(widths: list[int], token_dim: int) -> list[int]:
 
 
 def _image_size(tokens: int, fields: Mapping[str, Any], image_size: Size | None) -> Size:
-    """The size of the images that positions of so many tokens are for."""
     config, side = T2TConfig.read({name: value for name, value in fields.items() if name != "image_size"}), math.isqrt(tokens)
     tried = [size for size in (fields.get("image_size"), image_size) if size is not None]
     for size in (*tried, (side * config.patch_size[0], side * config.patch_size[1])):
@@ -84,7 +83,6 @@ def _guesses(config: T2TConfig, told: Mapping[str, Any]) -> list[str]:
 
 
 def _canonical(config: T2TConfig) -> T2TConfig:
-    """Random features are a Performer's."""
     return config if _performs(config) else config.changed(random_features=T2TConfig.model_fields["random_features"].default)
 
 

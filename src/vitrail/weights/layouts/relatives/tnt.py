@@ -54,7 +54,7 @@ class AsMap(Key):
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; images and patches are square if nobody says otherwise."""
+    """Return the configuration of these shapes; images and patches are square if nobody says otherwise."""
     require_shapes(shapes, NEEDED, "a TNT")
     word_dim, channels = shapes[FIRST][:2]
     dim, count = shapes["fold.projection.weight"][0], shapes["word_position.embedding"][0]
@@ -90,7 +90,7 @@ READING = Reading(architecture="TNT", fields=_fields, guesses=_guesses)
 
 
 def _keys(names: Mapping[str, str], rows: Mapping[str, str], inner: str, outer: str) -> dict[str, Key]:
-    """The rows of all layers; attention has queries and keys in one layer there, and values in another."""
+    """Return the rows of all layers; attention has queries and keys in one layer there, and values in another."""
     keys = weight_and_bias({**names, **{f"{BLOCK}.{ours}": f"{BLOCK}.{theirs}" for ours, theirs in rows.items()}})
     for ours, theirs in {"inner.attention.layer": inner, "attention.layer": outer}.items():
         keys |= weight_and_bias({f"{BLOCK}.{ours}.output": f"{BLOCK}.{theirs}.proj"})

@@ -67,7 +67,7 @@ def refused(what: str, hint: str = "give a model whose parts are known", where: 
 
 
 def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
-    """The name in timm's ``config.json``, None where it has none.
+    """Return the name in timm's ``config.json``, None where it has none.
 
     Raises:
         ModelFileError: it is none of ``models``, or the file says of a model what has no meaning at its place.
@@ -85,7 +85,7 @@ def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
 
 
 def reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Reads timm's ``config.json`` for one of its layouts."""
+    """Return a reader of timm's ``config.json`` for one of its layouts."""
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
         name = known_name(values, MODELS)
@@ -100,7 +100,7 @@ def reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
 
 def own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``config.json`` says beside the name of the architecture."""
+    """Return the arguments in ``config.json`` beside the name of the architecture."""
     given = values.get("model_args")
     arguments = dict(given) if isinstance(given, dict) else {}
     prepared = values.get("pretrained_cfg")
@@ -151,7 +151,7 @@ class Arguments:
 
 
 def _fields(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Fields of our configuration that arguments of a constructor of timm's mean."""
+    """Return fields of our configuration that arguments of a constructor of timm's mean."""
     fields = Arguments(ViTConfig, SAME, HARMLESS | SHOWN | MEANT, FIXED).read(arguments) | _norms(arguments)
     act = arguments.get("act_layer")
     if act is not None:
@@ -176,7 +176,7 @@ def _norms(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _norm(value: Any) -> tuple[str, float]:
-    """Kind and epsilon of a norm by timm's name; in our table of models the epsilon stands beside it."""
+    """Return kind and epsilon of a norm by timm's name, beside which our table of models has the epsilon."""
     if isinstance(value, tuple):
         return NORMS[value[0]][0], value[1]
     if value is None:
@@ -187,7 +187,7 @@ def _norm(value: Any) -> tuple[str, float]:
 
 
 def _pool(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Pooling and the place of the last norm, by which timm's three classes differ."""
+    """Return the pooling and the place of the last norm, by which timm's three classes differ."""
     plain = layout == "timm"
     kind = arguments.get("global_pool", "token" if plain else "avg")
     all_tokens = arguments.get("pool_include_prefix", False) or not plain
@@ -208,7 +208,7 @@ def _pool(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
 
 
 def _rotary(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Rotary positions; whether positions are learned as well shows in the weights."""
+    """Return the rotary positions; learned ones beside them show in the weights."""
     if not arguments.get("use_rot_pos_emb", False):
         return {"position": "learned-1d"}
     if layout not in TURNS:

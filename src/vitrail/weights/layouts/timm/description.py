@@ -52,7 +52,6 @@ def named(name: str, config: Any, arguments: Mapping[str, Any], width: int | Non
 
 
 def _sizes(config: ViTConfig) -> dict[str, Any]:
-    """Arguments that all of timm's constructors have."""
     if config.head_dim is not None and config.head_dim * config.heads != config.dim:
         raise inexpressible("heads of a width of their own")
     return {
@@ -69,7 +68,6 @@ def _sizes(config: ViTConfig) -> dict[str, Any]:
 
 
 def _pooling(config: ViTConfig) -> str:
-    """timm's name of the pooling."""
     names = {"class": "token", "mean": "avg", "attention": "map", "attention-patches": "map"}
     if config.pool not in names:
         raise inexpressible(f"pooling {config.pool}")
@@ -77,7 +75,7 @@ def _pooling(config: ViTConfig) -> str:
 
 
 def describe_vit(config: ViTConfig) -> dict[str, Any]:
-    """A VisionTransformer of timm's: a name of its registry that has the right classes, and all that makes it this model."""
+    """Return ``config.json`` of a VisionTransformer of timm's: a name of its registry, and its arguments."""
     arguments = _sizes(config)
     name = BASES.get((config.mlp == "swiglu", config.norm_kind, config.norm_eps, config.norm))
     if config.embedding == "resnet":
@@ -127,7 +125,7 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
 
 
 def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
-    """Describes an Eva of timm's, which has rotary positions."""
+    """Return a writer of ``config.json`` for an Eva of timm's, which has rotary positions."""
 
     def describe(config: ViTConfig) -> dict[str, Any]:
         name = EVA_BASES.get((layout, config.norm_eps))
@@ -178,7 +176,7 @@ def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
 
 
 def describe_beit(config: ViTConfig) -> dict[str, Any]:
-    """A Beit of timm's, which has relative positions."""
+    """Return a Beit of timm's, which has relative positions."""
     usual = (config.norm_kind, config.norm_eps, config.norm, config.linear_bias) == ("layer", 1e-6, "pre", True)
     if not usual or config.mlp != "gelu" or config.attention_norm or config.registers or config.embedding_norm != "none":
         raise inexpressible("BEiT with such parts")
@@ -194,7 +192,7 @@ def describe_beit(config: ViTConfig) -> dict[str, Any]:
 
 
 def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
-    """What timm's ``config.json`` says of labels and of images, and which layers it makes anew for others."""
+    """Return the entries of timm's ``config.json`` on labels, images and the layers that fine-tuning replaces."""
     return {
         "label_names": labels,
         "pretrained_cfg": {
@@ -211,7 +209,7 @@ def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparatio
 
 
 def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
-    """timm's names of the layers that it replaces for other classes, and fits to other channels."""
+    """Return timm's names of the layers that it replaces for other classes, and fits to other channels."""
     parameters = empty_model(config).state_dict()
     first = next(name for name in FIRST if name in parameters)
     heads = HEADS if getattr(config, "distillation_token", False) else HEADS[:1]
@@ -223,7 +221,6 @@ def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
 
 
 def _module(layout: Layout, ours: str, config: ImageConfig) -> str:
-    """timm's name of the layer that a weight of ours belongs to."""
     place = layout.place(ours, config)
     if place is None:
         raise inexpressible(f"place for {ours}")

@@ -26,7 +26,6 @@ LAST_NORM = {
 
 
 def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:
-    """The first layer of the MLP, whose gate is kept apart in some models."""
     gate, gated = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x")
     return {
         f"blocks.{{i}}.mlp.layer.expand.{part}": (
@@ -38,7 +37,6 @@ def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:
 
 
 def _root() -> dict[str, tuple[Key, ...]]:
-    """The root of a hybrid's ResNet, which is called a stem where stages follow."""
     return {
         f"embedding.resnet.root.{i}.{part}": (
             Key(f"patch_embed.backbone.stem.{theirs}.{part}", when=lambda config: bool(config.resnet_depths)),
@@ -121,7 +119,6 @@ TIMM_CLIP = replace(
 
 
 def _eva(name: str, about: str, *, interleaved: bool, columns_first: bool) -> Layout:
-    """timm's Eva with the planes of its rotary positions in this order."""
     layer = "blocks.{i}.attention.layer"
 
     def turned(theirs: str, *rest: str) -> Turned:

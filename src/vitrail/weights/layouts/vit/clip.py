@@ -69,7 +69,7 @@ OF_TEXTS = words("custom_text embed_dim multimodal_cfg quick_gelu text_cfg visio
 
 
 def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of our configuration that OpenCLIP's ``open_clip_config.json`` tells."""
+    """Return the fields of our configuration that OpenCLIP's ``open_clip_config.json`` tells."""
     if "model_cfg" not in values:
         return described(values, CLIP_ORIGINAL) if values else {}
     model = values["model_cfg"]

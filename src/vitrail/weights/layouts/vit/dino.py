@@ -43,7 +43,7 @@ DINO = replace(
 
 
 def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
-    """DINOv2's four kinds: with and without registers, whose authors resize positions otherwise, and with SwiGLU."""
+    """Return one of DINOv2's four kinds; with registers its authors resize positions otherwise."""
     keys = dict(PLAIN)
     if registers:
         keys["registers"] = Key("register_tokens", ndim=3)

@@ -57,13 +57,11 @@ class Channels(Key):
 
 
 def _linear(rows: dict[str, str]) -> dict[str, Key]:
-    """Layers with a kernel and a bias."""
     weights: dict[str, Key] = {f"{ours}.weight": Transposed(f"{theirs}/kernel") for ours, theirs in rows.items()}
     return weights | {f"{ours}.bias": Key(f"{theirs}/bias") for ours, theirs in rows.items()}
 
 
 def _norms(rows: dict[str, str]) -> dict[str, Key]:
-    """Norms with a scale and a bias."""
     scales: dict[str, Key] = {f"{ours}.weight": Channels(f"{theirs}/scale") for ours, theirs in rows.items()}
     return scales | {f"{ours}.bias": Channels(f"{theirs}/bias") for ours, theirs in rows.items()}
 

@@ -11,35 +11,35 @@ from vitrail.weights.keys import Joined, Key, Part, Shape
 
 
 def own_heads(config: ViTConfig) -> str:
-    """Says so where the heads of a model are not as wide together as a token."""
+    """Return words where the heads of a model are not as wide together as a token."""
     return "heads of a width of their own" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
 
 
 def unusual_parts(config: ViTConfig) -> str:
-    """Says what a model has that the plain ViT of most libraries has not."""
+    """Return what a model has that the plain ViT of most libraries has not."""
     if config.norm_kind != "layer" or config.norm != "pre" or config.attention_norm or config.mlp_norm:
         return "such norms"
     return "" if config.linear_bias else "layers without a bias"
 
 
 def not_plain(config: ViTConfig) -> str:
-    """Says so of unusual parts, and of heads of a width of their own."""
+    """Return words for unusual parts, and of heads of a width of their own."""
     return unusual_parts(config) or own_heads(config)
 
 
 def not_plain_or_no_bias(config: ViTConfig) -> str:
-    """Says so of these, and of queries, keys and values without a bias."""
+    """Return words for these, and of queries, keys and values without a bias."""
     return not_plain(config) or ("" if config.qkv_bias else "projections without a bias")
 
 
 def not_square(config: ViTConfig) -> str:
-    """Says so where images or patches are no squares."""
+    """Return words where images or patches are no squares."""
     sides = {len(set(config.image_size)), len(set(config.patch_size))}
     return "images or patches that are not square" if 2 in sides else ""
 
 
 def thirds(theirs: str) -> dict[str, Key]:
-    """The rows of a cross-attention whose queries, keys and values they keep in one."""
+    """Return the rows of a cross-attention whose queries, keys and values they keep in one."""
     return {
         f"{name}.{part}": Part(f"{theirs}_{part}", first=first, last=last)
         for name, first, last in (("query", 0, 1), ("key_value", 1, 3))
@@ -67,7 +67,6 @@ class Turned(Joined):
         return super().write(self._reordered(tensor, config, self._order(config).argsort()), config)
 
     def _order(self, config: ViTConfig) -> Tensor:
-        """Where each number of one of our heads stands in one of theirs: (D_h,)."""
         width = config.head_dim or config.dim // config.heads
         planes = torch.arange(width // 2)
         if self.columns_first:
@@ -124,6 +123,6 @@ class Flat(Key):
 
 
 def _patch_of(values: int) -> Shape:
-    """Channels, height and width of a square patch of so many values: of three colours, if that can be."""
+    """Return channels, height and width of a square patch of so many values: of three colours, if that can be."""
     channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
     return channels, math.isqrt(values // channels), math.isqrt(values // channels)

@@ -89,7 +89,6 @@ FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
 
 
 def _lacks(config: ViTConfig) -> str:
-    """One head as wide as a token has no projection behind it there."""
     if config.heads == 1 and _head_width(config) == config.dim:
         return "output projection behind one head as wide as a token"
     return unusual_parts(config)
