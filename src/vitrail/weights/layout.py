@@ -96,6 +96,7 @@ class Layout:
         interpolation: of positions to another grid, as this library does it.
         empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
         suffix: of the files it is kept in.
+        written: whether models are written in it, too, as a library that can be installed loads such files.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Layout:
     interpolation: Interpolation = ANTIALIASED
     empty: Mapping[str, str] = field(default_factory=dict)
     suffix: str = ".safetensors"
+    written: bool = True
 
     @property
     def config(self) -> type[ImageConfig]:

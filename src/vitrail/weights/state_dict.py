@@ -200,6 +200,9 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
     Raises:
         ConfigError: the layout has no place for something of the model, or gives it another meaning.
     """
+    if not layout.written:
+        what = f"{layout.about} is read and not written, as no library loads such files"
+        raise ConfigError(what, where="--layout", hint="give another layout, such as timm")
     if lacking := [name for name in layout.needs if name not in state]:
         raise _inexpressible(layout, f"it is not without {lacking[0]}")
     layout.extra(config)  # refuses what it cannot say

@@ -31,14 +31,6 @@ CLOSE = 1e-4
 """How far positions in a file may be from what is computed: some are kept in half precision."""
 
 
-def _tied(config: TransformerConfig) -> bool:
-    return config.tied
-
-
-def _untied(config: TransformerConfig) -> bool:
-    return not config.tied
-
-
 def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: Layout) -> dict[str, Tensor]:
     """Return our parameters with a bias of the logits, and with channels in the order in which Marian adds positions."""
     ours = dict(state)
@@ -58,10 +50,6 @@ def _ordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
     if ".norm." in name or name.endswith((".layer.output.weight", ".contract.weight", ".layer.output.bias", ".contract.bias")):
         return tensor[channels]
     return tensor[:, channels] if tensor.ndim == 2 else tensor
-
-
-def _canonical(config: TransformerConfig) -> TransformerConfig:
-    return config.changed(position="sincos-halves", output_bias=True)
 
 
 def _extra(config: TransformerConfig) -> dict[str, Any]:
@@ -111,12 +99,12 @@ MARIAN = Layout(
         architecture="Transformer",
         fields=lambda shapes, known, size, layout: dict(known),
         share_out=_share_out,
-        canonical=_canonical,
+        canonical=lambda config: config.changed(position="sincos-halves", output_bias=True),
     ),
     keys={
         "embedding.weight": (
-            Key(SHARED, when=_tied, tells={"tied": True}),
-            Key(TABLES["encoder"], when=_untied, tells={"tied": False}),
+            Key(SHARED, when=lambda config: config.tied, tells={"tied": True}),
+            Key(TABLES["encoder"], when=lambda config: not config.tied, tells={"tied": False}),
         ),
         "target_embedding.weight": Key(TABLES["decoder"]),
         "output.weight": Key(LOGITS),

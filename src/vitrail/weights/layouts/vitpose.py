@@ -33,6 +33,7 @@ def _lacks_head(config: ViTPoseConfig) -> str:
 DECONVOLUTIONS = (("deconv_layers.0", "deconv_layers.3"), ("deconv_layers.1", "deconv_layers.4"), "final_layer")
 ORIGINAL = Layout(
     name="vitpose-original",
+    written=False,
     about="its authors' ViTPose",
     prefix="backbone.",
     reading=READING,

@@ -108,7 +108,8 @@ class Trained(nn.Module):
         if name is None:
             return [layout for layout in self.layouts.values() if self.in_transformers(layout)]
         if name not in self.layouts:
-            raise unknown("layout of such models", name, [FORMAT, *self.layouts], where="--layout")
+            known = [FORMAT, *(known for known, layout in self.layouts.items() if layout.written)]
+            raise unknown("layout of such models", name, known, where="--layout")
         return [layout for layout in self.layouts.values() if name in (layout.name, layout.family)]
 
     def in_layout(self, name: str | None) -> tuple[Layout | None, dict[str, Tensor]]:

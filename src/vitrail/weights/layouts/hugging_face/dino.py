@@ -6,6 +6,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import ANTIALIASED
 from vitrail.weights.keys import Joined, Key, block, weight_and_bias, words
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.hugging_face.vit import (
     ACTIVATIONS,
     BICUBIC,
@@ -71,16 +72,6 @@ GATED = weight_and_bias(
     {"blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.weights_in", "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.weights_out"}
 )
 GATED_IN_MEMORY = weight_and_bias({"blocks.{i}.mlp.layer.expand": (f"{BLOCK}.mlp.gate_proj", f"{BLOCK}.mlp.up_proj")})
-DINOV2_SWIGLU = replace(
-    DINOV2,
-    name="dinov2-swiglu",
-    about="transformers' Dinov2 with SwiGLU",
-    keys={**DINOV2.keys, **GATED},
-    older=GATED_IN_MEMORY,
-    aliases={**IN_MEMORY, r"\.mlp\.down_proj\.": ".mlp.weights_out."},
-    activations={"swiglu": "gelu"},
-)
-
 DINOV2_REGISTERS = replace(
     DINOV2,
     name="dinov2-registers",
@@ -96,15 +87,20 @@ DINOV2_REGISTERS = replace(
     interpolation=ANTIALIASED,
 )
 
-DINOV2_REGISTERS_SWIGLU = replace(
-    DINOV2_REGISTERS,
-    name="dinov2-registers-swiglu",
-    about="transformers' Dinov2WithRegisters with SwiGLU",
-    keys={**DINOV2_REGISTERS.keys, **GATED},
-    older=GATED_IN_MEMORY,
-    aliases=DINOV2_SWIGLU.aliases,
-    activations=DINOV2_SWIGLU.activations,
-)
+
+def _swiglu(layout: Layout) -> Layout:
+    return replace(
+        layout,
+        name=f"{layout.name}-swiglu",
+        about=f"{layout.about} with SwiGLU",
+        keys={**layout.keys, **GATED},
+        older=GATED_IN_MEMORY,
+        aliases={**IN_MEMORY, r"\.mlp\.down_proj\.": ".mlp.weights_out."},
+        activations={"swiglu": "gelu"},
+    )
+
+
+DINOV2_SWIGLU, DINOV2_REGISTERS_SWIGLU = _swiglu(DINOV2), _swiglu(DINOV2_REGISTERS)
 
 LAYER = "layer.{i}"
 DINOV3 = ViTLayout(

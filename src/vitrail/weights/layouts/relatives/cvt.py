@@ -55,12 +55,8 @@ def _usual(dims: tuple[int, ...], sides: tuple[int, ...], known: Mapping[str, An
 
 
 def _guesses(config: CvTConfig, told: Mapping[str, Any]) -> list[str]:
-    guessed = [name for name in ("activation", "heads", "strides", "paddings") if name not in told]
-    return [f"{name} {_text(getattr(config, name))}" for name in guessed]
-
-
-def _text(value: Any) -> str:
-    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    values = {name: getattr(config, name) for name in ("activation", "heads", "strides", "paddings") if name not in told}
+    return [f"{name} {'-'.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in values.items()]
 
 
 READING = Reading(
@@ -86,6 +82,7 @@ def _keys(layers: Mapping[str, str], attention: str, theirs: Mapping[str, tuple[
 THEIR_BLOCK = "stage{s}.blocks.{j}"
 ORIGINAL = Layout(
     name="cvt-original",
+    written=False,
     about="the authors' CvT",
     reading=READING,
     keys={

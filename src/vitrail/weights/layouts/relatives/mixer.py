@@ -116,8 +116,8 @@ NORMS = {f"{BLOCK}.tokens.norm": f"{THEIRS}/LayerNorm_0", f"{BLOCK}.channels.nor
 
 GOOGLE = Layout(
     name="google-mixer",
+    written=False,
     about="Google's Flax Mixer",
-    family="google",
     reading=READING,
     keys={
         **{f"{ours}.weight": Transposed(f"{theirs}/kernel") for ours, theirs in LINEAR.items()},

@@ -48,6 +48,7 @@ def _extra(config: PVTConfig) -> dict[str, Any]:
 
 ORIGINAL = Layout(
     name="pvt-original",
+    written=False,
     about="its authors' PVT",
     reading=READING,
     keys={

@@ -43,13 +43,9 @@ def _other_patches(config: PVTv2Config) -> str:
     return "" if config.patch_sizes == usual else f"patches of {'-'.join(map(str, config.patch_sizes))}"
 
 
-def _unlike_the_authors(config: PVTv2Config) -> str:
-    stages = len(config.depths)
-    return _other_patches(config) or ("" if stages == 4 else f"{stages} stages, in place of 4")
-
-
 ORIGINAL = Layout(
     name="pvt-v2-original",
+    written=False,
     about="its authors' PVT v2",
     reading=READING,
     keys={
@@ -64,7 +60,7 @@ ORIGINAL = Layout(
         **common.blocks("block{S}.{j}", **common.AUTHORS, dwconv="mlp.dwconv.dwconv"),
     },
     fields=common.EPSILONS,
-    lacks=_unlike_the_authors,
+    lacks=_other_patches,
     colours=IMAGENET,
 )
 

@@ -118,12 +118,6 @@ def _small_tables(names: Iterable[str], config: Any) -> dict[str, Size]:
     return {name: window for name, window in windows.items() if min(window) < config.window_size}
 
 
-def _middle(config: Any, window: Size) -> tuple[slice, slice]:
-    """Return which offsets of the whole table, (2 · window - 1)², a smaller window has."""
-    rows, columns = (slice(config.window_size - side, config.window_size + side - 1) for side in window)
-    return rows, columns
-
-
 def _holds(name: str, shape: Shape, config: Any) -> bool | None:
     small = _small_tables([name], config)
     return True if name in small and shape[0] == math.prod(2 * side - 1 for side in small[name]) else None
@@ -140,12 +134,12 @@ def _settle(ours: dict[str, Tensor], config: Any) -> None:
 
 
 def _share_out(ours: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
-    """Cut the tables of smaller windows out, where their library has such."""
-    side = 2 * config.window_size - 1
-    small = _small_tables(ours, config) if layout.name in (TIMM_NAME, AUTHORS_NAME) else {}
-    return dict(ours) | {
-        name: ours[name].unflatten(0, (side, side))[_middle(config, window)].flatten(0, 1) for name, window in small.items()
-    }
+    """Cut the offsets of smaller windows out of the middle of their tables, as timm has such windows."""
+    whole, cut = 2 * config.window_size - 1, dict(ours)
+    for name, window in _small_tables(ours, config).items() if layout.name == TIMM_NAME else ():
+        rows, columns = (slice(config.window_size - side, config.window_size + side - 1) for side in window)
+        cut[name] = ours[name].unflatten(0, (whole, whole))[rows, columns].flatten(0, 1)
+    return cut
 
 
 READING = Reading(
@@ -213,6 +207,7 @@ TIMM = Layout(
 )
 ORIGINAL = Layout(
     name=AUTHORS_NAME,
+    written=False,
     about="the authors' Swin Transformer",
     reading=READING,
     keys=_authors("stages.{S}", "head"),

@@ -82,7 +82,16 @@ def _guesses(config: T2TConfig, told: Mapping[str, Any]) -> list[str]:
     return [words for name, words in guessed.items() if name not in told]
 
 
+def _performs(config: T2TConfig) -> bool:
+    return config.token_mixer == "performer"
+
+
+def _transforms(config: T2TConfig) -> bool:
+    return config.token_mixer == "transformer"
+
+
 def _canonical(config: T2TConfig) -> T2TConfig:
+    """Return the same without random features where they are not a Performer's."""
     return config if _performs(config) else config.changed(random_features=T2TConfig.model_fields["random_features"].default)
 
 
@@ -93,17 +102,6 @@ class KeysFirst(Key):
     def read(self, tensors: list[Tensor], config: Any) -> Tensor:
         first, second, values = tensors[0].chunk(3)
         return torch.cat([second, first, values])
-
-    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
-        return [self.read([tensor], config)]
-
-
-def _performs(config: T2TConfig) -> bool:
-    return config.token_mixer == "performer"
-
-
-def _transforms(config: T2TConfig) -> bool:
-    return config.token_mixer == "transformer"
 
 
 OURS, THEIRS = "embedding.layers.{j}", "tokens_to_token.attention{J}"
@@ -125,7 +123,10 @@ T2T = Layout(
         ),
         f"{OURS}.mixer.qkv.bias": KeysFirst(f"{THEIRS}.kqv.bias"),
         **{
-            f"{OURS}.{ours}.{part}": (Key(f"{THEIRS}.{a}.{part}", when=_performs), Key(f"{THEIRS}.{b}.{part}", when=_transforms))
+            f"{OURS}.{ours}.{part}": (
+                Key(f"{THEIRS}.{a}.{part}", when=_performs),
+                Key(f"{THEIRS}.{b}.{part}", when=_transforms),
+            )
             for ours, (a, b) in DIFFERING.items()
             for part in ("weight", "bias")
         },
@@ -141,6 +142,7 @@ T2T = Layout(
         ),
     },
     fields={"norm_eps": 1e-5},
+    written=False,
     needs=("position.embedding",),
     colours=replace(IMAGENET, crop_ratio=0.9),
     interpolation=Interpolation("bicubic", antialias=False),

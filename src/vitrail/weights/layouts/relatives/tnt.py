@@ -89,14 +89,34 @@ def _guesses(config: TNTConfig, told: Mapping[str, Any]) -> list[str]:
 READING = Reading(architecture="TNT", fields=_fields, guesses=_guesses)
 
 
-def _keys(names: Mapping[str, str], rows: Mapping[str, str], inner: str, outer: str) -> dict[str, Key]:
+LAYERS = {
+    "inner.attention.norm": ("norm_in", "inner_norm1"),
+    "inner.attention.layer.output": ("attn_in.proj", "inner_attn.proj"),
+    "inner.mlp.norm": ("norm_mlp_in", "inner_norm2"),
+    "inner.mlp.layer.expand": ("mlp_in.fc1", "inner_mlp.fc1"),
+    "inner.mlp.layer.contract": ("mlp_in.fc2", "inner_mlp.fc2"),
+    "fold.norm": ("norm1_proj", "proj_norm1"),
+    "fold.projection": ("proj", "proj"),
+    "fold.output_norm": ("norm2_proj", "proj_norm2"),
+    "attention.norm": ("norm_out", "outer_norm1"),
+    "attention.layer.output": ("attn_out.proj", "outer_attn.proj"),
+    "mlp.norm": ("norm_mlp", "outer_norm2"),
+    "mlp.layer.expand": ("mlp.fc1", "outer_mlp.fc1"),
+    "mlp.layer.contract": ("mlp.fc2", "outer_mlp.fc2"),
+}
+"""The layers of a block, as timm and as the authors call them. Those of the first folding stand outside of the blocks, too."""
+
+
+def _keys(column: int, embedding: str, inner: str, outer: str) -> dict[str, Key]:
     """Return the rows of all layers; attention has queries and keys in one layer there, and values in another."""
-    keys = weight_and_bias({**names, **{f"{BLOCK}.{ours}": f"{BLOCK}.{theirs}" for ours, theirs in rows.items()}})
+    rows = {"norm": "norm", "head.linear": "head", "embedding.projection": embedding}
+    rows |= {ours: theirs[column] for ours, theirs in LAYERS.items() if ours.startswith("fold.")}
+    rows |= {f"{BLOCK}.{ours}": f"{BLOCK}.{theirs[column]}" for ours, theirs in LAYERS.items()}
+    keys: dict[str, Key] = {"class_token": Key("cls_token"), **weight_and_bias(rows)}
     for ours, theirs in {"inner.attention.layer": inner, "attention.layer": outer}.items():
-        keys |= weight_and_bias({f"{BLOCK}.{ours}.output": f"{BLOCK}.{theirs}.proj"})
         for leaf in ("weight", "bias"):
-            name = f"{BLOCK}.{theirs}.{{}}.{leaf}"
-            keys[f"{BLOCK}.{ours}.qkv.{leaf}"] = Joined(name.replace("{}", "qk"), rest=(name.replace("{}", "v"),), shares=(2, 1))
+            first, rest = f"{BLOCK}.{theirs}.qk.{leaf}", (f"{BLOCK}.{theirs}.v.{leaf}",)
+            keys[f"{BLOCK}.{ours}.qkv.{leaf}"] = Joined(first, rest=rest, shares=(2, 1))
     return keys
 
 
@@ -124,36 +144,15 @@ def _describe_timm(config: TNTConfig) -> dict[str, Any]:
     return named(next(fitting, "tnt_s_patch16_224"), config, arguments, global_pool="token")
 
 
-OUTSIDE = {"norm": "norm", "head.linear": "head", "fold.projection": "proj"}
-TOKENS: dict[str, Key] = {"class_token": Key("cls_token")}
-
 TIMM = Layout(
     name="timm-tnt",
     about="timm's TNT",
     family="timm",
     reading=READING,
     keys={
-        **TOKENS,
         "position.embedding": Row("patch_pos"),
         "word_position.embedding": AsMap("pixel_pos"),
-        **_keys(
-            {**OUTSIDE, "embedding.projection": "pixel_embed.proj", "fold.norm": "norm1_proj", "fold.output_norm": "norm2_proj"},
-            {
-                "inner.attention.norm": "norm_in",
-                "inner.mlp.norm": "norm_mlp_in",
-                "inner.mlp.layer.expand": "mlp_in.fc1",
-                "inner.mlp.layer.contract": "mlp_in.fc2",
-                "fold.norm": "norm1_proj",
-                "fold.projection": "proj",
-                "fold.output_norm": "norm2_proj",
-                "attention.norm": "norm_out",
-                "mlp.norm": "norm_mlp",
-                "mlp.layer.expand": "mlp.fc1",
-                "mlp.layer.contract": "mlp.fc2",
-            },
-            "attn_in",
-            "attn_out",
-        ),
+        **_keys(0, "pixel_embed.proj", "attn_in", "attn_out"),
     },
     fields={"norm_eps": 1e-5},
     colours=Colours(crop_ratio=0.9),
@@ -164,30 +163,13 @@ TIMM = Layout(
 
 ORIGINAL = Layout(
     name="tnt-original",
+    written=False,
     about="the authors' TNT",
     reading=READING,
     keys={
-        **TOKENS,
         "position.embedding": Row("outer_pos"),
         "word_position.embedding": Row("inner_pos"),
-        **_keys(
-            {**OUTSIDE, "embedding.projection": "patch_embed.proj", "fold.norm": "proj_norm1", "fold.output_norm": "proj_norm2"},
-            {
-                "inner.attention.norm": "inner_norm1",
-                "inner.mlp.norm": "inner_norm2",
-                "inner.mlp.layer.expand": "inner_mlp.fc1",
-                "inner.mlp.layer.contract": "inner_mlp.fc2",
-                "fold.norm": "proj_norm1",
-                "fold.projection": "proj",
-                "fold.output_norm": "proj_norm2",
-                "attention.norm": "outer_norm1",
-                "mlp.norm": "outer_norm2",
-                "mlp.layer.expand": "outer_mlp.fc1",
-                "mlp.layer.contract": "outer_mlp.fc2",
-            },
-            "inner_attn",
-            "outer_attn",
-        ),
+        **_keys(1, "patch_embed.proj", "inner_attn", "outer_attn"),
     },
     ignored=(r"outer_tokens",),  # zeros that nothing reads
     fields={"norm_eps": 1e-5},

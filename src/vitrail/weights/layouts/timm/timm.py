@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Joined, Key, weight_and_bias
+from vitrail.weights.keys import Joined, Key, block, weight_and_bias
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.timm.arguments import ACTIVATIONS, reader
 from vitrail.weights.layouts.timm.description import describe_beit, describe_eva, describe_vit, timm_data
@@ -64,18 +64,14 @@ TIMM = ViTLayout(
         "blocks.{i}.attention.scale.gamma": Key("blocks.{i}.ls1.gamma"),
         "blocks.{i}.mlp.scale.gamma": Key("blocks.{i}.ls2.gamma"),
         "pool.query": Key("attn_pool.latent", ndim=3),
+        **block("blocks.{i}", "norm1", "attn.qkv", "attn.proj", "norm2", "", "mlp.fc2"),
         **weight_and_bias(
             {
                 "embedding.token_norm": "patch_embed.norm",
-                "blocks.{i}.attention.norm": "blocks.{i}.norm1",
-                "blocks.{i}.attention.layer.qkv": "blocks.{i}.attn.qkv",
                 "blocks.{i}.attention.layer.query_norm": "blocks.{i}.attn.q_norm",
                 "blocks.{i}.attention.layer.key_norm": "blocks.{i}.attn.k_norm",
                 "blocks.{i}.attention.layer.output_norm": "blocks.{i}.attn.norm",
-                "blocks.{i}.attention.layer.output": "blocks.{i}.attn.proj",
-                "blocks.{i}.mlp.norm": "blocks.{i}.norm2",
                 "blocks.{i}.mlp.layer.norm": "blocks.{i}.mlp.norm",
-                "blocks.{i}.mlp.layer.contract": "blocks.{i}.mlp.fc2",
                 "pool.attention.query": "attn_pool.q",
                 "pool.attention.key_value": "attn_pool.kv",
                 "pool.attention.output": "attn_pool.proj",

@@ -10,6 +10,11 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.keys import Joined, Key, Part, Shape
 
 
+def head_width(config: ViTConfig) -> int:
+    """Return the width of a head."""
+    return config.head_dim or config.dim // config.heads
+
+
 def own_heads(config: ViTConfig) -> str:
     """Return words where the heads of a model are not as wide together as a token."""
     return "heads of a width of their own" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
@@ -67,7 +72,7 @@ class Turned(Joined):
         return super().write(self._reordered(tensor, config, self._order(config).argsort()), config)
 
     def _order(self, config: ViTConfig) -> Tensor:
-        width = config.head_dim or config.dim // config.heads
+        width = head_width(config)
         planes = torch.arange(width // 2)
         if self.columns_first:
             planes = planes.roll(width // 4)
