@@ -103,6 +103,9 @@ class KeysFirst(Key):
         first, second, values = tensors[0].chunk(3)
         return torch.cat([second, first, values])
 
+    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
+        return [self.read([tensor], config)]
+
 
 OURS, THEIRS = "embedding.layers.{j}", "tokens_to_token.attention{J}"
 DIFFERING = {"mixer.output": ("proj", "attn.proj"), "mlp.layer.expand": ("mlp.0", "mlp.fc1"),
