@@ -21,7 +21,7 @@ from vitrail.models.registry import NAMES
 from vitrail.tasks.translation.weights import open_translator
 from vitrail.weights.convert import convert
 from vitrail.weights.hub import cached, fetch, is_hub_id, push
-from vitrail.weights.locate import is_of_texts, translates
+from vitrail.weights.locate import translates
 from vitrail.weights.model_folder.trained import save_model
 from vitrail.weights.reference import load_model
 from weights.hub_server import READER, WRITER, Hub
@@ -337,7 +337,7 @@ def test_a_translator_that_went_through_the_hub_is_found_to_be_one_and_translate
         write_folder(tmp_path / "marian", random_marian())
         trained = open_translator(tmp_path / "marian")
     trained.push_to_hub("ann/en-de")
-    assert translates("ann/en-de") and is_of_texts("ann/en-de@main")
+    assert translates("ann/en-de") and translates("ann/en-de@main")
     switched_off(hub, monkeypatch)
     assert translates("ann/en-de")
     texts = ["one red cat", "dog"]

@@ -176,9 +176,9 @@ class Index:
     def find(self, name: str) -> list[tuple[Any, dict[str, int]]]:
         """Return the values of the rows, each with the numbers in the name."""
         hits = ((row.fullmatch(name), value) for row, value in self.rows.get(re.sub(r"[0-9]+", "#", name), ()))
-        return [(value, _both_ways(hit.groupdict())) for hit, value in hits if hit]
-
-
-def _both_ways(numbers: Mapping[str, str]) -> dict[str, int]:
-    zero = {name.lower(): int(number) - name.isupper() for name, number in numbers.items()}
-    return {**zero, **{name.upper(): number + 1 for name, number in zero.items()}}
+        found = []
+        for hit, value in hits:
+            if hit:  # numbers are counted from zero under small letters, and from one under capitals
+                zero = {letter.lower(): int(number) - letter.isupper() for letter, number in hit.groupdict().items()}
+                found.append((value, zero | {letter.upper(): number + 1 for letter, number in zero.items()}))
+        return found

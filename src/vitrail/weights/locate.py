@@ -77,12 +77,6 @@ def has_weights(folder: Path) -> bool:
     return any(name == CONFIG or Path(name).suffix.lower() in WEIGHTS for name in os.listdir(folder))
 
 
-def is_of_texts(reference: object) -> TypeGuard[str | Path]:
-    """Return whether a MODEL translates texts, and does not see images. Raises as `row_behind`."""
-    row = row_behind(reference)
-    return row is not None and row.reads == "texts"
-
-
 def is_captioner(reference: object) -> TypeGuard[str | Path]:
     """Return whether a MODEL writes texts about images. Raises as `row_behind`."""
     row = row_behind(reference)
@@ -131,8 +125,9 @@ def _is_of_hub(reference: str | Path) -> bool:
 
 
 def translates(reference: object) -> TypeGuard[str | Path]:
-    """Return whether a MODEL translates texts, in Python or in an engine."""
-    return is_of_texts(reference) or is_exported_translator(reference)
+    """Return whether a MODEL translates texts, in Python or in an engine. Raises as `row_behind`."""
+    row = row_behind(reference)
+    return (row is not None and row.reads == "texts") or is_exported_translator(reference)
 
 
 def absolute(reference: str | None) -> str | None:

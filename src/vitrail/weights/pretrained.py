@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitrail.errors import ConfigError
-from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.parts import last_layer
@@ -83,11 +82,6 @@ def build(
     room = row_of_kind(config.reads, config.answer).module("weights")
     trained: TrainedModel = room.trained_of(model.eval(), understood, preparation, checkpoint)
     about = about.strip() if source.about else ""
-    if same_classes and labels and _answers_alike(model):
+    if same_classes and labels and not any(last_layer(head).weight.any() for head in model.heads().values()):
         about += f"\n{ALIKE}"
     return trained, about.strip()
-
-
-def _answers_alike(model: ImageModel) -> bool:
-    """Return whether the last layers have no weight but zero, so that every image gets the same answer."""
-    return not any(last_layer(head).weight.any() for head in model.heads().values())

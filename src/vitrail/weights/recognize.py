@@ -83,7 +83,8 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     count = sum(math.prod(shapes[own]) for own in found.naming.names.values())
     layout, model = found.match.layout, found.config
     named = config | checkpoint.told
-    names = named.get("id2label", _numbered(config.get("label_names")))
+    listed = config.get("label_names")
+    names = named.get("id2label", {str(i): name for i, name in enumerate(listed)} if isinstance(listed, list) else None)
     labels = _labels(names, model, checkpoint.file if checkpoint.told else where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
     if own or any(config.get(word) is not None for word in NAMING):
@@ -130,10 +131,6 @@ def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
     if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.told):
         return {}
     return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
-
-
-def _numbered(names: Any) -> dict[str, Any] | None:
-    return {str(i): name for i, name in enumerate(names)} if isinstance(names, list) else None
 
 
 def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> list[Layout]:
@@ -208,11 +205,8 @@ def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
 
 def _thresholds(config: Mapping[str, Any], labels: list[str], where: Path) -> tuple[float, ...]:
     found = config.get(THRESHOLDS) or ()
-    if not found or (isinstance(found, list) and len(found) == len(labels) and all(_is_share(each) for each in found)):
+    fitting = isinstance(found, list) and len(found) == len(labels)
+    if not found or (fitting and all(type(bound) in (int, float) and 0 <= bound <= 1 for bound in found)):
         return tuple(found)
     what = f"{THRESHOLDS} are no probabilities, one for each of {len(labels)} labels"
     raise ModelFileError(what, where=where, hint="write the folder again")
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

@@ -53,17 +53,11 @@ def new_model_folder(path: str | Path) -> Iterator[Path]:
         ConfigError: there is a file of that name, or a folder that holds anything else.
     """
     folder = path_of(path).resolve()  # of "." the name, too
-    if not _holds_a_model_alone(folder):
+    if not (folder / SUMS).is_file() or not {file.name for file in folder.iterdir()} <= {*_read(folder), SUMS, CARD}:
         require_free(folder, where="folder")
     with whole_folder(folder) as draft:
         yield draft
         write_sums(draft)
-
-
-def _holds_a_model_alone(folder: Path) -> bool:
-    if not (folder / SUMS).is_file():
-        return False
-    return {file.name for file in folder.iterdir()} <= {*_read(folder), SUMS, CARD}
 
 
 @contextmanager

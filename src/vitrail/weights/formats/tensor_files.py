@@ -53,11 +53,6 @@ class _PassedOver:
         pass
 
 
-def _empty(*content: object) -> dict[Any, Any]:
-    """Return the dictionary that a pickled ``defaultdict`` is filled into."""
-    return {}
-
-
 def read_tensors(file: Path) -> dict[str, Tensor]:
     """Return all tensors of a .safetensors or .npz file.
 
@@ -126,7 +121,7 @@ def read_pickle(file: Path) -> dict[str, dict[str, Tensor]]:
     """
     try:
         _require_little(file)
-        names: list[Any] = [*((_PassedOver, name) for name in PASSED_OVER), (_empty, "collections.defaultdict")]
+        names: list[Any] = [*((_PassedOver, name) for name in PASSED_OVER), (lambda *content: {}, "collections.defaultdict")]
         with torch.serialization.safe_globals(names):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its formats raise
@@ -211,8 +206,7 @@ def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Return whether all numbers are; their sum, which needs no memory, is not finite if one of them is not."""
-    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
+    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())  # a sum needs no memory, and is finite of few others
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -40,15 +40,14 @@ def _matrices(rows: Mapping[str, str]) -> dict[str, Key]:
     return keys
 
 
-def _below(key: Key) -> Key:
-    name = ENCODER + key.name
-    if isinstance(key, Joined):
-        return replace(key, name=name, rest=tuple(ENCODER + other for other in key.rest))
-    return replace(key, name=name)
-
-
 def _encoder_rows() -> dict[str, Key]:
-    return {ENCODER + ours: _below(key) for ours, key in VIT.keys.items() if isinstance(key, Key)}
+    """Return the rows of the ViT below the encoder's name."""
+    rows: dict[str, Key] = {}
+    for ours, key in VIT.keys.items():
+        if isinstance(key, Joined):
+            key = replace(key, rest=tuple(ENCODER + other for other in key.rest))
+        rows[ENCODER + ours] = replace(key, name=ENCODER + key.name)
+    return rows
 
 
 def _seen(encoder: ViTConfig) -> ViTConfig:
@@ -79,14 +78,10 @@ def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Lay
         raise KeyError("image tokens that are wider than text tokens")
     if missing:
         matrices = [name for name in state if name.endswith("cross.layer.key_value.weight")]
-        ours |= {name: _widened(state[name], missing) for name in matrices}
+        ours |= {name: torch.nn.functional.pad(state[name], (0, missing)) for name in matrices}
         ours[f"{PROJECTION}.weight"] = torch.eye(config.dim, config.encoder.dim, device=table.device)
         ours[f"{PROJECTION}.bias"] = table.new_zeros(config.dim)
     return ours
-
-
-def _widened(matrix: Tensor, missing: int) -> Tensor:
-    return torch.cat([matrix, matrix.new_zeros(len(matrix), missing)], dim=1)
 
 
 def _no_vit(encoder: ViTConfig) -> str:

@@ -99,11 +99,10 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
     told["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
     if EXPERT in flat:
         told["expert"] = ViTPoseConfig.read_field("expert", flat[EXPERT])
-    return told | _experts(flat.get("num_experts", 1), told.pop("expert_dim", 0))
-
-
-def _experts(count: Any, share: int) -> dict[str, int]:
-    return {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": share} if count != 1 else {"experts": 0}
+    count, values_of_an_expert = flat.get("num_experts", 1), told.pop("expert_dim", 0)
+    if count == 1:  # transformers' way to say none
+        return told | {"experts": 0}
+    return told | {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": values_of_an_expert}
 
 
 def _describe(config: ViTPoseConfig) -> dict[str, Any]:

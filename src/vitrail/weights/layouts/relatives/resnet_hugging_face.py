@@ -1,8 +1,5 @@
 """transformers' ResNet and BiT."""
 
-from typing import Any
-
-from vitrail.models.configs.resnet import ResNetConfig
 from vitrail.weights.keys import weight_and_bias, words
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.relatives import resnet_reading as common
@@ -48,15 +45,6 @@ RESNET_BASIC = _resnet("basic", "resnet-basic")
 RESNET = _resnet("bottleneck", "resnet")
 
 
-def _bit_lacks(config: ResNetConfig) -> str:
-    return common.odd_groups(config) or ("more than four stages" if len(config.depths) > 4 else "")
-
-
-def _describe_bit(config: ResNetConfig) -> dict[str, Any]:
-    """Return wide stages and a factor of 1: with another one transformers leaves stem and last norm narrow."""
-    return {"hidden_sizes": common.widths(config), "layer_type": "preactivation", "hidden_act": "relu", "width_factor": 1}
-
-
 BIT = Layout(
     name="bit",
     about="transformers' BiT",
@@ -79,8 +67,14 @@ BIT = Layout(
         "output_stride": (32,),
         "width_factor": (1,),
     },
-    lacks=_bit_lacks,
-    extra=_describe_bit,
+    lacks=lambda config: common.odd_groups(config) or ("more than four stages" if len(config.depths) > 4 else ""),
+    # wide models have wide stages and a factor of 1: with another one transformers leaves stem and last norm narrow
+    extra=lambda config: {
+        "hidden_sizes": common.widths(config),
+        "layer_type": "preactivation",
+        "hidden_act": "relu",
+        "width_factor": 1,
+    },
     model_types=("bit",),
     classes=("BitForImageClassification", "BitModel"),
     colours=Colours(),

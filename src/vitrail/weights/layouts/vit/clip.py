@@ -87,21 +87,17 @@ def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:
     pool = vision.get("pool_type", "tok")
     if pool not in pools:
         raise refused(f"pool_type={brief(pool)}", where=OPEN_CLIP_CONFIG)
+    width = vision.get("head_width", 64)
+    if not isinstance(width, int) or width < 1:
+        raise refused(f"head_width={brief(width)}", where=OPEN_CLIP_CONFIG)
     return {
         **fields,
-        "heads": ViTConfig.read_field("heads", fields.get("dim", 768) // _head_width(vision), where=OPEN_CLIP_CONFIG),
+        "heads": ViTConfig.read_field("heads", fields.get("dim", 768) // width, where=OPEN_CLIP_CONFIG),
         "mlp": "quick-gelu" if model.get("quick_gelu") else "gelu",
         "norm_eps": ViTConfig.read_field("norm_eps", norm.get("eps", 1e-5), where=OPEN_CLIP_CONFIG),
         "pool": pools[pool],
         "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
     }
-
-
-def _head_width(vision: Mapping[str, Any]) -> int:
-    width = vision.get("head_width", 64)
-    if not isinstance(width, int) or width < 1:
-        raise refused(f"head_width={brief(width)}", where=OPEN_CLIP_CONFIG)
-    return width
 
 
 OPEN_CLIP = replace(
