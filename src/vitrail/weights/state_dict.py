@@ -265,4 +265,9 @@ def _inexpressible(layout: Layout, why: str) -> ConfigError:
 def guesses(config: Any, told: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
     """Return what was guessed, also the layout where it was ``guessed``; an empty text where nothing was."""
     twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
-    return ", ".join(twin + layout.reading.guesses(config, told))
+    usual = []
+    for name in layout.reading.untold:
+        value = getattr(config, name, None)
+        text = "-".join(map(str, value)) if isinstance(value, tuple) else value
+        usual += [name] if name not in type(config).model_fields else [] if name in told else [f"{name} {text}"]
+    return ", ".join(twin + usual + layout.reading.guesses(config, told))

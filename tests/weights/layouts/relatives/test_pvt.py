@@ -64,7 +64,7 @@ def test_heads_of_the_papers_widths_are_guessed_aloud(tmp_path, capsys):
     model = trained(dims=(64, 128, 320, 512), heads=(1, 2, 5, 8), depths=(1, 1, 1, 1), mlp_ratios=(0.5, 0.5, 0.5, 0.5))
     authors_file(model, "pvt-original", tmp_path / "bare.safetensors")
     assert from_pretrained(tmp_path / "bare.safetensors").config == model.config
-    assert "guessed, as the file does not say: 1-2-5-8 heads, GELU, norm_eps 1e-06, grid_norm_eps" in capsys.readouterr().err
+    assert "guessed, as the file does not say: heads 1-2-5-8, GELU, norm_eps 1e-06, grid_norm_eps" in capsys.readouterr().err
 
 
 def test_images_of_another_size_have_positions_as_a_pass_would_resize_them(tmp_path):

@@ -56,7 +56,7 @@ def test_the_authors_checkpoint_is_read(mixer, tmp_path, capsys):
     torch.save({"epoch": 3, "state_dict": before, "state_dict_ema": tensors}, tmp_path / "model.pth")
     ours = from_pretrained(tmp_path / "model.pth", trust_pickle=True)
     told = capsys.readouterr().err
-    assert "recognised the authors' T2T-ViT" in told and "2 heads" in told and "square root of a token's width" in told
+    assert "recognised the authors' T2T-ViT" in told and "heads 2, strides 4-2-2, attention_scale width" in told
     assert ours.config.changed(token_dropout=0.1) == made.config.changed(random_features=ours.config.random_features)
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(ours(images), made(images))

@@ -54,17 +54,12 @@ def _usual(dims: tuple[int, ...], sides: tuple[int, ...], known: Mapping[str, An
     return fields
 
 
-def _guesses(config: CvTConfig, told: Mapping[str, Any]) -> list[str]:
-    values = {name: getattr(config, name) for name in ("activation", "heads", "strides", "paddings") if name not in told}
-    return [f"{name} {'-'.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in values.items()]
-
-
 READING = Reading(
     architecture="CvT",
     fields=_fields,
     any_size=True,
     optional=r".*\.num_batches_tracked",  # which no answer needs
-    guesses=_guesses,
+    untold=("activation", "heads", "strides", "paddings"),
 )
 
 

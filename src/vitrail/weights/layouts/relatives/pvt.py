@@ -26,7 +26,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     return {**fields, "image_size": image_size_of(tokens, (patch, patch), (known.get("image_size"), image_size))}
 
 
-READING = Reading(architecture="PVT", fields=_fields, canonical=common.same_widths, guesses=common.guessed)
+READING = Reading(architecture="PVT", fields=_fields, canonical=common.same_widths, untold=common.UNTOLD)
 
 
 def _other_positions(config: PVTConfig) -> str:

@@ -33,6 +33,7 @@ DESCRIBED = {
 }
 """Fields of both by the names that transformers has for them."""
 DEFAULTS = {"image_size": 224, "num_attention_heads": [1, 2, 5, 8], "layer_norm_eps": 1e-6}
+UNTOLD = ("heads", "GELU", *EPSILONS)
 HARMLESS = words("num_encoder_blocks")
 """It shows in the keys."""
 
@@ -70,13 +71,6 @@ def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
             what, where="weights", hint="give heads: heads=(1, 2, 5, 8) in Python, --heads 1,2,5,8 in vitrail convert"
         )
     return HEADS[dims]
-
-
-def guessed(config: PyramidConfig, told: Mapping[str, Any]) -> list[str]:
-    """Return what had to be guessed."""
-    heads = [] if "heads" in told else [f"{'-'.join(map(str, config.heads))} heads"]
-    epsilons = [f"{name} {getattr(config, name):g}" for name in EPSILONS if name not in told]
-    return [*heads, "GELU", *epsilons]
 
 
 def same_widths(config: PyramidConfig) -> PyramidConfig:

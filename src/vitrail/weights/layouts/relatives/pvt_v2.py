@@ -30,12 +30,7 @@ def _canonical(config: PVTv2Config) -> PyramidConfig:
     return common.same_widths(config)
 
 
-def _guesses(config: PVTv2Config, told: Mapping[str, Any]) -> list[str]:
-    strides = [] if "strides" in told else [f"strides {'-'.join(map(str, config.strides))}"]
-    return [*common.guessed(config, told), *strides]
-
-
-READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, guesses=_guesses)
+READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, untold=(*common.UNTOLD, "strides"))
 
 
 def _other_patches(config: PVTv2Config) -> str:

@@ -40,10 +40,10 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-UNTOLD: Mapping[Kind, list[str]] = {
-    "basic": ["ReLU", "strides without blurring"],
-    "bottleneck": ["ReLU", "strides without blurring, on the 3×3 convolutions"],
-    "pre-activation": ["ReLU", "padding by half a kernel on every side"],
+UNTOLD: Mapping[Kind, tuple[str, ...]] = {
+    "basic": ("ReLU", "strides without blurring"),
+    "bottleneck": ("ReLU", "strides without blurring, on the 3×3 convolutions"),
+    "pre-activation": ("ReLU", "padding by half a kernel on every side"),
 }
 """What no key and no shape tells: timm's resnetblur50 and transformers' ``downsample_in_bottleneck`` have the same."""
 
@@ -56,7 +56,7 @@ def reading(kind: Kind) -> Reading:
         covers=lambda config: config.block == kind,
         any_size=True,
         optional=r".*\.num_batches_tracked",  # which files from before torch 0.4.1 have not, and no answer needs
-        guesses=lambda config, told: UNTOLD[kind],
+        untold=UNTOLD[kind],
     )
 
 

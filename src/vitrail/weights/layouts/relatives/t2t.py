@@ -75,13 +75,6 @@ def _image_size(tokens: int, fields: Mapping[str, Any], image_size: Size | None)
     raise ModelFileError(what, where="weights", hint="give the size of the images: image_size=(height, width)")
 
 
-def _guesses(config: T2TConfig, told: Mapping[str, Any]) -> list[str]:
-    scale = {"width": "scores divided by the square root of a token's width, as in the released weights (attention_scale)"}
-    guessed = {"heads": f"{config.heads} heads", "strides": f"strides {'-'.join(map(str, config.strides))}"}
-    guessed["attention_scale"] = scale.get(config.attention_scale, "")
-    return [words for name, words in guessed.items() if name not in told]
-
-
 def _performs(config: T2TConfig) -> bool:
     return config.token_mixer == "performer"
 
@@ -115,7 +108,7 @@ DIFFERING = {"mixer.output": ("proj", "attn.proj"), "mlp.layer.expand": ("mlp.0"
 T2T = Layout(
     name="t2t",
     about="the authors' T2T-ViT",
-    reading=Reading(architecture="T2T", fields=_fields, guesses=_guesses, canonical=_canonical),
+    reading=Reading(architecture="T2T", fields=_fields, untold=("heads", "strides", "attention_scale"), canonical=_canonical),
     keys={
         "class_token": Key("cls_token"),
         "position.embedding": Key("pos_embed", 3),

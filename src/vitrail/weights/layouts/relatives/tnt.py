@@ -80,13 +80,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-def _guesses(config: TNTConfig, told: Mapping[str, Any]) -> list[str]:
-    sizes = {"patch_size": "×".join(map(str, config.patch_size))}
-    names = ("heads", "word_heads", "word_stride", "patch_size")
-    return [f"{name} {sizes.get(name, getattr(config, name))}" for name in names if name not in told]
-
-
-READING = Reading(architecture="TNT", fields=_fields, guesses=_guesses)
+READING = Reading(architecture="TNT", fields=_fields, untold=("heads", "word_heads", "word_stride", "patch_size"))
 
 
 LAYERS = {
