@@ -321,7 +321,7 @@ def test_a_pickle_in_disguise_is_refused_and_not_run(folder):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("layout", ["vitrail", "vit", "timm"])
+@pytest.mark.parametrize("layout", ["vitrail", "timm"])
 def test_loading_a_folder_runs_nothing_and_opens_nothing_else(layout, tmp_path, trained):
     folder = tmp_path / "model"
     convert(trained(), folder, layout=layout)

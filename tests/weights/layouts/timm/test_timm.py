@@ -261,19 +261,20 @@ TUNED = {
 """A small model of every kind of timm's that is written."""
 
 
-@pytest.mark.parametrize("changes", [{"num_classes": 7}, {"num_classes": 0}, {"in_chans": 1}], ids=str)
 @pytest.mark.parametrize("name", TUNED)
-def test_a_folder_that_is_written_is_fine_tuned_by_timm(name, changes, randomized, tmp_path):
+def test_a_folder_that_is_written_is_fine_tuned_by_timm(name, randomized, tmp_path):
     theirs = randomized(timm.create_model(name, num_classes=5, **TUNED[name]))
     save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
     from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours", layout="timm")
-    tuned = [timm.create_model(f"local-dir:{tmp_path / each}", pretrained=True, **changes).eval() for each in ("theirs", "ours")]
-    assert tuned[1].num_classes == changes.get("num_classes", 5)
-    size = TUNED[name].get("img_size", 224)
-    images = torch.randn(2, changes.get("in_chans", 3), size, size)
-    with torch.no_grad():
-        expected, found = (model.forward_features(images) for model in tuned)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    for changes in ({"num_classes": 7, "in_chans": 1}, {"num_classes": 0}):
+        folders = (f"local-dir:{tmp_path / each}" for each in ("theirs", "ours"))
+        tuned = [timm.create_model(folder, pretrained=True, **changes).eval() for folder in folders]
+        assert tuned[1].num_classes == changes["num_classes"]
+        size = TUNED[name].get("img_size", 224)
+        images = torch.randn(2, changes.get("in_chans", 3), size, size)
+        with torch.no_grad():
+            expected, found = (model.forward_features(images) for model in tuned)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp_path):
@@ -342,7 +343,7 @@ def test_an_argument_that_stands_beside_the_others_is_refused_by_name(described_
         from_pretrained(folder)
 
 
-KINDS = [name for name in TUNED if name.startswith(("vit_base_patch", "resnet18", "mixer", "swin", "pvt", "tnt"))]
+KINDS = ["vit_base_patch16_clip_224", "pvt_v2_b0", "tnt_s_legacy_patch16_224"]
 
 
 @pytest.mark.parametrize("name", KINDS)
