@@ -36,16 +36,16 @@ from vitrail.weights.published import PUBLISHED
 
 USUAL = "model.safetensors"
 TOKENS = (TOKENIZER, *FILES)
-"""What the tokens of a model of texts are in: the first, or the others together."""
+"""Files of the tokens of a model of texts: the first, or the others together."""
 MODEL_FILES = (
     *(CONFIG, GENERATION, PREPROCESSOR, PROCESSOR, *TOKENS, CARD, "*.safetensors"),
     *("adapter/adapter_config.json", "adapter/*.safetensors", SUMS, f"adapter/{SUMS}"),
 )
-"""What is uploaded of a model folder."""
+"""Files of a model folder that are uploaded."""
 
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
 OF_THE_MODEL = (400, 401, 403, 404, 410, 451)
-"""What a hub answers that has no such model, or not for everybody; after anything else what is in the cache is taken."""
+"""Status codes for a model that is not there, or not for everybody; after any other the cache is used."""
 _REFERENCE = re.compile(rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>{_NAME}))?", re.ASCII)
 _FAMILIES = {name.partition("-")[0] for name in (*NAMES, *PUBLISHED) if "/" in name}
 _ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})(?:-\w+)+/[0-9]+", re.IGNORECASE)

@@ -66,7 +66,7 @@ class Joined(Key):
 
     rest: tuple[str, ...] = ()
     shares: tuple[int, ...] = ()
-    """How the rows are divided among them; evenly by default."""
+    """The shares of their keys in the rows; even by default."""
 
     @property
     def names(self) -> tuple[str, ...]:

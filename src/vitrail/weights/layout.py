@@ -22,7 +22,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Reading:
-    """How the weights of one architecture are understood, whatever library wrote them.
+    """Rules to read the weights of one architecture, whatever library wrote them.
 
     Args:
         architecture: the name of its row; see `vitrail.models.registry`.
@@ -53,13 +53,13 @@ class Reading:
     share_out: Callable[[Mapping[str, Tensor], Any, "Layout"], dict[str, Tensor]] = lambda tensors, config, layout: dict(tensors)
     canonical: Callable[[Any], Any] = lambda config: config
     untold: tuple[str, ...] = ()
-    guesses: Callable[[Any, Mapping[str, Any]], list[str]] = lambda config, told: []
+    guesses: Callable[[Any, Mapping[str, Any]], list[str]] = lambda config, stated: []
     refuses: Callable[[Any, "Layout"], str] = lambda config, layout: ""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a library writes down the models of one architecture.
+    """Keys and description of the models of one architecture in a library.
 
     Args:
         name: what it is called on the command line.
@@ -233,7 +233,7 @@ class Layout:
 
 @dataclass
 class Match:
-    """What a layout found in a checkpoint."""
+    """The parameters of a layout in a checkpoint."""
 
     layout: Layout
     found: dict[str, tuple[Key, list[str | None]]] = field(default_factory=dict)

@@ -10,7 +10,16 @@ from vitrail.files import path_of
 from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
 from vitrail.task_registry import ROWS, TaskRow, row_of_kind
-from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle, told_by
+from vitrail.weights.formats.safe_files import (
+    CONFIG,
+    CONFIGURED,
+    GRAPHS,
+    WEIGHTS,
+    is_pickle,
+    metadata_of,
+    read_json,
+    refuse_pickle,
+)
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
 from vitrail.weights.published import PUBLISHED, Published, published
 
@@ -19,7 +28,7 @@ OWN_FOLDER = "runs"
 
 
 EXPORTED = "translator.json"
-"""What we keep of a translator that was written for an engine."""
+"""The file that describes a translator written for an engine."""
 SAYS_ITSELF = "a model that writes texts says itself what it is"
 """Why nothing can be said of such a model when it is opened."""
 
@@ -101,7 +110,7 @@ def _described(reference: object) -> dict[str, Any]:
         folder = fetch(str(reference))
     if not os.path.exists(folder):
         return {}
-    if not os.path.isdir(folder) and told_by(folder).get(CONFIGURED) is not None:
+    if not os.path.isdir(folder) and metadata_of(folder).get(CONFIGURED) is not None:
         return {}  # it says itself what it is, and what stands beside it is another file's
     description = (_best(folder) if os.path.isdir(folder) else folder.parent) / CONFIG
     return read_json(description) if description.is_file() else {}

@@ -27,7 +27,7 @@ ALIKE = (
 
 @dataclass(frozen=True)
 class Changes:
-    """What shall differ between a model and its checkpoint; None leaves it as it is."""
+    """Changes to a model's checkpoint; None keeps the value."""
 
     image_size: Size | None = None
     patch_size: Size | None = None

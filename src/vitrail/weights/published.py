@@ -12,11 +12,11 @@ class Published:
     repository: str
     """Its id on the hub."""
     megabytes: int
-    """Of the file of weights, which may hold a text encoder, too."""
+    """Size of the file of weights, which may hold a text encoder, too."""
     licence: str
     """As its card says."""
     about: str
-    """What it was trained on and what it gives."""
+    """The data that it was trained on, and its output."""
 
     @property
     def address(self) -> str:
@@ -51,7 +51,7 @@ PUBLISHED = {
         ("BiT-R50x1", "timm/resnetv2_50x1_bit.goog_in21k_ft_in1k", 102, "Apache-2.0", AUGREG),
     )
 }
-"""By name, the smaller first; sizes and licences as the hub showed them in 2025."""
+"""Published models by name, the smaller first; sizes and licences as the hub showed them in 2025."""
 SMALLEST = next(iter(PUBLISHED))
 
 

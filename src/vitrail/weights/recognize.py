@@ -27,7 +27,7 @@ from vitrail.weights.state_dict import guesses, recognise
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
 NAMING = ("model_type", "architecture", "model_cfg")
-"""By which a description, of transformers, timm or OpenCLIP, tells all of a model."""
+"""Keys by which a description, of transformers, timm or OpenCLIP, determines a model."""
 
 
 def own_source(checkpoint: Checkpoint) -> Source:
@@ -58,7 +58,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
         raise ModelFileError(what, where=where, hint="give the whole model folder")
     config = {**checkpoint.config, **tower(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
     own = _written(checkpoint, name)
-    layouts = _of_fields(_candidates(config, checkpoint.told[LAYOUT] if own else name, where), fields)
+    layouts = _of_fields(_candidates(config, checkpoint.metadata[LAYOUT] if own else name, where), fields)
     try:
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -69,7 +69,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
                 **read_description(checkpoint.config, layout, where, flat=config),
                 **_of_images(checkpoint, layout),
                 **own,
-                **{told: layout.config.read_field(told, value) for told, value in fields.items()},
+                **{stated: layout.config.read_field(stated, value) for stated, value in fields.items()},
             },
             layouts=layouts,
             where=checkpoint.file,
@@ -82,16 +82,16 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     checkpoint.tensors.clear()
     count = sum(math.prod(shapes[own]) for own in found.naming.names.values())
     layout, model = found.match.layout, found.config
-    named = config | checkpoint.told
+    named = config | checkpoint.metadata
     listed = config.get("label_names")
     names = named.get("id2label", {str(i): name for i, name in enumerate(listed)} if isinstance(listed, list) else None)
-    labels = _labels(names, model, checkpoint.file if checkpoint.told else where)
+    labels = _labels(names, model, checkpoint.file if checkpoint.metadata else where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
     if own or any(config.get(word) is not None for word in NAMING):
         guessed = ""
     else:
-        told = {**fields, **read_description(checkpoint.config, layout, where, flat=config)}
-        guessed = guesses(model, told, layout, guessed=name is None)
+        stated = {**fields, **read_description(checkpoint.config, layout, where, flat=config)}
+        guessed = guesses(model, stated, layout, guessed=name is None)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     if labels and names is None and model.num_classes == imagenet.CLASSES:
@@ -115,7 +115,7 @@ def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
     Weights that contradict them are refused later, as with any other description. What the layout decides for all of its models
     need not be what the model had that was written.
     """
-    layout, values = (checkpoint.told.get(key) for key in (LAYOUT, CONFIGURED))
+    layout, values = (checkpoint.metadata.get(key) for key in (LAYOUT, CONFIGURED))
     if values is None or name not in (None, layout):
         return {}
     if not isinstance(layout, str) or layout not in LAYOUTS or not isinstance(values, dict):
@@ -128,7 +128,7 @@ def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
 
 def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
     """Return the size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
-    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.told):
+    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.metadata):
         return {}
     return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
 

@@ -82,12 +82,12 @@ def recognise(
     refusals: list[tuple[Match, ModelFileError]] = []
     for match in matches:
         try:
-            told = known(match.layout)
+            stated = known(match.layout)
         except ModelFileError as error:  # its description says something that is not understood
             refusals.append((match, error))
             continue
         try:
-            config = _configure(match, shapes, told, image_size)
+            config = _configure(match, shapes, stated, image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
             impossible = error.hint and error.what.startswith("config cannot be")  # all fields together, in our words
@@ -134,9 +134,9 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
         and getattr(canonical(config), name) != getattr(canonical(config.changed(**{name: known[name]})), name)
     ]
     if wrong:
-        told = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
+        stated = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
         raise ModelFileError(
-            f"the weights are not those that are described: {told}", where="config", hint="give what belongs together"
+            f"the weights are not those that are described: {stated}", where="config", hint="give what belongs together"
         )
     return config
 
@@ -215,7 +215,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
         raise _inexpressible(layout, f"it knows no activation {activation}")
     untold = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
     try:
-        read = _configure(layout.match(shapes), shapes, {**untold, **_told(config, layout)}, None)
+        read = _configure(layout.match(shapes), shapes, {**untold, **_stated(config, layout)}, None)
     except ModelFileError as error:
         raise _inexpressible(layout, error.what) from None
     ours, theirs = layout.reading.canonical(config), layout.reading.canonical(read)
@@ -252,7 +252,7 @@ def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, d
     raise errors[0]
 
 
-def _told(config: Any, layout: Layout) -> Mapping[str, Any]:
+def _stated(config: Any, layout: Layout) -> Mapping[str, Any]:
     if layout.read and layout.describe:
         return layout.read(layout.describe(config))
     return described(describe(config, layout), layout) if layout.model_types else {}
@@ -262,12 +262,12 @@ def _inexpressible(layout: Layout, why: str) -> ConfigError:
     return ConfigError(f"the model cannot be written as {layout.about}: {why}", where="--layout", hint="give another layout")
 
 
-def guesses(config: Any, told: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
+def guesses(config: Any, stated: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
     """Return what was guessed, also the layout where it was ``guessed``; an empty text where nothing was."""
     twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
     usual = []
     for name in layout.reading.untold:
         value = getattr(config, name, None)
         text = "-".join(map(str, value)) if isinstance(value, tuple) else value
-        usual += [name] if name not in type(config).model_fields else [] if name in told else [f"{name} {text}"]
-    return ", ".join(twin + usual + layout.reading.guesses(config, told))
+        usual += [name] if name not in type(config).model_fields else [] if name in stated else [f"{name} {text}"]
+    return ", ".join(twin + usual + layout.reading.guesses(config, stated))

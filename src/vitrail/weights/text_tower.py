@@ -22,9 +22,9 @@ from vitrail.weights.model_folder.trained import fill
 
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
 HEAD_DIM = 64
-"""Of every published CLIP, where a file does not say how many heads there are."""
+"""Width of a head in every published CLIP, where a file does not say it."""
 LARGEST = 20
-"""Above any logarithm of a scale: CLIP's own is at most log 100."""
+"""A bound above any logarithm of a scale: CLIP's own is at most log 100."""
 QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
 HUGGING_FACE: dict[str, Key] = {
     "tokens.weight": Key("text_model.embeddings.token_embedding.weight"),
@@ -42,7 +42,7 @@ ORIGINAL: dict[str, Key] = {
 }
 """Our parameters under their keys. The blocks are called as those of the images are."""
 OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
-"""What OpenCLIP says of a model of texts that is CLIP's; anything else makes another of it."""
+"""Keys of OpenCLIP for a model of texts that is CLIP's; any other key makes another model."""
 
 
 def read_text_tower(checkpoint: Checkpoint) -> tuple[TextTower, float]:
@@ -93,14 +93,14 @@ def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextTowerConf
     if flat := [name for name in sized if ours[name].ndim != 2]:
         raise ConfigError(f"{flat[0]} of the model of texts is no matrix")
     vocabulary, length, mlp_dim, output_dim = (len(ours[name]) for name in sized)
-    dim, told = ours["tokens.weight"].shape[1], _told(checkpoint)
+    dim, stated = ours["tokens.weight"].shape[1], _stated(checkpoint)
     sizes = {"vocabulary": vocabulary, "length": length, "dim": dim, "mlp_dim": mlp_dim, "output_dim": output_dim}
     depth = sum(name.endswith("qkv.weight") for name in ours)
-    heads = told.pop("heads", None) or max(1, dim // HEAD_DIM)
-    return TextTowerConfig.read({**sizes, "depth": depth, "heads": heads, **told}, where="text_config")
+    heads = stated.pop("heads", None) or max(1, dim // HEAD_DIM)
+    return TextTowerConfig.read({**sizes, "depth": depth, "heads": heads, **stated}, where="text_config")
 
 
-def _told(checkpoint: Checkpoint) -> dict[str, Any]:
+def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the described fields of the model of texts; raises `ModelFileError` where it is not CLIP's."""
     config = checkpoint.config
     if "model_cfg" in config:

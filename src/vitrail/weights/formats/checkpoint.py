@@ -29,11 +29,11 @@ from vitrail.weights.formats.safe_files import (
     beside_file,
     indexed,
     is_pickle,
+    metadata_of,
     read_json,
     section,
     some,
     together_with,
-    told_by,
 )
 from vitrail.weights.formats.several import one_model
 from vitrail.weights.formats.tensor_files import dense, read_pickle, read_tensors
@@ -46,12 +46,12 @@ OPEN_CLIP_USUAL = {
     "mean": CLIP_COLOURS.mean,
     "std": CLIP_COLOURS.std,
 }
-"""How OpenCLIP prepares images where its description says nothing."""
+"""OpenCLIP's preparation of images where its description says nothing."""
 OPEN_CLIP_WORDS = {
     "resize_mode": {"shortest": "center", "squash": "squash"},
     "interpolation": {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"},  # random is for training alone
 }
-"""What OpenCLIP says, in timm's words."""
+"""OpenCLIP's words, to timm's."""
 
 TIMM_DATA = words(
     """
@@ -60,7 +60,7 @@ TIMM_DATA = words(
     description origin_url paper_name paper_ids notes
     """
 )
-"""What timm's ``pretrained_cfg`` may say, which an older description says at the top."""
+"""Keys of timm's ``pretrained_cfg``, which stand at the top of an older description."""
 
 TIMM_WRAPPER = "timm_wrapper"
 """Model type of a folder in which transformers keeps a model of timm's, under ``timm_model.``."""
@@ -68,7 +68,7 @@ TIMM_WRAPPER = "timm_wrapper"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was found of a model: its tensors, and what stands beside them."""
+    """The files of a model: its tensors, and the descriptions beside them."""
 
     file: Path
     """The file of tensors, or the first of several."""
@@ -79,8 +79,8 @@ class Checkpoint:
     """``preprocessor_config.json``, where there is one."""
     card: str = ""
     """The model card."""
-    told: dict[str, Any] = field(default_factory=dict)
-    """What a file that `vitrail convert` wrote says of itself; see `OWN`."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """The description in a file that `vitrail convert` wrote; see `OWN`."""
 
     @property
     def prepared(self) -> bool:
@@ -105,16 +105,16 @@ class Checkpoint:
 
     @classmethod
     def _read(cls, folder: Path, file: Path, trust_pickle: bool, key: str | None) -> "Checkpoint":
-        told = told_by(file)
-        config = _description(file) if told.get(CONFIGURED) is None else {}  # what stands beside may be another file's
-        preprocessor = section(told, PREPARED) or None
+        stated = metadata_of(file)
+        config = _description(file) if stated.get(CONFIGURED) is None else {}  # what stands beside may be another file's
+        preprocessor = section(stated, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
         tensors = _all_tensors(file, trust_pickle, key)
         if not tensors:
             raise ModelFileError("it holds no weights", where=file, hint="fetch or write the file again")
-        return cls(file, tensors, config, preprocessor, card, told)
+        return cls(file, tensors, config, preprocessor, card, stated)
 
 
 @dataclass(frozen=True)
@@ -122,16 +122,16 @@ class Source:
     """A checkpoint that is understood."""
 
     tensors: dict[str, Tensor]
-    """Under our names."""
+    """The parameters under our names."""
     config: ImageConfig
     labels: list[str]
     multi_label: bool
     colours: Colours
     interpolation: Interpolation
     thresholds: tuple[float, ...]
-    """Of several labels; none where the files have none."""
+    """One for each of several labels; empty where the files have none."""
     about: str
-    """What was recognised, for people; nothing where the folder is our own."""
+    """The layout and the model in words; empty where the folder is our own."""
 
 
 def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, Tensor]:
@@ -186,13 +186,15 @@ def _as_timm_reads(values: dict[str, Any]) -> dict[str, Any]:
 
 def _in_timms_words(prepared: Mapping[str, Any], where: Path) -> dict[str, Any]:
     """Return OpenCLIP's preparation in timm's words; it resizes images to the very size that the model takes."""
-    told = OPEN_CLIP_USUAL | {name: value for name, value in prepared.items() if value is not None}
+    stated = OPEN_CLIP_USUAL | {name: value for name, value in prepared.items() if value is not None}
     for name, theirs in OPEN_CLIP_WORDS.items():
-        if not isinstance(told[name], str) or told[name] not in theirs:
-            raise ModelFileError(f"{name} {brief(told[name])} is not known here", where=where, hint=f"known: {', '.join(theirs)}")
-        told[name] = theirs[told[name]]
-    kept = {name: told[name] for name in ("interpolation", "mean", "std")}
-    return {**kept, "crop_mode": told["resize_mode"], "crop_pct": CLIP_COLOURS.crop_ratio}
+        if not isinstance(stated[name], str) or stated[name] not in theirs:
+            raise ModelFileError(
+                f"{name} {brief(stated[name])} is not known here", where=where, hint=f"known: {', '.join(theirs)}"
+            )
+        stated[name] = theirs[stated[name]]
+    kept = {name: stated[name] for name in ("interpolation", "mean", "std")}
+    return {**kept, "crop_mode": stated["resize_mode"], "crop_pct": CLIP_COLOURS.crop_ratio}
 
 
 def _preprocessor(folder: Path) -> dict[str, Any] | None:

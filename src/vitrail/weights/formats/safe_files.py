@@ -18,19 +18,19 @@ from vitrail.settings import brief
 CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
 TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
-"""What stands in a model folder beside its weights."""
+"""Files of a model folder beside its weights."""
 DESCRIBING = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, GENERATION, TOKENIZER, *FILES)
 """All of them that say what the model computes."""
 SKELETON = ("skeleton", "edges")
-"""What ``config.json`` has of a model that finds joints: all of the skeleton, and its limbs by transformers' name for them."""
+"""Keys of ``config.json`` of a model that finds joints: the skeleton, and its limbs by transformers' name for them."""
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar", ".pyth", ".t7")
 INDEX = ".index.json"
-"""How the file ends that lists which tensor is in which of several files."""
+"""The end of the name of a file that lists the tensors of several files."""
 SHARD = re.compile(r"(?P<start>.+-)[0-9]{5}-of-(?P<count>(?!00000)[0-9]{5})(?P<end>\.(safetensors|bin))")
-"""How one of several files is called that hold the weights of a model together."""
+"""The name of one of several files that hold a model together."""
 
 OWN = "vitrail"
 """Under which a file that we have written says what it is: its labels, in the words of ``config.json``, and more."""
@@ -155,7 +155,7 @@ def read_metadata(file: Path) -> dict[str, str]:
         return {}
 
 
-def told_by(file: Path) -> dict[str, Any]:
+def metadata_of(file: Path) -> dict[str, Any]:
     """Return the description in a file's own metadata under `OWN`, or in the JSON file beside it."""
     beside = beside_file(file)
     if (text := read_metadata(file).get(OWN)) is None:

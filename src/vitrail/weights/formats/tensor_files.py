@@ -23,7 +23,7 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COMPUTED = ("relative_position_index", "position_ids")
 """Last words of tables of integers that older files hold and every model can compute."""
 OPTIMIZER = "optim"
-"""How it begins to call the state of its optimizer, which is no model."""
+"""The first letters of a name for the state of an optimizer, which is no model."""
 DEEPEST = 4
 """Dictionaries in dictionaries that are looked into."""
 PASSED_OVER = words(
@@ -40,7 +40,7 @@ PASSED_OVER = words(
 )
 """Names of plain values that training scripts keep beside weights. Nothing of that name is imported or called."""
 MOST_PACKED = 8
-"""How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
+"""The largest ratio of unpacked bytes to a file's: weights hardly shrink."""
 
 
 class _PassedOver:

@@ -28,7 +28,7 @@ LAYERS = ("self_attn_layer_norm", QKV, "self_attn.out_proj", "final_layer_norm",
 BEAMS = 5
 """Translations that ``generate`` follows side by side unless it is told otherwise: as many as we do."""
 CLOSE = 1e-4
-"""How far positions in a file may be from what is computed: some are kept in half precision."""
+"""The largest difference of positions in a file from computed ones: some are kept in half precision."""
 
 
 def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: Layout) -> dict[str, Tensor]:
@@ -71,7 +71,7 @@ SAME = {"silu": "swish", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pyt
 """Other names that transformers has for its activations."""
 
 
-def _told(values: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the configuration that a ``config.json`` of a MarianMT tells.
 
     Raises:
@@ -148,7 +148,7 @@ MARIAN = Layout(
     model_types=("marian",),
     classes=("MarianMTModel", "MarianMTModel"),
     extra=_extra,
-    read=_told,
+    read=_stated,
 )  # fmt: skip
 
 

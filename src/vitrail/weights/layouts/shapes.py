@@ -1,4 +1,4 @@
-"""What the shapes of parameters tell of models of several architectures, whatever library wrote them."""
+"""Facts from the shapes of parameters that several architectures share."""
 
 import math
 import re

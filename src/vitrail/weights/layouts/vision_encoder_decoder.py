@@ -30,7 +30,7 @@ BLOCK = DECODER + "h.{i}"
 OURS = "decoder.{i}"
 HINT = "give a ViT with GPT-2, or take it to transformers"
 WHOLE = {*EVERYWHERE, "encoder", "decoder", "processor_class"}
-"""What ``config.json`` may say beside its two sections."""
+"""Keys of ``config.json`` beside its two sections."""
 
 
 def _matrices(rows: Mapping[str, str]) -> dict[str, Key]:
@@ -46,7 +46,8 @@ def _encoder_rows() -> dict[str, Key]:
     for ours, key in VIT.keys.items():
         if isinstance(key, Joined):
             key = replace(key, rest=tuple(ENCODER + other for other in key.rest))
-        rows[ENCODER + ours] = replace(key, name=ENCODER + key.name)
+        if isinstance(key, Key):
+            rows[ENCODER + ours] = replace(key, name=ENCODER + key.name)
     return rows
 
 
@@ -155,11 +156,11 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
     fields = {**described(decoder, DECODER_WORDS), "encoder": _encoder(encoder)}
     marks = {"pad": "pad_token_id", "start": "decoder_start_token_id", "end": "eos_token_id"}
     for ours, theirs in marks.items():
-        told = decoder.get(theirs) if values.get(theirs) is None else values[theirs]
-        told = decoder.get("bos_token_id") if told is None and ours == "start" else told
-        if told is None:
+        stated = decoder.get(theirs) if values.get(theirs) is None else values[theirs]
+        stated = decoder.get("bos_token_id") if stated is None and ours == "start" else stated
+        if stated is None:
             raise ModelFileError(f"config.json tells no {theirs}", where="config.json", hint="write it there")
-        fields[ours] = CaptionerConfig.read_field(ours, told, where="config")
+        fields[ours] = CaptionerConfig.read_field(ours, stated, where="config")
     return {**fields, "tied": decoder.get("tie_word_embeddings") is not False}
 
 
@@ -233,7 +234,7 @@ DECODER_WORDS = Layout(
     model_types=("gpt2",),
     classes=("GPT2LMHeadModel", "GPT2LMHeadModel"),
 )  # fmt: skip
-"""How its section of ``config.json`` is read and written."""
+"""The words of its section of ``config.json``."""
 
 
 def settle(tensors: dict[str, Tensor], values: Mapping[str, Any], *, where: object) -> None:

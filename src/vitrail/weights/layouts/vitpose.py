@@ -18,7 +18,7 @@ COLOURS = Colours(IMAGENET.mean, IMAGENET.std, resampling="bilinear")
 NEEDS = ("position.embedding", "norm.weight", "decoder.heatmaps.weight")
 EXPERTS = "blocks.{i}.mlp.layer.experts.{e}"
 FIXED = {"patch_padding": 2, "shared_position": True}
-"""What all of these models have."""
+"""Fields that all of these models share."""
 
 
 def _lacks(config: ViTPoseConfig) -> str:
@@ -52,7 +52,7 @@ ORIGINAL = Layout(
     colours=COLOURS,
     interpolation=BICUBIC,
 )
-"""Of ViTPose+ the head that is read is COCO's, and the first expert answers; others are left out."""
+"""The authors' layout. Of ViTPose+ COCO's head and the first expert are read."""
 
 MMPOSE = Layout(
     name="mmpose",
@@ -91,18 +91,18 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
         what, hint = f"a backbone of the model_type {brief(kind)}", "give a ViTPose whose backbone is its own"
         raise ModelFileError(what, where="config.json", hint=hint)
     flat = {**{name: value for name, value in values.items() if name != SECTION}, **backbone, "model_type": "vitpose"}
-    told = described(flat, TRANSFORMERS)
-    depth = told.get("depth", 12)
+    stated = described(flat, TRANSFORMERS)
+    depth = stated.get("depth", 12)
     if flat.get("out_indices") not in (None, [depth], [-1]) or flat.get("out_features") not in (None, [f"stage{depth}"]):
         what = f"the decoder reads {brief(flat.get('out_features') or flat['out_indices'])}, and not the last of {depth} blocks"
         raise ModelFileError(what, where="config.json", hint="give a model that reads the last block")
-    told["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
+    stated["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
     if EXPERT in flat:
-        told["expert"] = ViTPoseConfig.read_field("expert", flat[EXPERT])
-    count, values_of_an_expert = flat.get("num_experts", 1), told.pop("expert_dim", 0)
+        stated["expert"] = ViTPoseConfig.read_field("expert", flat[EXPERT])
+    count, values_of_an_expert = flat.get("num_experts", 1), stated.pop("expert_dim", 0)
     if count == 1:  # transformers' way to say none
-        return told | {"experts": 0}
-    return told | {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": values_of_an_expert}
+        return stated | {"experts": 0}
+    return stated | {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": values_of_an_expert}
 
 
 def _describe(config: ViTPoseConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the weights of ViTPose and ViTPose+ are understood, whatever library wrote them."""
+"""Rules to read the weights of ViTPose and ViTPose+, whatever library wrote them."""
 
 import math
 import re
@@ -33,9 +33,9 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         *before, rows, dim = backbone[TABLE]
         backbone[TABLE] = (*before, rows - 1, dim)
     width = shapes["blocks.0.attention.norm.weight"][0] if shapes.get("blocks.0.attention.norm.weight") else 0
-    told = {"heads": HEADS[width], **known} if width in HEADS else known
+    stated = {"heads": HEADS[width], **known} if width in HEADS else known
     return {
-        **fields_of(backbone, told, image_size=image_size or PUBLISHED),
+        **fields_of(backbone, stated, image_size=image_size or PUBLISHED),
         "num_classes": shapes[HEATMAPS][0],
         **({"decoder": "classic", "decoder_dim": shapes[FIRST][1]} if len(shapes.get(FIRST, ())) == 4 else {"decoder": "simple"}),
         **_experts(shapes, width),
@@ -88,9 +88,9 @@ def _canonical(config: ViTPoseConfig) -> ViTPoseConfig:
     return config.changed(**fields)
 
 
-def _guesses(config: ViTPoseConfig, told: Mapping[str, Any]) -> list[str]:
+def _guesses(config: ViTPoseConfig, stated: Mapping[str, Any]) -> list[str]:
     of_many = f"the joints and the expert of the first of {config.experts} data sets" if config.experts else ""
-    found = [f"{name} {getattr(config, name)}" for name in ("heads", "norm_eps", "patch_padding") if name not in told]
+    found = [f"{name} {getattr(config, name)}" for name in ("heads", "norm_eps", "patch_padding") if name not in stated]
     return [*found, config.mlp, *([of_many] if of_many else [])]
 
 

@@ -16,7 +16,7 @@ from vitrail.weights.published import published
 CLASSIFIER, BACKBONE, TRANSLATOR = "image-classification", "image-feature-extraction", "translation"
 """The hub's words for what a model does: with labels, without, and with languages."""
 POSES = "keypoint-detection"
-"""And with joints."""
+"""The hub's word for a model of joints."""
 MOST_LABELS, MOST_LETTERS = 100, 200
 
 

@@ -1,4 +1,4 @@
-"""What a model's answers are called, and which of them it gives."""
+"""Labels of a model's output, and thresholds that decide which are given."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,12 +17,12 @@ Labels = list[tuple[str, float]]
 
 
 class Answer(NamedTuple):
-    """What a model says of an image."""
+    """The output of a model for one image."""
 
     best: Labels
     """So many of the best as were asked for."""
     told: Labels
-    """What it tells: the surest label, or where there may be several all that reach their thresholds, possibly none.
+    """The labels that count: the surest, or where there may be several all that reach their thresholds, possibly none.
 
     Of a model that rejects, none where the surest label does not reach its threshold.
     """
@@ -39,11 +39,11 @@ class Labelled:
     labels: list[str]
     """A name for every logit, by index; none for a model that gives vectors."""
     multi_label: bool
-    """Whether an image may have several labels, or none."""
+    """True where an image may have several labels, or none."""
     thresholds: Sequence[float]
     """The probability from which on each label is told, by index; where there may be several, none for one half each."""
     reject: bool = False
-    """Whether an image of one label has none where its surest label does not reach its threshold."""
+    """True where an image has no label if its surest one does not reach its threshold."""
 
     def answers(self, probabilities: Tensor, top: int) -> list[Answer]:
         """Return answers for probabilities (B, classes), with the ``top`` labels of each image, best first."""

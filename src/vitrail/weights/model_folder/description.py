@@ -1,4 +1,4 @@
-"""What a ``config.json`` says of the architecture in the words of a layout: written, and read with nothing passed over."""
+"""The architecture in a ``config.json`` in the words of a layout: written, and read with nothing ignored."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,9 +38,9 @@ EVERYWHERE = words(
     torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache vitrail
     """
 )
-"""What a ``config.json`` of transformers' may say of any model, and of none what it answers to an image."""
+"""Keys of any ``config.json`` of transformers that never change an output."""
 NO_MODEL = words("num_classes num_features label_names label_descriptions pretrained_cfg")
-"""What a ``config.json`` of timm's says of labels and images, and what the weights tell as well."""
+"""Keys of timm's ``config.json`` on labels and images, and those that the weights show as well."""
 
 
 def require_no_model(values: Mapping[str, Any], name: str) -> None:

@@ -1,4 +1,4 @@
-"""How the images of a checkpoint are prepared: as its files say, else as is usual for its layout."""
+"""The preparation of images for a checkpoint: as its files say, else as is usual for its layout."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from vitrail.weights.formats.safe_files import CONFIG, PREPROCESSOR, section
 from vitrail.weights.normalization import IMAGENET
 
 CHANNELS = (1, 3)
-"""Of images that are prepared: grey and coloured ones."""
+"""Numbers of channels that are prepared: grey and coloured images."""
 TIMM_USUAL = {
     "crop_pct": 0.875,
     "crop_mode": "center",
@@ -22,7 +22,7 @@ TIMM_USUAL = {
     "mean": IMAGENET.mean,
     "std": IMAGENET.std,
 }
-"""What timm does where its description says nothing."""
+"""timm's preparation where its description says nothing."""
 
 
 def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) -> Preparation:
@@ -85,18 +85,18 @@ def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:
 
 def from_timm(values: Mapping[str, Any], image_size: tuple[int, int], channels: int, where: Path) -> Preparation:
     """Return the ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
-    told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
+    stated = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:
-        if told["crop_mode"] not in ("center", "squash"):
-            raise ValueError(f"'crop_mode' {brief(told['crop_mode'])} is not done here")
+        if stated["crop_mode"] not in ("center", "squash"):
+            raise ValueError(f"'crop_mode' {brief(stated['crop_mode'])} is not done here")
         return Preparation.standard(
             image_size,
             channels,
-            told["crop_pct"],
-            mean=told["mean"],
-            std=told["std"],
-            resampling=told["interpolation"],
-            fit="squash" if told["crop_mode"] == "squash" else "cover",
+            stated["crop_pct"],
+            mean=stated["mean"],
+            std=stated["std"],
+            resampling=stated["interpolation"],
+            fit="squash" if stated["crop_mode"] == "squash" else "cover",
         )
     except (ConfigError, TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         what = f"the description of the preprocessing is incomplete or damaged: {error}"

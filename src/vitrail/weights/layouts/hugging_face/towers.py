@@ -18,14 +18,14 @@ TOWER_BLOCK = {
     **weight_and_bias({"norm": "post_layernorm"}),
 }
 TEXT = (r"text_model\..*", r"text_projection\..*", r"logit_(scale|bias)", r"(vision_model\.)?embeddings\.position_ids")
-"""What CLIP and SigLIP hold beside the model of images."""
+"""Keys of CLIP and SigLIP beside the model of images."""
 TOWERS = words(
     """
     direct_kd dropout logit_scale_init_value num_layers projection_dim text_config text_config_dict text_model_name vision_config
     vision_model_name
     """
 )
-"""What ``config.json`` says of a model of images and texts together."""
+"""Entries of ``config.json`` for a model of images and texts together."""
 TOWER_DESCRIBED = {**DESCRIBED, "mlp_dim": "intermediate_size", "attention_dropout": "attention_dropout"}
 
 SIGLIP = ViTLayout(

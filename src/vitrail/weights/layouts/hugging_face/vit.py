@@ -12,7 +12,7 @@ from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.normalization import IMAGENET, Colours
 
 BICUBIC = Interpolation(antialias=False)
-"""How transformers resizes positions."""
+"""The interpolation of positions in transformers."""
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_pytorch_tanh", "quick-gelu": "quick_gelu"}
 """Our activations by transformers' names."""
 DESCRIBED = {
@@ -42,7 +42,7 @@ IN_MEMORY = {
     r"\.attention\.k_proj\.": ".attention.attention.key.",
     r"\.attention\.v_proj\.": ".attention.attention.value.",
 }
-"""How transformers 5 calls in memory what it writes under its older names."""
+"""Names in the memory of transformers 5, to the older ones that it writes."""
 
 VIT = ViTLayout(
     name="vit",

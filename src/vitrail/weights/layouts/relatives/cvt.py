@@ -120,7 +120,7 @@ def _extra(config: CvTConfig) -> dict[str, Any]:
 
 
 ALIKE = {"stride_q": 1, "stride_kv": 2, "padding_q": 1, "padding_kv": 1}
-"""What neither key nor shape shows, the same in all stages."""
+"""Entries that neither key nor shape shows, the same in all stages."""
 
 
 def _lacks(config: CvTConfig) -> str:

@@ -17,7 +17,7 @@ NEEDED = (
     "blocks.0.tokens.layer.contract.weight",
     "blocks.0.channels.layer.expand.weight",
 )
-"""Without these nothing can be said."""
+"""Parameters that all else follows from."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the weights of both Pyramid Vision Transformers are understood, whatever library wrote them."""
+"""Rules to read the weights of both Pyramid Vision Transformers, whatever library wrote them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,9 +47,9 @@ def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
     convolutions = [*patches, *(name for name in reduced if name in shapes)]
     require_shapes(shapes, {**dict.fromkeys(convolutions, 4), **dict.fromkeys(expand, 2)}, "a Pyramid Vision Transformer")
     dims, head = tuple(shapes[name][0] for name in patches), shapes.get("head.linear.weight")
-    told = known.get("mlp_ratios", ())
-    if len(told) != len(depths):
-        told = (None,) * len(depths)
+    stated = known.get("mlp_ratios", ())
+    if len(stated) != len(depths):
+        stated = (None,) * len(depths)
     return {
         **known,
         "channels": shapes[patches[0]][1],
@@ -58,7 +58,9 @@ def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
         "depths": depths,
         "heads": known["heads"] if "heads" in known else _usual_heads(dims),
         "reductions": tuple(shapes[name][2] if name in shapes else 1 for name in reduced),
-        "mlp_ratios": tuple(ratio_of(shapes[name][0], shapes[name][1], ratio) for name, ratio in zip(expand, told, strict=True)),
+        "mlp_ratios": tuple(
+            ratio_of(shapes[name][0], shapes[name][1], ratio) for name, ratio in zip(expand, stated, strict=True)
+        ),
         "qkv_bias": "stages.0.blocks.0.attention.layer.attention.query.bias" in shapes,
         "patch_sizes": tuple(shapes[name][2] for name in patches),
     }
@@ -108,4 +110,4 @@ AUTHORS = {
     "norm1": "norm1", "q": "attn.q", "kv": "attn.kv", "proj": "attn.proj", "sr": "attn.sr", "sr_norm": "attn.norm",
     "norm2": "norm2", "fc1": "mlp.fc1", "fc2": "mlp.fc2",
 }  # fmt: skip
-"""What the authors, and timm, call the parts of a block."""
+"""The authors' names of the parts of a block, which are timm's too."""

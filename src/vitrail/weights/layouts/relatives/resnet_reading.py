@@ -1,4 +1,4 @@
-"""How the weights of ResNet and BiT are understood, whatever library wrote them."""
+"""Rules to read the weights of ResNet and BiT, whatever library wrote them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from vitrail.weights.layouts.shapes import depths_of
 BLOCK = "features.stages.{s}.{j}"
 ROOT = "features.root.0.weight"
 GROUPS = 32
-"""Of every GroupNorm of other libraries' BiT; ours are as many where the width divides by them."""
+"""Groups of every GroupNorm of other libraries' BiT; ours are as many where the width divides by them."""
 
 Kind = Literal["basic", "bottleneck", "pre-activation"]
 PARTS: Mapping[Kind, tuple[str, ...]] = {"basic": ("first", "second"), "bottleneck": ("reduce", "spread", "expand")}
 """The convolutions of a block, each with its norm, which timm and transformers number."""
 KINDS: Mapping[Kind, str] = {"basic": " of basic blocks", "bottleneck": ""}
-"""What tells the two layouts of a library's ResNets apart, for people."""
+"""Words that tell the two layouts of a library's ResNets apart."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
@@ -45,14 +45,14 @@ UNTOLD: Mapping[Kind, tuple[str, ...]] = {
     "bottleneck": ("ReLU", "strides without blurring, on the 3×3 convolutions"),
     "pre-activation": ("ReLU", "padding by half a kernel on every side"),
 }
-"""What no key and no shape tells: timm's resnetblur50 and transformers' ``downsample_in_bottleneck`` have the same."""
+"""Traits that no key and no shape shows: timm's resnetblur50 and transformers' ``downsample_in_bottleneck`` have the same."""
 
 
 def reading(kind: Kind) -> Reading:
     """Return the reading of residual networks with blocks of one kind."""
     return Reading(
         architecture="ResNet",
-        fields=lambda *told: {**_fields(*told), "block": kind},
+        fields=lambda *stated: {**_fields(*stated), "block": kind},
         covers=lambda config: config.block == kind,
         any_size=True,
         optional=r".*\.num_batches_tracked",  # which files from before torch 0.4.1 have not, and no answer needs
@@ -76,7 +76,7 @@ def convolutions(rows: Mapping[str, str]) -> dict[str, Key]:
 
 BIT_NORMS = {"activate.0": "norm1", "spread.0": "norm2", "expand.0": "norm3"}
 BIT_CONVOLUTIONS = {"shortcut": "downsample.conv", "reduce": "conv1", "spread.2": "conv2", "expand.2": "conv3"}
-"""What timm and transformers call the parts of BiT's blocks."""
+"""The names of the parts of BiT's blocks in timm and transformers."""
 
 
 def below(rows: Mapping[str, str], theirs: str) -> dict[str, str]:

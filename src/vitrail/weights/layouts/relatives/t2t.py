@@ -20,10 +20,10 @@ NEEDED = (
     "embedding.layers.0.norm.weight", "embedding.layers.0.mlp.norm.weight", "embedding.projection.weight",
     "blocks.0.attention.norm.weight", "blocks.0.mlp.layer.expand.weight", "position.embedding",
 )  # fmt: skip
-"""Without these nothing can be said."""
+"""Parameters that all else follows from."""
 DIMENSIONS = {"norm.weight": 1, "projection.weight": 2, "expand.weight": 2, "features": 2, "head.linear.weight": 2,
               "position.embedding": 3}  # fmt: skip
-"""Of the shapes that are looked at, by the ends of their names."""
+"""Numbers of dimensions by the ends of names."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:

@@ -21,9 +21,9 @@ NEEDED = {
     FIRST: 4, "word_position.embedding": 2, "position.embedding": 2, "fold.projection.weight": 2, "blocks.0.fold.norm.weight": 1,
     "blocks.0.mlp.layer.expand.weight": 2,
 }  # fmt: skip
-"""Without these nothing can be said; they have so many dimensions."""
+"""Parameters that all else follows from, and their numbers of dimensions."""
 WORD_HEADS, WORD_STRIDE = 4, 4
-"""Of all that is published."""
+"""The values of everything that is published."""
 
 
 @dataclass(frozen=True)

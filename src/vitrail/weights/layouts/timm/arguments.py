@@ -1,4 +1,4 @@
-"""What timm's ``config.json`` tells of a model: the arguments of timm's constructors, one by one, as fields of our configuration.
+"""Arguments of timm's constructors in its ``config.json``, one by one, as fields of our configuration.
 
 What stands in none of the tables is refused.
 """
@@ -48,7 +48,7 @@ MEANT = words(
     use_fc_norm use_post_norm use_rot_pos_emb
     """
 )
-"""What `_fields` understands."""
+"""Arguments that `_fields` reads."""
 NORMS = {"layernorm": ("layer", 1e-6), "rmsnorm": ("rms", 1e-6)}
 """timm's names of norms, with the epsilon that they have there."""
 TURNS = {
@@ -56,9 +56,9 @@ TURNS = {
     "timm-rope": ("cat", "xy", False),
     "timm-eva": ("cat", "ij", False),
 }
-"""By layout: the type of rotary positions, what comes first, and whether the two numbers of a plane are half a head apart."""
+"""For each layout the type of rotary positions, which comes first, and whether the numbers of a plane are half a head apart."""
 OUT_OF_PLACE = {*MEANT, *SAME, *FIXED} - {"num_classes", "global_pool"}
-"""What timm passes over at the top of a description, though it would change the model in ``model_args``."""
+"""Keys that timm ignores at the top of a description, though they would change the model in ``model_args``."""
 
 
 def refused(what: str, hint: str = "give a model whose parts are known", where: str = "config.json") -> ModelFileError:
@@ -133,8 +133,8 @@ class Arguments:
         for name, value in arguments.items():
             if name not in self.same and name not in self.harmless and value not in self.fixed.get(name, ()):
                 raise refused(f"{name}={brief(value)}", where=self.where)
-        told = {self.same[name]: value for name, value in arguments.items() if name in self.same and value is not None}
-        return {name: self.config.read_field(name, value, where=self.where) for name, value in told.items()}
+        stated = {self.same[name]: value for name, value in arguments.items() if name in self.same and value is not None}
+        return {name: self.config.read_field(name, value, where=self.where) for name, value in stated.items()}
 
     def of_presets(self, presets: Mapping[str, Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         """Return a reader of timm's ``config.json``: fields by the name of a model, and what the file says beside it."""

@@ -1,4 +1,4 @@
-"""What is written into timm's ``config.json``: a name of its registry, and the arguments that make it this model."""
+"""Writing timm's ``config.json``: a name of its registry, and the arguments that make it this model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,9 +35,9 @@ HYBRIDS = {
 """Names of hybrids, by the depths of their ResNet."""
 FIRST = ("embedding.resnet.root.0.weight", "features.root.0.weight", "stages.0.embedding.projection.weight",
          "embedding.projection.weight")  # fmt: skip
-"""What the first convolution is called in our models: the first of these that one has."""
+"""Names of the first convolution in our models: the first of these that one has."""
 HEADS = ("head.linear.weight", "head_distillation.linear.weight")
-"""What the last layers are, of which distilled models alone have two."""
+"""Names of the last layers, of which distilled models alone have two."""
 
 
 def inexpressible(what: str) -> ConfigError:

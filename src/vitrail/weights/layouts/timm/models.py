@@ -140,7 +140,7 @@ timm-rope eps5 pe no_pooled_norm no_token_norm grid32 16: vit_pe_lang_gigantic_p
 
 
 def _models() -> dict[str, tuple[str, dict[str, Any]]]:
-    models = {}
+    models: dict[str, tuple[str, dict[str, Any]]] = {}
     for layout, words, heads, names in re.findall(r"^(timm\S*)((?: \w+)*) (\d+): (.+(?:\n    .+)*)", TABLE, re.MULTILINE):
         arguments: dict[str, Any] = {"num_heads": int(heads)}
         for word in words.split():

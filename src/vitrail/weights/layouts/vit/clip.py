@@ -17,7 +17,7 @@ from vitrail.weights.normalization import CLIP_COLOURS
 
 BLOCK = "transformer.resblocks.{i}"
 OPENAI_NUMBERS = ("input_resolution", "context_length", "vocab_size")
-"""What only OpenAI's own files have, of the files that call their weights so."""
+"""Keys that only OpenAI's own files have."""
 
 CLIP_ORIGINAL = ViTLayout(
     name="clip-original",
@@ -48,7 +48,7 @@ CLIP_ORIGINAL = ViTLayout(
 SAME = {"image_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "width": "dim", "layers": "depth"}
 """Fields of ours that mean the same."""
 MEANT = words("final_ln_after_pool head_width mlp_ratio norm_kwargs pool_type")
-"""What `_open_clip` understands."""
+"""Arguments that `_open_clip` reads."""
 HARMLESS = words(
     """
     attn_pooler_heads attn_pooler_queries ls_init_value n_queries output_tokens patch_dropout timm_drop timm_drop_path
@@ -65,7 +65,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
 """Others that are known with these values alone."""
 VISION = Arguments(ViTConfig, SAME, MEANT | HARMLESS, FIXED, where=OPEN_CLIP_CONFIG)
 OF_TEXTS = words("custom_text embed_dim multimodal_cfg quick_gelu text_cfg vision_cfg init_logit_bias init_logit_scale")
-"""What stands beside the configuration of the model of images."""
+"""Keys beside the configuration of the model of images."""
 
 
 def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from vitrail.weights.normalization import IMAGENET
 COLOURS = replace(IMAGENET, resampling="bicubic")
 PARTS = ("class_token", "position.", "embedding.projection", "blocks.")
 UNKNOWN = ("query_norm", "key_norm", "output_norm", "layer.norm")
-"""What timm knows, and these do not."""
+"""Parts of timm's models that these lack."""
 PLAIN = {
     name: key for name, key in TIMM.keys.items() if name.startswith(PARTS) and not any(part in name for part in UNKNOWN)
 } | weight_and_bias({"norm": "norm"})

@@ -61,9 +61,9 @@ class Turned(Joined):
     """
 
     interleaved: bool = True
-    """Whether the two numbers of a plane stand side by side."""
+    """True where the two numbers of a plane stand side by side."""
     columns_first: bool = False
-    """Whether the planes of the columns come first."""
+    """True where the planes of the columns come first."""
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return self._reordered(torch.cat(tensors), config, self._order(config))
@@ -93,7 +93,7 @@ class WithoutKeyBias(Turned):
     """The biases of queries and values, where keys have none."""
 
     exact: bool = False
-    """Whether a bias of the keys is refused even where it moves all scores of a query alike, and so changes nothing."""
+    """True to refuse a bias of the keys even where it moves all scores of a query alike, and so changes nothing."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         if len(set(shapes)) > 1:

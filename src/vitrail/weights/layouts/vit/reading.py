@@ -1,4 +1,4 @@
-"""How the weights of Vision Transformers are understood, whatever library wrote them."""
+"""Rules to read the weights of Vision Transformers, whatever library wrote them."""
 
 import math
 from collections.abc import Mapping
@@ -102,15 +102,15 @@ def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -
 
 
 GUESSED = ("heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
-"""What weights do not tell, and a model answers otherwise by."""
+"""Fields that weights do not show and that change the output."""
 
 
-def _guesses(config: ViTConfig, told: Mapping[str, Any]) -> list[str]:
+def _guesses(config: ViTConfig, stated: Mapping[str, Any]) -> list[str]:
     sure = {"heads"} if config.qk_norm or config.is_relative else set()
     sure |= set() if config.is_rotary else {"rotary_base"}
     sure |= {"mlp"} if config.mlp == "swiglu" else set()
     sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()
-    return [f"{name} {getattr(config, name)}" for name in GUESSED if name not in {*told, *sure}]
+    return [f"{name} {getattr(config, name)}" for name in GUESSED if name not in {*stated, *sure}]
 
 
 READING = Reading(

@@ -1,4 +1,4 @@
-"""What a Vision Transformer is, told by the shapes of its parameters under our names."""
+"""The configuration of a Vision Transformer from the shapes of its parameters."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from vitrail.weights.layouts.shapes import depth_of
 Shapes = Mapping[str, Shape]
 NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
           "blocks.0.mlp.layer.contract.weight")  # fmt: skip
-"""Without these nothing can be said."""
+"""Parameters that all else follows from."""
 DIMENSIONS = {
     **dict.fromkeys(("embedding.projection.weight", "embedding.resnet.root.0.weight"), (4, 4)),
     **dict.fromkeys(("blocks.0.attention.norm.weight", "blocks.0.attention.layer.query_norm.weight"), (1, 1)),
@@ -159,13 +159,13 @@ def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict
 def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int, int] | None) -> dict[str, Any]:
     embedding = shapes.get("position.embedding")
     patch = fields["patch_size"]
-    told = fields.get("position", "")
-    rotary = told.endswith("rotary")
+    stated = fields.get("position", "")
+    rotary = stated.endswith("rotary")
     sizes = [size for size in (fields.get("image_size"), image_size) if size is not None]
     if embedding is None:
         tables = {"relative.tables.0": "relative-per-block", "relative.table": "relative"}
         table = next((name for name in tables if name in shapes), None)
-        computed = "rotary" if rotary else told if told.startswith("sincos") else "none"
+        computed = "rotary" if rotary else stated if stated.startswith("sincos") else "none"
         position = tables[table] if table else computed
         side = (math.isqrt(shapes[table][0]) + 1) // 2 if table else 0  # of (2 · side − 1)² offsets
         if not sizes and not table:
