@@ -59,26 +59,19 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     config = {**checkpoint.config, **tower(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
     own = _written(checkpoint, name)
     layouts = _of_fields(_candidates(config, checkpoint.metadata[LAYOUT] if own else name, where), fields)
+
+    def known(layout: Layout) -> dict[str, Any]:
+        described = {**_training(config, layout), **read_description(checkpoint.config, layout, where, flat=config)}
+        overrides = {field: layout.config.read_field(field, value) for field, value in fields.items()}
+        return {**described, **_of_images(checkpoint, layout), **own, **overrides}
+
+    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     try:
-        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        found = recognise(
-            shapes,
-            lambda layout: {
-                **_training(config, layout),
-                **read_description(checkpoint.config, layout, where, flat=config),
-                **_of_images(checkpoint, layout),
-                **own,
-                **{stated: layout.config.read_field(stated, value) for stated, value in fields.items()},
-            },
-            layouts=layouts,
-            where=checkpoint.file,
-            image_size=image_size,
-        )
+        found = recognise(shapes, known, layouts=layouts, where=checkpoint.file, image_size=image_size)
     except ConfigError as error:
-        raise ModelFileError(
-            f"the configuration is damaged: {error}", where=where, hint="give the one that belongs to it"
-        ) from None
+        what, hint = f"the configuration is damaged: {error}", "give the one that belongs to it"
+        raise ModelFileError(what, where=where, hint=hint) from None
     checkpoint.tensors.clear()
     count = sum(math.prod(shapes[own]) for own in found.naming.names.values())
     layout, model = found.match.layout, found.config
@@ -87,26 +80,15 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     names = named.get("id2label", {str(i): name for i, name in enumerate(listed)} if isinstance(listed, list) else None)
     labels = _labels(names, model, checkpoint.file if checkpoint.metadata else where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
-    if own or any(config.get(word) is not None for word in NAMING):
-        guessed = ""
-    else:
+    if not own and all(config.get(word) is None for word in NAMING):
         stated = {**fields, **read_description(checkpoint.config, layout, where, flat=config)}
-        guessed = guesses(model, stated, layout, guessed=name is None)
-    if guessed:
-        about += f"\nguessed, as the file does not say: {guessed}"
+        if guessed := guesses(model, stated, layout, guessed=name is None):
+            about += f"\nguessed, as the file does not say: {guessed}"
     if labels and names is None and model.num_classes == imagenet.CLASSES:
         labels = distinct(imagenet.class_names())
         about += f"\nlabels: the names of ImageNet-1k, guessed from {model.num_classes} classes without any"
-    return Source(
-        found.translate(tensors),
-        model,
-        labels,
-        _multi_label(named, where),
-        layout.colours,
-        layout.interpolation,
-        _thresholds(named, labels, where),
-        about,
-    )
+    several, bounds = _multi_label(named, where), _thresholds(named, labels, where)
+    return Source(found.translate(tensors), model, labels, several, layout.colours, layout.interpolation, bounds, about)
 
 
 def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:

@@ -36,15 +36,12 @@ def model_card(
 ) -> str:
     """Return a model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
 
-    All texts are plain: they are shown letter by letter.
-
     Args:
-        name: of the model, the card's title.
+        name: of the model, the card's title. This and all other texts are plain, and shown letter by letter.
         labels: the names of the classes, in the order of the logits; none for a model that gives vectors.
         data: what it was trained on. Where it begins with ``hf:NAME``, the hub's results are those on that data set.
         recipe: how it was trained; several lines are shown as they stand, like a file.
-        metrics: how good it is, in the words of the reader: ``{"validation accuracy": 0.98}``. Floats are also the results
-            that the hub shows; whole numbers and texts are only told.
+        metrics: how good it is, in words: ``{"validation accuracy": 0.98}``. Only floats are results that the hub shows.
         intended_use: what it is for.
         base_model: the model that was fine-tuned; an id of the hub, or the name of a published model, becomes a link.
         multi_label: whether an image may have several labels, or none.
@@ -56,25 +53,23 @@ def model_card(
     if found := published(base_model):
         base_model = found.repository
     task = CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
+    limits = SENTENCES if languages else _limits(labels, multi_label)
     sections = {
         "Labels": _labels(labels),
         "Joints": _labels(joints),
         "Data": _paragraphs(data),
         "Training": _as_it_stands(recipe) if "\n" in recipe.strip() else _paragraphs(recipe),
         "Results": _table(metrics),
-        "Intended use and limits": "\n\n".join(
-            filter(None, [_paragraphs(intended_use), SENTENCES if languages else _limits(labels, multi_label)])
-        ),
+        "Intended use and limits": "\n\n".join(filter(None, [_paragraphs(intended_use), limits])),
         "How to use it": _use(task),
     }
-    return "\n\n".join(
-        [
-            f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
-            f"# {_text(_short(name))}",
-            _translates(languages, base_model) if languages else _what_it_is(len(labels), len(joints), multi_label, base_model),
-            *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
-        ]
-    )
+    parts = [
+        f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
+        f"# {_text(_short(name))}",
+        _translates(languages, base_model) if languages else _what_it_is(len(labels), len(joints), multi_label, base_model),
+        *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
+    ]
+    return "\n\n".join(parts)
 
 
 FROM = 'vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub'
