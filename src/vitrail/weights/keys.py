@@ -126,6 +126,12 @@ def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]
     return keys
 
 
+def layers(rows: Mapping[str, str], weight: str, bias: str, kind: type[Key] = Key, bias_kind: type[Key] = Key) -> dict[str, Key]:
+    """Return the rows of layers that end otherwise there: ``/kernel`` and ``/bias``."""
+    weights: dict[str, Key] = {f"{ours}.weight": kind(theirs + weight) for ours, theirs in rows.items()}
+    return weights | {f"{ours}.bias": bias_kind(theirs + bias) for ours, theirs in rows.items()}
+
+
 BLOCK = ("attention.norm", "attention.layer.qkv", "attention.layer.output", "mlp.norm", "mlp.layer.expand", "mlp.layer.contract")
 
 

@@ -17,7 +17,7 @@ from vitrail.models.configs.captioner import CaptionerConfig, encoder_config
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.text import sequence_table
 from vitrail.settings import brief
-from vitrail.weights.keys import Joined, Key, Shape, Transposed, weight_and_bias, words
+from vitrail.weights.keys import Joined, Key, Shape, Transposed, layers, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.hugging_face.vit import VIT
 from vitrail.weights.layouts.marian import SAME
@@ -31,13 +31,6 @@ OURS = "decoder.{i}"
 HINT = "give a ViT with GPT-2, or take it to transformers"
 WHOLE = {*EVERYWHERE, "encoder", "decoder", "processor_class"}
 """Keys of ``config.json`` beside its two sections."""
-
-
-def _matrices(rows: Mapping[str, str]) -> dict[str, Key]:
-    keys: dict[str, Key] = {}
-    for ours, theirs in rows.items():
-        keys |= {f"{ours}.weight": Transposed(f"{theirs}.weight"), f"{ours}.bias": Key(f"{theirs}.bias")}
-    return keys
 
 
 def _encoder_rows() -> dict[str, Key]:
@@ -189,7 +182,7 @@ VISION_ENCODER_DECODER = Layout(
                 PROJECTION: PROJECTION,
             }
         ),
-        **_matrices(
+        **layers(
             {
                 f"{OURS}.attention.layer.qkv": f"{BLOCK}.attn.c_attn",
                 f"{OURS}.attention.layer.output": f"{BLOCK}.attn.c_proj",
@@ -198,7 +191,10 @@ VISION_ENCODER_DECODER = Layout(
                 f"{OURS}.cross.layer.output": f"{BLOCK}.crossattention.c_proj",
                 f"{OURS}.mlp.layer.expand": f"{BLOCK}.mlp.c_fc",
                 f"{OURS}.mlp.layer.contract": f"{BLOCK}.mlp.c_proj",
-            }
+            },
+            ".weight",
+            ".bias",
+            Transposed,
         ),
     },
     aliases={r"^encoder\.(?=layers\.)": "encoder.encoder."},

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.models.configs.mixer import SIZES, MixerConfig, preset_of
-from vitrail.weights.keys import Key, Shape, Transposed, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Shape, Transposed, layers, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.shapes import depth_of, image_size_of, require_shapes
 from vitrail.weights.layouts.timm.arguments import Arguments
@@ -120,9 +120,8 @@ GOOGLE = Layout(
     about="Google's Flax Mixer",
     reading=READING,
     keys={
-        **{f"{ours}.weight": Transposed(f"{theirs}/kernel") for ours, theirs in LINEAR.items()},
-        **{f"{ours}.weight": Key(f"{theirs}/scale") for ours, theirs in NORMS.items()},
-        **{f"{ours}.bias": Key(f"{theirs}/bias") for ours, theirs in (LINEAR | NORMS).items()},
+        **layers(LINEAR, "/kernel", "/bias", Transposed),
+        **layers(NORMS, "/scale", "/bias"),
     },
     aliases={r"^(opt/target|params)/": ""},
     fields={"norm_eps": 1e-6},
