@@ -8,6 +8,7 @@ from pathlib import Path
 import timm
 import torch
 import transformers
+import vit_pytorch
 from safetensors.torch import load_file
 from timm.layers import StdConv2dSame, SwiGLUPacked
 from timm.models.resnetv2 import ResNetV2
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 from torchvision.models import vision_transformer as torchvision_transformer
 
 from sweep.judging import Asked, Findings, WrongError, quietly, read_back
-from sweep.vit_pytorch_versions import VERSIONS, vit_pytorch_class
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
@@ -72,8 +72,8 @@ def _load(out: Path, layout: str | None, config: ImageConfig) -> nn.Module | Non
         return None if described["model_type"] == "vitrail" else load_transformers(out)
     if layout == "torchvision":
         return _torchvision(out, config)
-    if layout in VERSIONS:
-        return _vit_pytorch(out, VERSIONS[layout], config)
+    if layout == "vit-pytorch":
+        return _vit_pytorch(out, config)
     return _original(out, layout, config) if isinstance(config, ViTConfig) else None
 
 
@@ -161,10 +161,10 @@ def _torchvision(file: Path, config: ViTConfig) -> nn.Module:
     return model.eval()
 
 
-def _vit_pytorch(file: Path, version: str | None, config: ViTConfig) -> nn.Module:
-    model = vit_pytorch_class(version)(
-        image_size=config.image_size if version is None else config.image_size[0],
-        patch_size=config.patch_size if version is None else config.patch_size[0],
+def _vit_pytorch(file: Path, config: ViTConfig) -> nn.Module:
+    model = vit_pytorch.ViT(
+        image_size=config.image_size,
+        patch_size=config.patch_size,
         num_classes=config.num_classes,
         dim=config.dim,
         depth=config.depth,
@@ -175,10 +175,7 @@ def _vit_pytorch(file: Path, version: str | None, config: ViTConfig) -> nn.Modul
         dim_head=config.head_dim or config.dim // config.heads,
     )
     if not config.num_classes:
-        if isinstance(model.mlp_head, nn.Sequential):  # of the last norm and a linear layer
-            model.mlp_head[1] = nn.Identity()
-        else:
-            model.mlp_head = nn.Identity()
+        model.mlp_head = nn.Identity()
     model.load_state_dict(load_file(file))
     return model.eval()
 
