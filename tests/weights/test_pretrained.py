@@ -51,14 +51,6 @@ def test_everything_that_does_not_fit_is_listed_together_with_the_nearest_layout
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["head.bias", "norm.weight", "pos_embed", "patch_embed.proj.bias", "blocks.0.attn.qkv.bias", "blocks.1.mlp.fc2.weight"],
-)
-def test_a_parameter_that_is_missing_is_named(name, file):
-    refused(changed(file, lambda state: state.pop(name)), name.replace("blocks.0.attn", "blocks.1.attn"))
-
-
 def test_weights_of_something_else_are_refused_with_some_of_their_keys(tmp_path):
     save_file({"lstm.weight": torch.zeros(3), "lstm.bias": torch.zeros(3)}, tmp_path / "x.safetensors")
     refused(tmp_path / "x.safetensors", "lstm.weight", "no layout")
@@ -129,13 +121,6 @@ def test_a_head_of_zeros_is_reported_by_whatever_answers_with_it(layout, file, t
     assert "all zeros" not in capsys.readouterr().err
 
 
-def test_one_channel_sees_a_grey_image_as_three_equal_channels_did(file):
-    three, one = from_pretrained(file), from_pretrained(file, channels=1)
-    grey = torch.randn(2, 1, 16, 16)
-    torch.testing.assert_close(one(grey), three(grey.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-4)
-    assert one.preparation.channels == 1
-
-
 @pytest.mark.parametrize("channels", [2, 4])
 def test_images_of_other_channels_are_refused_and_may_be_made_coloured_ones(channels, file):
     usual = from_pretrained(changed(file, lambda state: None)).preparation
@@ -155,14 +140,6 @@ def test_one_channel_is_normalised_by_the_mean_of_all(tmp_path, trained):
     model.save_pretrained(tmp_path / "model")
     preparation = from_pretrained(tmp_path / "model", channels=1).preparation
     assert preparation.mean == pytest.approx((0.3,)) and preparation.std == pytest.approx((0.3,))
-
-
-def test_a_larger_patch_sees_an_enlarged_image_nearly_as_the_smaller_did_the_small(file):
-    small, large = from_pretrained(file), from_pretrained(file, patch_size=8, image_size=32)
-    images = torch.randn(2, 3, 16, 16)
-    rough = torch.nn.functional.interpolate(images, scale_factor=2, mode="bilinear")
-    assert large.config.grid == small.config.grid and large.config.patch_size == (8, 8)
-    assert (large(rough) - small(images)).abs().max() < 0.5 * small(images).abs().max()
 
 
 # -- a file and what stands beside it
