@@ -40,12 +40,12 @@ def depths_of(shapes: Mapping[str, Shape], block: str = r"stages\.(\d+)\.blocks\
     return depths
 
 
-def usual_heads(dim: int) -> int:
-    """Return the number of heads of the usual width; raises `ModelFileError` where it does not divide ``dim``."""
-    if dim % HEAD_DIM:
-        what = f"the number of heads is unknown: tokens are {dim} wide, which is no multiple of {HEAD_DIM}"
+def usual_heads(dim: int, width: int = HEAD_DIM, of: str = "tokens") -> int:
+    """Return the number of heads of a width; raises `ModelFileError` where it does not divide ``dim``."""
+    if dim % width:
+        what = f"the number of heads is unknown: {of} are {dim} wide, which is no multiple of {width}"
         raise ModelFileError(what, where="weights", hint="give heads: heads=… in Python, --heads in vitrail convert")
-    return dim // HEAD_DIM
+    return dim // width
 
 
 def image_size_of(patches: int, patch: Size, tried: Iterable[Size | None]) -> Size:

@@ -7,7 +7,7 @@ from typing import Any
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.vit_names import SIZES
 from vitrail.weights.keys import Shape
-from vitrail.weights.layouts.shapes import depth_of
+from vitrail.weights.layouts.shapes import depth_of, usual_heads
 
 Shapes = Mapping[str, Shape]
 NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
@@ -114,13 +114,7 @@ def _usual_width(inner: int) -> int:
     """Return the width of a head in the models of the papers with so wide a layer, else 64, which all others have."""
     widths = {size["dim"]: size["dim"] // size["heads"] for size in SIZES.values()}
     width = widths.get(inner, 72 if inner == 1152 else 64)  # 1152 is SigLIP's So400m, with 16 heads
-    if inner % width:
-        raise ModelFileError(
-            f"the number of heads is unknown: queries are {inner} wide, which is no multiple of {width}",
-            where="weights",
-            hint="give heads: heads=… in Python, --heads in vitrail convert",
-        )
-    return width
+    return inner // usual_heads(inner, width, "queries")
 
 
 def _mlp(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
