@@ -114,7 +114,8 @@ def _usual_width(inner: int) -> int:
     """Return the width of a head in the models of the papers with so wide a layer, else 64, which all others have."""
     widths = {size["dim"]: size["dim"] // size["heads"] for size in SIZES.values()}
     width = widths.get(inner, 72 if inner == 1152 else 64)  # 1152 is SigLIP's So400m, with 16 heads
-    return inner // usual_heads(inner, width, "queries")
+    usual_heads(inner, width, "queries")  # refuses what it does not divide
+    return width
 
 
 def _mlp(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
