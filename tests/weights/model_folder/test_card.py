@@ -5,7 +5,7 @@ import re
 
 import pytest
 from huggingface_hub import ModelCard
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from PIL import Image
@@ -228,6 +228,7 @@ def test_a_text_that_nobody_can_see_is_no_section():
 @given(st.text(max_size=30), st.text(max_size=30), st.floats() | st.integers() | st.text(max_size=10))
 @example("", "", "")
 @example("`" * 5, "a|b\n|c", "|")
+@settings(max_examples=30, deadline=None)
 def test_any_words_make_a_card_that_can_be_written_and_read(label, metric, value):
     card = model_card(name=label, labels=[label, "last"], data=metric, recipe=label, metrics={metric: value}, intended_use=label)
     card.encode()
