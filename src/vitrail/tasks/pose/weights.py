@@ -45,7 +45,7 @@ class TrainedPose(TrainedModel):
 
 def trained_of(model: ImageModel, source: Source, preparation: BoxPreparation, checkpoint: Checkpoint) -> TrainedPose:
     """Return a model of a checkpoint that is understood, with its skeleton; raises `ModelFileError`."""
-    described = {**checkpoint.config, **checkpoint.told}
+    described = {**checkpoint.config, **checkpoint.metadata}
     return TrainedPose(
         model, skeleton_of(described, source.labels, checkpoint.file.parent / CONFIG), preparation, checkpoint.card
     )
