@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.signature import BATCH, Free, Shape
-from vitrail.parts import Grid, Interpolation, StandardizedConv2d, last_layer, linear_head
+from vitrail.parts import Grid, Interpolation, StandardizedConv2d, adapt_channels, last_layer, linear_head
 
 Stride = int | tuple[int, int]
 """Pixels from one position to the next, the same down and across, or (down, across)."""
@@ -204,6 +204,9 @@ class ImageModel(Model):
 class AnySizeModel(ImageModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
+    first_filters: ClassVar[str]
+    """Name of the parameter that multiplies the image's channels."""
+
     def inputs(self) -> dict[str, Shape]:
         height, width = self.config.image_size
         return {"images": Shape((BATCH, self.config.channels, Free("height", height), Free("width", width)))}
@@ -228,7 +231,12 @@ class AnySizeModel(ImageModel):
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"image_size"}
+        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}
+
+    @classmethod
+    def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
+        """Return the parameters for other channels, as `vitrail.parts.adapt_channels`."""
+        return {**tensors, cls.first_filters: adapt_channels(tensors[cls.first_filters], target.channels)}
 
 
 def on_grid(tokens: Tensor, grid: Grid) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import ConfigError, unknown
@@ -26,8 +27,12 @@ class Architecture:
     config: type[ModelConfig]
     presets: Mapping[str, Mapping[str, Any]]
     """The names that are listed, with the fields of the configuration that each fixes."""
-    preset_of: Callable[[str], Mapping[str, Any] | None]
-    """The fields of any name that is understood, listed or not."""
+    aliases: Callable[[str], Mapping[str, Any] | None] | None = None
+    """The fields of any name that is understood, listed or not; None if these are the listed ones."""
+
+    def preset_of(self, name: str) -> Mapping[str, Any] | None:
+        """Return the fields of the configuration that a name fixes; None for an unknown name."""
+        return (self.aliases or self.presets.get)(name)
 
 
 ROWS = (
@@ -40,20 +45,11 @@ ROWS = (
     Architecture("T2T", "Tokens-to-Token ViT", "vision.t2t", t2t.T2TConfig, t2t.PRESETS, t2t.preset_of),
     Architecture("Mixer", "MLP-Mixer", "vision.mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "vision.resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
-    Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS, vitpose.preset_of),
+    Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS),
+    Architecture("Transformer", "Transformer", "text.transformer", texts.TransformerConfig, texts.TRANSFORMERS),
+    Architecture("Recurrent", "LSTM, sequence to sequence", "text.recurrent", texts.RecurrentConfig, texts.RECURRENT),
     Architecture(
-        "Transformer", "Transformer", "text.transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
-    ),
-    Architecture(
-        "Recurrent", "LSTM, sequence to sequence", "text.recurrent", texts.RecurrentConfig, texts.RECURRENT, texts.recurrent_named
-    ),
-    Architecture(
-        "Captioner",
-        "Captioner, ViT and Transformer",
-        "text.captioner",
-        captioner.CaptionerConfig,
-        captioner.CAPTIONERS,
-        captioner.captioner_named,
+        "Captioner", "Captioner, ViT and Transformer", "text.captioner", captioner.CaptionerConfig, captioner.CAPTIONERS
     ),
     Architecture(
         "RecurrentCaptioner",
@@ -61,7 +57,6 @@ ROWS = (
         "text.recurrent_captioner",
         captioner.RecurrentCaptionerConfig,
         captioner.RECURRENT_CAPTIONERS,
-        captioner.recurrent_captioner_named,
     ),
 )
 """The first is meant where a configuration names none."""
@@ -72,6 +67,8 @@ USUAL = "ViT-B/16"
 """Stands where some name must."""
 NAMES = [name for row in ROWS for name in row.presets]
 """The names that are listed."""
+COUNTED = Path(__file__).with_name("counted.json")
+"""Parameters and multiply-adds of every listed model: `vitrail.models.cost` writes them, as counting them takes seconds."""
 
 _class_of = lazily("vitrail.models", {row.name: row.module for row in ROWS})
 
@@ -169,8 +166,7 @@ def build(config: ModelConfig) -> "Model": ...
 
 def build(config: ModelConfig) -> "Model":
     """The model of a configuration, with fresh weights."""
-    model: Model = _class_of(architecture_of(config).name)(config)
-    return model
+    return _class_of(architecture_of(config).name)(config)
 
 
 def create_model(name: str, **fields: Any) -> "Model":

@@ -70,8 +70,7 @@ class FeedForward(nn.Module):
 
     def contracted(self, hidden: Tensor) -> Tensor:
         """The second linear layer: (…, hidden_dim) to (…, output_dim)."""
-        result: Tensor = self.contract(hidden)
-        return result
+        return self.contract(hidden)
 
 
 class ExpertFeedForward(FeedForward):
@@ -124,8 +123,7 @@ class ConvFeedForward(FeedForward):
 
     def exchanged(self, hidden: Tensor) -> Tensor:
         hidden = F.relu(hidden) if self.rectified else hidden
-        convolved: Tensor = self.depthwise(hidden.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-        return convolved
+        return self.depthwise(hidden.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
 SLICE = 1024

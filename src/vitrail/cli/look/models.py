@@ -1,5 +1,6 @@
 """``vitrail models``."""
 
+from json import loads
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -43,7 +44,7 @@ def models(
     """
     from vitrail.checks import refuse_given, require_positive
     from vitrail.cli.progress import counting
-    from vitrail.models.registry import NAMES, architecture_of, model_config
+    from vitrail.models.registry import COUNTED, NAMES, architecture_of, model_config
 
     require_positive(**{"--batch-size": batch_size})
     if pretrained:
@@ -57,10 +58,11 @@ def models(
         configs = {name: _require_images(name, config) for name, config in configs.items() if names or _has_images(config)}
     wanted = _of_sizes(configs, sizes, all_must=bool(names))
     rows: list[dict[str, Any]] = []
+    counted = loads(COUNTED.read_text())
     with counting("measuring" if measure else "counting", "models") as progress:
         progress.begin("measuring" if measure else "counting", len(wanted))
         for name, config in wanted:
-            parameters, macs = _totals(name, config)
+            parameters, macs = _totals(name, config, counted)
             shape = list(getattr(config, "image_size", ()))
             about = {"model": name, "family": architecture_of(config).about, "image_size": shape}
             rows.append({**about, **_fields(config), "parameters": parameters, "macs": macs})
@@ -159,13 +161,12 @@ def _require_images(name: str, config: Any) -> Any:
     return config
 
 
-def _totals(name: str, config: Any) -> tuple[int, int]:
-    """Parameters and multiply-adds, counted where they are not known."""
-    from vitrail.models.counted import TOTALS
+def _totals(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Return parameters and multiply-adds, of a listed model without torch."""
     from vitrail.models.registry import model_config
 
-    if name in TOTALS and config == model_config(name):
-        return TOTALS[name]
+    if name in counted and config == model_config(name):
+        return counted[name]
     from vitrail.models.cost import totals
 
     return totals(config)

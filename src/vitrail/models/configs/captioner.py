@@ -165,13 +165,3 @@ RECURRENT_CAPTIONERS: dict[str, dict[str, Any]] = {
     }
     for name, fields in CAPTIONERS.items()
 }  # fmt: skip
-
-
-def captioner_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return CAPTIONERS.get(name)
-
-
-def recurrent_captioner_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return RECURRENT_CAPTIONERS.get(name)

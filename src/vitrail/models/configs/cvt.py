@@ -60,17 +60,14 @@ class CvTConfig(ImageConfig):
         return self
 
 
-_W24 = {"dims": (192, 768, 1024), "depths": (2, 2, 20), "heads": (3, 12, 16)}
 PRESETS: dict[str, dict[str, Any]] = {
     "CvT-13": {"depths": (1, 2, 10)},
     "CvT-13-384": {"depths": (1, 2, 10), "image_size": 384},
     "CvT-21": {"depths": (1, 4, 16)},
     "CvT-21-384": {"depths": (1, 4, 16), "image_size": 384},
-    "CvT-W24-384": {**_W24, "image_size": 384},
+    "CvT-W24-384": {"dims": (192, 768, 1024), "depths": (2, 2, 20), "heads": (3, 12, 16), "image_size": 384},
 }
 """The sizes of table 2, with the larger images that some are fine-tuned to."""
 
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or transformers', ``cvt-13``; None where it is no name."""
-    return PRESETS.get(f"CvT{name[3:].upper()}" if name.startswith("cvt-") else name)
+preset_of = {**PRESETS, **{name.lower(): fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, in our spelling or transformers', ``cvt-13``; None for an unknown name."""

@@ -73,6 +73,11 @@ class PVTConfig(PyramidConfig):
             raise ConfigError(what, where="reductions", hint=f"end them in 1: {(*self.reductions[:-1], 1)}")
         return self
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Places from one patch to the next: patches do not overlap."""
+        return self.patch_sizes
+
     def grids(self, image_size: Size | None = None) -> list[tuple[int, int]]:
         """Rows and columns of tokens in every stage, for images of this size or the model's."""
         rows, columns = image_size or self.image_size
@@ -88,6 +93,5 @@ PRESETS: dict[str, dict[str, Any]] = {f"PVT-{size}": {"depths": depths} for size
 """The sizes of table 1."""
 
 
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, ``PVT-Tiny`` or its authors' ``pvt_tiny``; None where it is no name."""
-    return PRESETS.get({f"pvt_{size.lower()}": f"PVT-{size}" for size in DEPTHS}.get(name, name))
+preset_of = {**PRESETS, **{name.lower().replace("-", "_"): fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, ``PVT-Tiny`` or its authors' ``pvt_tiny``; None for an unknown name."""

@@ -39,6 +39,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The sizes of table 1."""
 
 
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, ``PVTv2-b2-li`` or its authors' and timm's ``pvt_v2_b2_li``; None where it is no name."""
-    return PRESETS.get({f"pvt_v2_{name[6:].replace('-', '_')}": name for name in PRESETS}.get(name, name))
+preset_of = {**PRESETS, **{f"pvt_v2_{name[6:].replace('-', '_')}": fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, ``PVTv2-b2-li`` or its authors' and timm's ``pvt_v2_b2_li``; None for an unknown name."""

@@ -57,12 +57,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 has it since, and of BiT (Kolesnikov et al. 2020, https://arxiv.org/abs/1912.11370)."""
 
 _TIMM = {
-    f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", ""): name
-    for name in PRESETS
+    f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", ""): fields
+    for name, fields in PRESETS.items()
 }
-"""resnet50, resnetv2_50x1_bit."""
-
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or timm's; None where it is no name."""
-    return PRESETS.get(_TIMM.get(name, name))
+preset_of = {**PRESETS, **_TIMM}.get
+"""The fields that a name fixes, in our spelling or timm's, ``resnet50`` or ``resnetv2_50x1_bit``; None for an unknown name."""

@@ -109,7 +109,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The sizes of table 1 and of the lite models, with a Performer between the splits; with a Transformer (_t) the larger ones."""
 
 
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or the authors' (``t2t_vit_t_14``); None where it is no name."""
-    theirs = {ours.lower().replace("-", "_"): ours for ours in PRESETS}
-    return PRESETS.get(theirs.get(name, name))
+preset_of = {**PRESETS, **{name.lower().replace("-", "_"): fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, in our spelling or the authors' (``t2t_vit_t_14``); None for an unknown name."""

@@ -156,13 +156,3 @@ RECURRENT: dict[str, dict[str, Any]] = {
     "LSTM-additive": {"attention": "additive"},
     "LSTM-dot": {"attention": "dot"},
 }
-
-
-def transformer_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return TRANSFORMERS.get(name)
-
-
-def recurrent_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return RECURRENT.get(name)

@@ -97,14 +97,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """The sizes of table 1, and the small one as it was before June 2021."""
 
-TIMM = {
-    "tnt_s_patch16_224": "TNT-S",
-    "tnt_b_patch16_224": "TNT-B",
-    "tnt_s_legacy_patch16_224": "TNT-S-legacy",
-}
-"""timm's names."""
-
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or timm's; None where it is no name."""
-    return PRESETS.get(TIMM.get(name, name))
+preset_of = {
+    **PRESETS,
+    "tnt_s_patch16_224": PRESETS["TNT-S"],
+    "tnt_b_patch16_224": PRESETS["TNT-B"],
+    "tnt_s_legacy_patch16_224": PRESETS["TNT-S-legacy"],
+}.get
+"""The fields that a name fixes, in our spelling or timm's; None for an unknown name."""

@@ -142,8 +142,3 @@ PRESETS |= {
     for size, share in (("S", 96), ("B", 192), ("L", 256), ("H", 320))
 }
 """ViTPose+ of COCO, AI Challenger, MPII, AP-10K, APT-36K and COCO-WholeBody, in this order of experts."""
-
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return PRESETS.get(name)

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import accumulate
-from operator import mul
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,7 +11,6 @@ from vitrail.models.configs.pvt import PVTConfig, PyramidConfig
 from vitrail.models.vision.pyramid import PyramidModel
 from vitrail.parts.positions.interpolation import resize_positions
 
-FIRST = "stages.0.embedding.projection.weight"
 TABLE = "stages.{}.embedding.position.embedding"
 BILINEAR = parts.Interpolation("bilinear", antialias=False)
 """How its authors resize positions."""
@@ -39,10 +36,6 @@ class PVT(PyramidModel):
         self.add_head(c.dims[-1])
         self.initialize()
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(accumulate(self.config.patch_sizes, mul))
-
     def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
         """As of every pyramid, without the class token in the last stage."""
         *finer, last = super().stage_tokens(images)
@@ -51,15 +44,14 @@ class PVT(PyramidModel):
 
     def vectors(self, images: Tensor) -> Tensor:
         *_, tokens = super().stage_tokens(images)
-        vector: Tensor = self.norm(tokens[:, 0])
-        return vector
+        return self.norm(tokens[:, 0])
 
     @classmethod
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """For other channels as `vitrail.parts.adapt_channels`; positions are resized as in a forward pass, whoever had them."""
-        ours, last = {**tensors, FIRST: parts.adapt_channels(tensors[FIRST], target.channels)}, len(source.depths) - 1
+        """Return the parameters for other channels, and positions resized as in a forward pass, whatever ``interpolation``."""
+        ours, last = super().adapted(tensors, source, target, interpolation), len(source.depths) - 1
         for stage, (old, new) in enumerate(zip(source.grids(), target.grids(), strict=True)):
             name, prefix = TABLE.format(stage), int(stage == last)
             ours[name] = resize_positions(tensors[name], old, new, prefix=prefix, interpolation=BILINEAR)

@@ -55,8 +55,7 @@ class ViTPose(ViT):
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Tensor:
         """The heatmaps (B, joints, 4·rows, 4·columns) of the encoder's tokens (B, prefix + N, D)."""
-        heatmaps: Tensor = self.decoder(on_grid(z[:, self.config.prefix :], grid or self.config.grid))
-        return heatmaps
+        return self.decoder(on_grid(z[:, self.config.prefix :], grid or self.config.grid))
 
     def outputs(self) -> dict[str, Shape]:
         return {"heatmaps": Shape((BATCH, self.config.num_classes, *self.config.heatmap_size))}

@@ -28,8 +28,7 @@ class DepthwiseConv(nn.Module):
         if self.strided and _derived_in_half_precision(x):
             with torch.autocast("cpu", enabled=False):
                 return self.norm(self.convolution(x.float())).to(x.dtype)
-        normalized: Tensor = self.norm(self.convolution(x))
-        return normalized
+        return self.norm(self.convolution(x))
 
 
 def _derived_in_half_precision(x: Tensor) -> bool:

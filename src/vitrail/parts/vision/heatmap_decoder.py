@@ -26,8 +26,7 @@ class ClassicHeatmapDecoder(nn.Module):
         self.heatmaps = nn.Conv2d(width, joints, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        heatmaps: Tensor = self.heatmaps(self.enlarge(x))
-        return heatmaps
+        return self.heatmaps(self.enlarge(x))
 
 
 def _doubled(channels: int, width: int) -> nn.Sequential:
@@ -48,8 +47,7 @@ class SimpleHeatmapDecoder(nn.Module):
         self.heatmaps = nn.Conv2d(dim, joints, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        heatmaps: Tensor = self.heatmaps(self.enlarge(x))
-        return heatmaps
+        return self.heatmaps(self.enlarge(x))
 
 
 def pixels_per_place(image: tuple[int, int], heatmap: tuple[int, int]) -> Tensor:

@@ -135,8 +135,7 @@ class PooledBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.widen(x)
-        refined: Tensor = y + self.refine(y)
-        return refined
+        return y + self.refine(y)
 
 
 def _pooled(kind: Kind, channels: int, width: int, stride: int, *, whole: bool) -> nn.Sequential:

@@ -46,8 +46,7 @@ class GridEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = pad_grid(x, self.multiple, self.least).permute(0, 3, 1, 2)
-        tokens: Tensor = self.norm(self.projection(x).permute(0, 2, 3, 1))
-        return tokens
+        return self.norm(self.projection(x).permute(0, 2, 3, 1))
 
     def middles(self, side: int) -> Tensor:
         """Of a side of so many places, the middle of every whole patch, or of the one that is filled: (patches along it,)."""
@@ -105,8 +104,7 @@ class PatchMerging(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = pad_grid(x, 2)
         neighbours = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
-        merged: Tensor = self.reduction(self.norm(torch.cat(neighbours, dim=-1)))
-        return merged
+        return self.reduction(self.norm(torch.cat(neighbours, dim=-1)))
 
 
 def pad_grid(x: Tensor, multiple: int, least: int = 1) -> Tensor:
@@ -134,5 +132,4 @@ class Stage(nn.Module):
         x = self.embedding(x)
         for block in self.blocks:
             x = block(x, **options)
-        result: Tensor = self.norm(x)
-        return result
+        return self.norm(x)

@@ -37,8 +37,7 @@ class WordEmbedding(nn.Module):
         if self.across:
             return cut_windows(self.projection(images).permute(0, 2, 3, 1), self.words).flatten(0, 1)
         patches = patchify(images, self.patch_size).unflatten(2, (-1, *self.patch_size)).flatten(0, 1)  # (B·N, C, P_h, P_w)
-        words: Tensor = self.projection(patches).flatten(2).mT
-        return words
+        return self.projection(patches).flatten(2).mT
 
 
 class WordsToPatches(nn.Module):
@@ -65,8 +64,7 @@ class WordsToPatches(nn.Module):
     def forward(self, words: Tensor, patches: int) -> Tensor:
         """``patches`` is N."""
         x = self.norm(words).flatten(1) if self.each else self.norm(words.flatten(1))  # (B·N, n·d)
-        result: Tensor = self.output_norm(self.projection(x.unflatten(0, (-1, patches))))
-        return result
+        return self.output_norm(self.projection(x.unflatten(0, (-1, patches))))
 
 
 class NestedBlock(Block):

@@ -88,5 +88,4 @@ class TokensToToken(nn.Module):
         *splits, last = self.splits
         for split, layer in zip(splits, self.layers, strict=True):
             x = layer(split(x))
-        tokens: Tensor = self.projection(last(x))
-        return tokens
+        return self.projection(last(x))
