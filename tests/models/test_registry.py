@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from vitrail.models.counted import TOTALS
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vit_names import SIZES
 from vitrail.models.cost import totals
-from vitrail.models.counted import TOTALS
 from vitrail.models.registry import NAMES, create_model, listed_name, model_config
 from vitrail.models.vision.vit import ViT
 

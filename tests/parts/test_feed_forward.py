@@ -8,6 +8,7 @@ from transformers.activations import ACT2FN
 
 from random_weights import randomize
 from vitrail.parts import ConvFeedForward, ExpertFeedForward, FeedForward, feed_forward
+from vitrail.parts.cpu import slices
 
 
 def numbers(*shape: int) -> Tensor:
@@ -126,7 +127,7 @@ def made(monkeypatch) -> list[int]:
         return activated(hidden, activation)
 
     activated = feed_forward.activate
-    monkeypatch.setattr(feed_forward, "SLICE", 4)
+    monkeypatch.setattr(slices, "SLICE", 4)
     monkeypatch.setattr(feed_forward, "activate", activate)
     return found
 

@@ -79,13 +79,13 @@ app.command(data)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """SIGTERM or SIGHUP as an exception, so that whoever has made something half takes it back."""
+    """Turn SIGTERM or SIGHUP into an exception, so that unfinished files are removed."""
     problem("terminated")
     sys.exit(128 + number)
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit; at once where other processes were given up: threads that wait for them would turn the usual way into an abort."""
+    """Exit; at once under torch.distributed, whose waiting threads would turn the usual way into an abort."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         exit_at_once(code)

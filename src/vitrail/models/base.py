@@ -147,7 +147,7 @@ class ImageModel(Model):
         return {"head": self.head}
 
     def forward(self, images: Tensor) -> Any:
-        """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
+        """Return the logits (B, classes) of images (B, C, H, W), or without classes the vectors (B, D)."""
         return self.head(self.vectors(images))
 
     def vectors(self, images: Tensor) -> Tensor:
@@ -245,7 +245,7 @@ def on_grid(tokens: Tensor, grid: Grid) -> Tensor:
 
 
 def _lecun_normal(module: nn.Module) -> None:
-    """Norms keep torch's 1 and 0."""
+    """Draw the weights of a linear layer or convolution; norms keep torch's 1 and 0."""
     if isinstance(module, nn.Linear | nn.Conv2d):
         nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight[0].numel()))
         if module.bias is not None:

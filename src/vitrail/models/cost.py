@@ -1,12 +1,7 @@
-"""Cost of a model: shapes, parameters and multiply-adds of every layer, counted without computing anything.
+"""Cost of a model: shapes, parameters and multiply-adds of every layer, counted without computing anything."""
 
-``python -m vitrail.models.cost`` writes ``counted.json``, the counts of all listed models.
-"""
-
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.empty import empty_model
-from vitrail.models.registry import COUNTED, NAMES, model_config
 
 
 @dataclass(frozen=True)
@@ -122,8 +116,3 @@ def _own(counts: dict[str, int]) -> dict[str, int]:
                 own[parent] -= count
                 break
     return own
-
-
-if __name__ == "__main__":
-    lines = [f'  "{name}": {json.dumps(totals(model_config(name)))}' for name in NAMES]
-    Path(COUNTED).write_text("{\n" + ",\n".join(lines) + "\n}\n")

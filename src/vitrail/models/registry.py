@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import ConfigError, unknown
@@ -67,14 +66,12 @@ USUAL = "ViT-B/16"
 """Stands where some name must."""
 NAMES = [name for row in ROWS for name in row.presets]
 """The names that are listed."""
-COUNTED = Path(__file__).with_name("counted.json")
-"""Parameters and multiply-adds of every listed model: `vitrail.models.cost` writes them, as counting them takes seconds."""
 
 _class_of = lazily("vitrail.models", {row.name: row.module for row in ROWS})
 
 
 def named(name: str) -> tuple[Architecture, dict[str, Any]]:
-    """The architecture of a model's name and the fields of its configuration that the name fixes.
+    """Return the architecture of a model's name and the fields of its configuration that the name fixes.
 
     Raises:
         ConfigError: there is no such name.
@@ -86,30 +83,30 @@ def named(name: str) -> tuple[Architecture, dict[str, Any]]:
 
 
 def architecture(name: str) -> Architecture:
-    """The row of an architecture; raises `ConfigError` where there is none."""
+    """Return the row of an architecture; raises `ConfigError` where there is none."""
     if name not in ARCHITECTURES:
         raise unknown("architecture", name, list(ARCHITECTURES), where="model.architecture")
     return ARCHITECTURES[name]
 
 
 def architecture_in(names: Any) -> Architecture | None:
-    """The row that the ``architectures`` of a ``config.json`` mean; None where they are not one name known here."""
+    """Return the row that the ``architectures`` of a ``config.json`` mean; None where they are not one name known here."""
     known = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
     return ARCHITECTURES.get(names[0]) if known else None
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
-    """The row that a configuration belongs to."""
+    """Return the row that a configuration belongs to."""
     return next(row for row in ROWS if row.config is type(config))
 
 
 def family_of(config: ModelConfig) -> str:
-    """What figures that compare models call this kind: its own name for it, else its architecture's."""
+    """Return the name of this kind in figures: its own name for it, else its architecture's."""
     return config.family or architecture_of(config).name
 
 
 def listed_name(config: ModelConfig) -> str:
-    """The listed name that says most of a model, whatever its images and classes; its family where there is none."""
+    """Return the listed name that says most of a model, whatever its images and classes; its family where there is none."""
     row, free, found = architecture_of(config), {*OF_IMAGES, "num_classes"}, dict[str, int]()
     for name, fields in row.presets.items():
         listed, told = row.config.read(dict(fields), where=name), fields.keys() - free
@@ -119,7 +116,7 @@ def listed_name(config: ModelConfig) -> str:
 
 
 def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of a model of heatmaps whose backbone is another model's, with fields of it that are ``told``.
+    """Return the configuration of a model of heatmaps whose backbone is another model's, with fields of it that are ``told``.
 
     A model of heatmaps stays as it is; raises `ConfigError` where there is none.
     """
@@ -133,7 +130,7 @@ def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
 
 
 def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of a captioner whose encoder is another model, with fields of its decoder that are ``told``.
+    """Return the configuration of a captioner whose encoder is another model, with fields of its decoder that are ``told``.
 
     A captioner stays as it is; raises `ConfigError` where there is none.
     """
@@ -147,7 +144,7 @@ def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
 
 
 def model_config(name: str, **fields: Any) -> ModelConfig:
-    """The configuration of the model called ``name``, with any of its fields replaced.
+    """Return the configuration of the model called ``name``, with any of its fields replaced.
 
     Raises:
         ConfigError: unknown name or field, or a combination that cannot work.
@@ -165,7 +162,7 @@ def build(config: ModelConfig) -> "Model": ...
 
 
 def build(config: ModelConfig) -> "Model":
-    """The model of a configuration, with fresh weights."""
+    """Return the model of a configuration, with fresh weights."""
     return _class_of(architecture_of(config).name)(config)
 
 

@@ -8,9 +8,9 @@ from vitrail.parts.attention.performer import KernelAttention
 from vitrail.parts.attention.reduced_attention import PooledReduction, ReducedAttention
 from vitrail.parts.attention.windows import WindowAttention
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, drop_path_rate, patches_in
+from vitrail.parts.cpu.dropout import Dropout
 from vitrail.parts.cpu.fast_block import FastBlock, Matrix, Product, product_of
 from vitrail.parts.cpu.precision import as_autocast
-from vitrail.parts.dropout import Dropout
 from vitrail.parts.feed_forward import ConvFeedForward, ExpertFeedForward, FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.normalization import norm_layer

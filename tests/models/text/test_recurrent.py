@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from vitrail.models.counted import TOTALS
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.texts import RecurrentConfig
 from vitrail.models.cost import cost
-from vitrail.models.counted import TOTALS
 from vitrail.models.text.recurrent import Recurrent
 
 KINDS = ("none", "additive", "dot")

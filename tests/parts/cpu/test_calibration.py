@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vitrail.parts import attend
-from vitrail.parts.attention.attention_kernel import explicit_is_faster
 from vitrail.parts.cpu import calibration, kernels
 from vitrail.parts.cpu.calibration import Timed, calibrate, decided, longest_explicit
+from vitrail.parts.cpu.explicit_attention import explicit_is_faster
 from vitrail.parts.cpu.kernels import Kernels, likely
 from vitrail.parts.cpu.prepacked import packs
 

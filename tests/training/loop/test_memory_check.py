@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 from soak_runs import PROCESSES
+from vitrail.models.counted import TOTALS
 
 from measured import measure_step
 from vitrail import api
 from vitrail.config.configuration import nested, resolve
 from vitrail.errors import ConfigError
-from vitrail.models.counted import TOTALS
 from vitrail.runtime.observer import Observer
 from vitrail.training.loop import memory_check as fitting
 from vitrail.training.loop.memory_check import least_memory, require_memory

@@ -118,7 +118,7 @@ def _refuse_others(row: "TaskRow", others: set[str], settings: Iterable[str]) ->
 
 
 def _of_the_task(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of the task by their dotted names; raises `ConfigError` for all that is none, and so a mistake."""
+    """Return the task's settings by their dotted names; raises `ConfigError` for any other option."""
     found = dotted_settings(settings)
     if other := next((name for name in found if not name.startswith("task.")), None):
         raise unknown("option", other, OPTIONS, where=f"--{other}")

@@ -68,7 +68,7 @@ def _tell(values: Mapping[str, Any]) -> None:
 
 
 def _told(share: float | None) -> str:
-    """What other programs take of the cores, in words."""
+    """Return the use of the cores by other programs, in words."""
     if share is None:
         return "the system does not say"
     return f"take {share:.0%} of the cores' time" + ("; this machine is busy" if share > BUSY else "")

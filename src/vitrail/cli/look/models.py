@@ -1,6 +1,7 @@
 """``vitrail models``."""
 
-from json import loads
+import json as json_format
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -8,6 +9,8 @@ from cyclopts import Parameter
 from vitrail.cli.console import Whole, note, number, result, result_json
 from vitrail.errors import ConfigError
 
+COUNTED = Path(__file__).with_name("counted.json")
+"""Parameters and multiply-adds of all listed models; ``python -m vitrail.cli.look.models`` counts them anew, for a minute."""
 FIELDS = {"dim": ("dims", "widths", "dim"), "depth": ("depths", "depth"), "heads": ("heads",), "mlp_dim": ("mlp_dim",)}
 """Of the table, by what they may be called in a configuration: a number, or one for each stage."""
 
@@ -44,7 +47,7 @@ def models(
     """
     from vitrail.checks import refuse_given, require_positive
     from vitrail.cli.progress import counting
-    from vitrail.models.registry import COUNTED, NAMES, architecture_of, model_config
+    from vitrail.models.registry import NAMES, architecture_of, model_config
 
     require_positive(**{"--batch-size": batch_size})
     if pretrained:
@@ -58,7 +61,7 @@ def models(
         configs = {name: _require_images(name, config) for name, config in configs.items() if names or _has_images(config)}
     wanted = _of_sizes(configs, sizes, all_must=bool(names))
     rows: list[dict[str, Any]] = []
-    counted = loads(COUNTED.read_text())
+    counted = json_format.loads(COUNTED.read_text())
     with counting("measuring" if measure else "counting", "models") as progress:
         progress.begin("measuring" if measure else "counting", len(wanted))
         for name, config in wanted:
@@ -81,7 +84,7 @@ def models(
 
 
 def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must: bool) -> list[tuple[str, Any]]:
-    """Each model in each size; unless ``all_must``, those that cannot have one of them are left out, and counted in a note."""
+    """Return each model in each size; unless ``all_must``, models that cannot have a size are left out with a note."""
     wanted: list[tuple[str, Any]] = []
     refused: dict[str, ConfigError] = {}
     for name, config in configs.items():
@@ -97,7 +100,7 @@ def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must:
 
 
 def _fields(config: Any) -> dict[str, Any]:
-    """The numbers of a configuration that are listed; None for one that it has not."""
+    """Return the listed numbers of a configuration; None for a missing one."""
     found = {
         field: next((getattr(config, name) for name in names if hasattr(config, name)), None) for field, names in FIELDS.items()
     }
@@ -105,7 +108,7 @@ def _fields(config: Any) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]], *, measure: bool) -> None:
-    """The table, family by family."""
+    """Print the table, family by family."""
     last = f"{'MB in training':>16}{'images/s':>10}" if measure else ""
     widths = {field: max(len(field), *(len(_text(row[field])) for row in rows)) + 2 for field in FIELDS}
     head = "".join(f"{field.removesuffix('_dim'):>{width}}" for field, width in widths.items())
@@ -139,7 +142,7 @@ def _list_published(*, json: bool) -> None:
 
 
 def _config_of(reference: str) -> Any:
-    """The configuration behind a MODEL; torch is imported only to open one."""
+    """Return the configuration of a MODEL; torch is imported only to open one."""
     from vitrail.models.registry import model_config
     from vitrail.weights.locate import is_name, require_possible
 
@@ -170,3 +173,10 @@ def _totals(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> tupl
     from vitrail.models.cost import totals
 
     return totals(config)
+
+
+if __name__ == "__main__":
+    from vitrail.models.registry import NAMES, model_config
+
+    lines = [f'  "{name}": {json_format.dumps(_totals(name, model_config(name), {}))}' for name in NAMES]
+    COUNTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -8,7 +8,7 @@ from vitrail.cli.console import number, result, result_json
 
 
 def summary(model: str, *, image_size: str | None = None, json: Annotated[bool, Parameter(negative=())] = False) -> None:
-    """Layers, shapes, parameters and multiply-adds of a model, for one image.
+    """Show layers, shapes, parameters and multiply-adds of a model, for one image.
 
     Parameters
     ----------

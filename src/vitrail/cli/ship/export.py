@@ -91,7 +91,7 @@ def export(
 
 @contextmanager
 def _data_to_calibrate_with() -> Iterator[None]:
-    """What is wrong with data is wrong with --calibrate: there is no --data here."""
+    """Name --calibrate in errors about data: this command has no --data."""
     try:
         yield
     except (ConfigError, DataError) as error:

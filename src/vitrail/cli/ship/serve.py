@@ -128,13 +128,13 @@ def serve(
 
 
 def _noted(line: str) -> None:
-    """A line on stderr, which keeps no request from its answer where nobody reads it any more."""
+    """Write a line to stderr; a closed stderr is no error."""
     with contextlib.suppress(OSError, ValueError):
         note(line)
 
 
 def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
-    """What a request may ask for; raises `ConfigError` for sizes of what such a model does not take."""
+    """Return the limits of a request; raises `ConfigError` for sizes that such a model does not have."""
     from vitrail.checks import refuse_given, require_at_most, require_positive
     from vitrail.data.images.decode import MAX_PIXELS
     from vitrail.deploy.server.http.limits import IMAGES, MEBIBYTE, MILLION, TEXTS

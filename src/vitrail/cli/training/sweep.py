@@ -68,7 +68,7 @@ def sweep(
 
 
 def _axis(words: str) -> tuple[str, list[Any]]:
-    """``model.depth=2,4`` as a name and values."""
+    """Read ``model.depth=2,4`` as a name and values."""
     import yaml
 
     from vitrail.config.configuration import takes_words
@@ -88,7 +88,7 @@ def _axis(words: str) -> tuple[str, list[Any]]:
 
 
 def _number(value: Any) -> Any:
-    """YAML takes 1e-3 for a word."""
+    """Return 1e-3, which YAML takes for a word, as a number."""
     with suppress(ValueError):
         return float(value) if isinstance(value, str) else value
     return value

@@ -160,7 +160,7 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 
 
 def print_result(run: Any) -> None:
-    """The result of a run on stdout, and the commands a person would want next on stderr."""
+    """Print the result of a run on stdout, and useful next commands on stderr."""
     metric = main_metric(run.scores)
     count, things = next((run.scores[name], name) for name in COUNTS if name in run.scores)
     numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {count} {things}"
@@ -174,7 +174,7 @@ def print_result(run: Any) -> None:
 
 
 def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their dotted names beside the values of flags; refuses one that is given both ways."""
+    """Return dotted settings and flags together; raises `ConfigError` for one that is given both ways."""
     dotted = dotted_settings(words)
     for name in dotted.keys() & flags.keys():
         raise ConfigError(f"--{name} contradicts a flag for the same", where=f"--{name}", hint="give one of them")
@@ -182,7 +182,7 @@ def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any
 
 
 def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
-    """``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
+    """Read ``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
 
     Values are read as YAML: numbers, true, false, null, [0.9, 0.99]. Times and dates are words.
     """

@@ -133,7 +133,7 @@ def predict(
 
 
 def _labels(given: str) -> list[str]:
-    """The lines of a file, or what stands between commas."""
+    """Read the lines of a file, or words between commas."""
     from vitrail.files import is_text, path_of, read_lines
     from vitrail.plain_text import clean
 

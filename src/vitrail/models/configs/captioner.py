@@ -31,13 +31,13 @@ class OfImages(ModelConfig):
 
     @classmethod
     def taken_from(cls, start: ModelConfig) -> dict[str, Any]:
-        """Of a ViT: it is the encoder."""
+        """Return a ViT as the encoder."""
         return {"encoder": encoder_config(start).model_dump()} if isinstance(start, ViTConfig) else {}
 
     @model_validator(mode="before")
     @classmethod
     def _images_are_the_encoders(cls, values: Any) -> Any:
-        """``image_size`` and ``channels`` may be given beside the encoder, as in any model of images, and are its own."""
+        """Move ``image_size`` and ``channels`` beside the encoder into it."""
         if not isinstance(values, dict):
             return values
         given = {name: values[name] for name in OF_IMAGES if name in values}
@@ -84,7 +84,7 @@ class OfImages(ModelConfig):
 
     @property
     def seen(self) -> str:
-        """What the decoder looks at, in one line."""
+        """The encoder in one line."""
         return self.encoder.summary + ", patches of the second last block" * (self.patches_behind == "second-last")
 
 
@@ -147,7 +147,7 @@ def encoder_config(start: ViTConfig) -> ViTConfig:
 
 
 def caption_config(start: ViTConfig) -> CaptionerConfig:
-    """The configuration of a captioner whose encoder is this ViT, with a small decoder.
+    """Return the configuration of a captioner whose encoder is this ViT, with a small decoder.
 
     Of a ViT that was read by its class token, patches are read behind the second last block.
     """

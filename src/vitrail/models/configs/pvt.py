@@ -79,7 +79,7 @@ class PVTConfig(PyramidConfig):
         return self.patch_sizes
 
     def grids(self, image_size: Size | None = None) -> list[tuple[int, int]]:
-        """Rows and columns of tokens in every stage, for images of this size or the model's."""
+        """Return rows and columns of tokens in every stage, for images of this size or the model's."""
         rows, columns = image_size or self.image_size
         found = []
         for side in self.patch_sizes:

@@ -97,10 +97,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """The sizes of table 1, and the small one as it was before June 2021."""
 
-preset_of = {
-    **PRESETS,
-    "tnt_s_patch16_224": PRESETS["TNT-S"],
-    "tnt_b_patch16_224": PRESETS["TNT-B"],
-    "tnt_s_legacy_patch16_224": PRESETS["TNT-S-legacy"],
-}.get
+TIMM = {"tnt_s_patch16_224": "TNT-S", "tnt_b_patch16_224": "TNT-B", "tnt_s_legacy_patch16_224": "TNT-S-legacy"}
+"""timm's names."""
+
+preset_of = {**PRESETS, **{theirs: PRESETS[ours] for theirs, ours in TIMM.items()}}.get
 """The fields that a name fixes, in our spelling or timm's; None for an unknown name."""

@@ -190,7 +190,7 @@ class ViTConfig(ImageConfig):
 
     @property
     def _unpadded(self) -> bool:
-        """Whether patches are of a ResNet without padding."""
+        """True if patches come from a ResNet without padding."""
         return self.embedding == "resnet" and self.resnet_root == "whitened-valid"
 
     @property
@@ -200,16 +200,16 @@ class ViTConfig(ImageConfig):
 
     @property
     def family(self) -> str:
-        """The paper's hybrids, whose patches are of a ResNet's feature map, are a family of their own."""
+        """The hybrids of the paper are a family of their own."""
         return "hybrid" if self.embedding == "resnet" else ""
 
     def at(self, height: int, width: int) -> Self:
-        """The configuration for images of another size; raises `ConfigError` where a model cannot have it."""
+        """Return the configuration for images of another size; raises `ConfigError` where a model cannot have it."""
         return self if (height, width) == self.image_size else self.changed(image_size=(height, width))
 
     @property
     def repeated(self) -> int | None:
-        """None where blocks merge tokens, so that each has fewer than the one before, or might."""
+        """Depth of the model; None if blocks merge tokens and so differ in cost."""
         return None if self.token_merging else self.depth
 
     @property
@@ -222,23 +222,23 @@ class ViTConfig(ImageConfig):
         return self.grid_of(*self.image_size)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
-        """Rows and columns of patches of an image of this size, which may be numbers or a graph's unknown sizes."""
+        """Return the rows and columns of patches of an image of this size; sizes may be symbols of a graph."""
         lost = 1 if self._unpadded else 0  # pixels at the rim
         return (height - lost) // self.patch_size[0], (width - lost) // self.patch_size[1]
 
     @property
     def pools_by_attention(self) -> bool:
-        """Whether a learned query makes one vector of the tokens."""
+        """True if a learned query pools the tokens."""
         return self.pool.startswith("attention")
 
     @property
     def is_relative(self) -> bool:
-        """Whether positions are biases of the attention's scores."""
+        """True if positions are biases of the attention's scores."""
         return self.position.startswith("relative")
 
     @property
     def is_rotary(self) -> bool:
-        """Whether positions turn queries and keys."""
+        """True if positions rotate queries and keys."""
         return self.position.endswith("rotary")
 
     @property
@@ -253,12 +253,12 @@ class ViTConfig(ImageConfig):
 
     @property
     def has_class_token(self) -> bool:
-        """Whether there is a class token."""
+        """True if the model has a class token."""
         return self.class_token or "class" in self.pool
 
     @property
     def merged(self) -> tuple[int, ...]:
-        """How many patches each of the blocks merges into others."""
+        """Number of patches that each block merges into others."""
         if isinstance(self.token_merging, int):
             return (self.token_merging,) * self.depth
         return self.token_merging + (0,) * (self.depth - len(self.token_merging))

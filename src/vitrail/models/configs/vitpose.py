@@ -98,7 +98,7 @@ class ViTPoseConfig(ViTConfig):
 def pose_config(
     start: ViTConfig, image_size: int | tuple[int, int] | None = None, joints: int | None = None, decoder: Decoder | None = None
 ) -> ViTPoseConfig:
-    """The configuration of a model of heatmaps whose backbone is exactly this ViT, for images of another size.
+    """Return the configuration of a model of heatmaps whose backbone is exactly this ViT, for images of another size.
 
     It keeps the class token, and the distillation token as a register. A norm on the pooled vector stands on all tokens.
     A narrow backbone gets a narrow decoder.

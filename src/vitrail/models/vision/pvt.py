@@ -37,7 +37,7 @@ class PVT(PyramidModel):
         self.initialize()
 
     def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
-        """As of every pyramid, without the class token in the last stage."""
+        """Return the tokens of every stage, without the class token in the last."""
         *finer, last = super().stage_tokens(images)
         yield from finer
         yield last[:, 1:].unflatten(1, self.config.grids((images.shape[2], images.shape[3]))[-1])
@@ -61,7 +61,7 @@ class PVT(PyramidModel):
 def stages_of_blocks(
     c: PyramidConfig, reduction: Callable[[int], nn.Module | None], mlp: Callable[..., nn.Module]
 ) -> list[list[nn.Module]]:
-    """The blocks of every stage.
+    """Return the blocks of every stage.
 
     Args:
         c: how many, and how wide.
@@ -84,7 +84,7 @@ def stages_of_blocks(
 
 
 def convolved(c: PyramidConfig, stage: int) -> nn.Module | None:
-    """What reduces keys and values in a stage: a convolution of as many places as become one, and a norm."""
+    """Return the reduction of keys and values in a stage: a convolution whose stride is its kernel, and a norm."""
     dim, times = c.dims[stage], c.reductions[stage]
     return parts.GridEmbedding(dim, dim, times, norm_eps=c.grid_norm_eps) if times > 1 else None
 

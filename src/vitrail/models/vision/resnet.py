@@ -70,7 +70,7 @@ class ResNet(AnySizeModel):
 
 
 def _initialize(module: nn.Module) -> None:
-    """Norms keep what they start with."""
+    """Draw the weights of a convolution or linear layer; norms keep their initial values."""
     if isinstance(module, nn.Conv2d):
         nn.init.normal_(module.weight, std=math.sqrt(2 / module.weight[:, 0].numel()))
     elif isinstance(module, nn.Linear):

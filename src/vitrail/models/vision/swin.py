@@ -65,7 +65,7 @@ def _embedding(c: SwinConfig, stage: int) -> nn.Module:
 
 
 def _blocks(c: SwinConfig) -> Iterator[nn.Module]:
-    """The blocks of all stages, one after another."""
+    """Return the blocks of all stages, one after another."""
     window, number = (c.window_size, c.window_size), 0
     for dim, depth, heads in zip(c.widths, c.depths, c.heads, strict=True):
         for place in range(depth):

@@ -48,7 +48,7 @@ class T2T(AnySizeModel):
         return self.pool(self.encode(images, first=self.tokens_read))
 
     def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
-        """(B, C, H, W) to tokens (B, 1 + N, D) behind the last norm, or to the ``first`` of them alone."""
+        """Return the tokens (B, 1 + N, D) of images behind the last norm, or the ``first`` of them alone."""
         self.require_images(images)
         x = self.embedding(images.permute(0, 2, 3, 1))  # (B, rows, columns, D)
         z = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)
@@ -73,7 +73,7 @@ class T2T(AnySizeModel):
 
 
 def _embedding(c: T2TConfig) -> parts.TokensToToken:
-    """Soft splits, with a token layer between each two; ``seen`` are the widths of patches that a token layer sees."""
+    """Build soft splits with a token layer between each two; ``seen`` are the widths that the layers see."""
     splits = [parts.SoftSplit(*numbers) for numbers in zip(c.patch_sizes, c.strides, c.paddings, strict=True)]
     *seen, last = (
         width * side**2 for width, side in zip([c.channels] + [c.token_dim] * (len(splits) - 1), c.patch_sizes, strict=True)

@@ -46,7 +46,7 @@ class TNT(AnySizeModel):
         return self.encode(images, first=self.tokens_read)[:, 0]
 
     def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
-        """(B, C, H, W) to all tokens behind the last norm, (B, 1 + N, D), or to the ``first`` of them alone.
+        """Return the tokens (B, 1 + N, D) of images behind the last norm, or the ``first`` of them alone.
 
         Raises:
             ConfigError: a side of the images is no multiple of the patch.

@@ -109,7 +109,7 @@ class ViT(ImageModel):
         return resizing.may_differ(source, target, keep_head=keep_head)
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
-        """(B, C, H, W) to logits (B, classes).
+        """Return the logits (B, classes) of images (B, C, H, W).
 
         With a distillation token they are the mean of both heads' (Touvron et al. 2021, https://arxiv.org/abs/2012.12877);
         ``separate`` then gives the pair (class logits, distillation logits), each (B, classes), for a loss on each.
@@ -134,7 +134,7 @@ class ViT(ImageModel):
         return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
     def encode(self, images: Tensor, *, first: int | None = None, kept: Tensor | None = None) -> Tensor:
-        """Equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
+        """Compute equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
 
         The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone. With ``first`` the
         last block may leave out the tokens behind the first so many, which it does not need for those: (B, first, D).
@@ -143,7 +143,7 @@ class ViT(ImageModel):
         return self.transform(*self.embed(images, kept=kept), first=first)
 
     def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
-        """Equations (2) to (4): what `encode` makes of the result of `embed`."""
+        """Compute equations (2) to (4) of the result of `embed`."""
         if any(self.config.merged) and not self.training:
             z = merging_blocks(self.blocks, z, self.config.merged, prefix=self.config.prefix, first=first)
         else:
@@ -154,7 +154,7 @@ class ViT(ImageModel):
     def embed(
         self, images: Tensor, *, any_size: bool = False, position: Tensor | None = None, kept: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
+        """Compute equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
         Beside it what every attention needs to know of positions: a bias (a tuple with one for each block, where they differ),
         a rotation, or nothing. Where images may have ``any_size`` in whole patches, positions fit the images' own grid; they may

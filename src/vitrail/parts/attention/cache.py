@@ -102,7 +102,7 @@ class DecoderCache:
 
 
 def _with_room(tensor: Tensor, length: int) -> Tensor:
-    """A copy of (B, k, N, D) with room for ``length`` tokens."""
+    """Return a copy of (B, k, N, D) with room for ``length`` tokens."""
     wider = tensor.new_empty(*tensor.shape[:2], length, tensor.shape[3])
     wider[:, :, : tensor.shape[2]] = tensor
     return wider

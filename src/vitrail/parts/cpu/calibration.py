@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.parts.attention.attention_kernel import Explicit
+from vitrail.parts.cpu.explicit_attention import Explicit
 from vitrail.parts.cpu.kernels import Kernels
 from vitrail.parts.cpu.prepacked import PrepackedLinear, packs
 
@@ -70,7 +70,7 @@ def _is_quicker(one: Timed, other: Timed) -> bool:
 
 
 def longest_explicit(rows: Sequence[Timed]) -> int:
-    """The tokens up to which to write attention out for the least time over all lengths, each as a ratio; 0 for never."""
+    """Return the tokens up to which to write attention out for the least time over all lengths, each as a ratio; 0 for never."""
     gains = [math.log(row.milliseconds["fused"] / row.milliseconds["explicit"]) for row in rows]
     sums = [sum(gains[:count]) for count in range(len(rows) + 1)]
     best = max(range(len(sums)), key=sums.__getitem__)

@@ -59,7 +59,7 @@ def resize_positions(
 
 
 def resizing_matrix(old: int, new: Tensor) -> Tensor:
-    """`resize_grid` along one side as a product, (new, old), of which ``new`` may be unknown while a graph is made of it.
+    """Return the matrix (new, old) of `resize_grid` along one side; in a graph ``new`` may be unknown.
 
     Row i weighs the old values around ``(i + ½) old / new`` by Keys' cubic kernel with a = −½ (Keys 1981), as wide as what lies
     between two new values, where those are fewer.
@@ -109,7 +109,7 @@ def resize_geometrically(offsets: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def _geometric_weights(old: int, new: int) -> Tensor:
-    """How much each of the old offsets along a side counts for each of the new ones, (new, old)."""
+    """Return the weight of each old offset along a side for each new one, (new, old)."""
     low, high = 1.01, 1.5  # between these lies the ratio of one step outwards to the one before
     while high - low > 1e-6:
         ratio = (low + high) / 2
@@ -122,5 +122,5 @@ def _geometric_weights(old: int, new: int) -> Tensor:
 
 
 def offsets_of(grid: Grid) -> Grid:
-    """How many different offsets there are between two rows, and between two columns."""
+    """Return the number of different offsets between two rows, and between two columns."""
     return 2 * grid[0] - 1, 2 * grid[1] - 1

@@ -30,7 +30,7 @@ class ClassicHeatmapDecoder(nn.Module):
 
 
 def _doubled(channels: int, width: int) -> nn.Sequential:
-    """(B, channels, H, W) to (B, width, 2H, 2W): convolution, BatchNorm and ReLU."""
+    """Build convolution, BatchNorm and ReLU: (B, channels, H, W) to (B, width, 2H, 2W)."""
     convolution = nn.ConvTranspose2d(channels, width, 4, stride=2, padding=1, bias=False)
     return nn.Sequential(OrderedDict(convolution=convolution, norm=BatchNorm(width), relu=nn.ReLU()))
 

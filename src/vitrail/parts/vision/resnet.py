@@ -38,7 +38,7 @@ class StandardizedConv2d(nn.Conv2d):
         self.same = same and stride > 1  # with a stride of 1 both are one
 
     def standardized(self) -> Tensor:
-        """The filters as images meet them: (width, channels, kernel, kernel)."""
+        """Return the filters as images meet them: (width, channels, kernel, kernel)."""
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
         return (self.weight - mean) * (variance + 1e-8).rsqrt()
 
@@ -93,7 +93,7 @@ def _norm(kind: Kind, width: int, *, scale: float = 1.0) -> nn.Module:
 
 
 def _shortcut(kind: Kind, channels: int, width: int, stride: int) -> nn.Module:
-    """The identity, or a 1×1 convolution where the shape changes."""
+    """Return the identity, or a 1×1 convolution where the shape changes."""
     if channels == width and stride == 1:
         return nn.Identity()
     return nn.Sequential(_convolution(kind, channels, width, 1, stride), _norm(kind, width))
@@ -139,7 +139,7 @@ class PooledBlock(nn.Module):
 
 
 def _pooled(kind: Kind, channels: int, width: int, stride: int, *, whole: bool) -> nn.Sequential:
-    """A 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
+    """Return a 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
     return nn.Sequential(
         _convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=not whole), _norm(kind, width), nn.ReLU()
     )
@@ -198,7 +198,7 @@ BLOCKS: dict[BlockKind, type[BasicBlock | PooledBlock | Bottleneck | PreActivati
 
 
 def _root(kind: Kind, root: Root, channels: int, width: int) -> list[nn.Module]:
-    """What sees the image, without the maximum of the root for large ones; its norm and ReLU stand last."""
+    """Return the layers that see the image, without the maximum of the ImageNet root; norm and ReLU are the last two."""
     if root in ("whitened", "whitened-valid"):
         whole = root == "whitened-valid"
         first = Whitening(channels, whole=whole)
@@ -251,7 +251,7 @@ class ResNetFeatures(nn.Module):
         return last
 
     def pyramid(self, images: Tensor) -> Iterator[Tensor]:
-        """The feature map of every stage, or of the root where there are none: (B, width, H / stride, W / stride)."""
+        """Return the feature map of every stage, or of the root where there are none: (B, width, H / stride, W / stride)."""
         x = self.root(images)
         if self.pool:
             x = _maximum(self.kind, x)
@@ -270,7 +270,7 @@ class ResNetPyramid(ResNetFeatures):
 
 
 def _maximum(kind: Kind, x: Tensor) -> Tensor:
-    """The 3×3 maximum of stride 2: (B, C, H, W) to (B, C, H/2, W/2)."""
+    """Return the 3×3 maximum of stride 2: (B, C, H, W) to (B, C, H/2, W/2)."""
     if kind == "resnet":
         return F.max_pool2d(x, 3, 2, padding=1)
     if kind == "bit":  # whose zeros are larger than what is negative at the rim
@@ -280,7 +280,7 @@ def _maximum(kind: Kind, x: Tensor) -> Tensor:
 
 
 def resnet_stride(root: Root, stages: int) -> int:
-    """Pixels of the image per pixel of the feature map."""
+    """Return the pixels of the image per pixel of the feature map."""
     return STRIDES[root] * 2 ** max(0, stages - 1)
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.parts.dropout import Dropout
+from vitrail.parts.cpu.dropout import Dropout
 from vitrail.parts.positions.schemes import LearnedPosition1d
 
 
@@ -49,7 +49,7 @@ class GridEmbedding(nn.Module):
         return self.norm(self.projection(x).permute(0, 2, 3, 1))
 
     def middles(self, side: int) -> Tensor:
-        """Of a side of so many places, the middle of every whole patch, or of the one that is filled: (patches along it,)."""
+        """Return the middles of the patches along a side of this length: (patches,). A short side has one, which is filled."""
         stride, first = self.projection.stride[0], min(self.least, side)
         return stride * torch.arange((side - first) // stride + 1) + (first - 1) / 2
 
@@ -98,7 +98,7 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * dim, 2 * dim, bias=False)
 
     def middles(self, side: int) -> Tensor:
-        """Of a side of so many places, the middle of every two: (⌈side / 2⌉,)."""
+        """Return the middle of every two positions along a side: (⌈side / 2⌉,)."""
         return 2 * torch.arange(-(-side // 2)) + 0.5
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class PatchMerging(nn.Module):
 
 
 def pad_grid(x: Tensor, multiple: int, least: int = 1) -> Tensor:
-    """A grid (B, H, W, D) with zeros to the right and below, so that its sides are multiples, and not below the least."""
+    """Return a grid (B, H, W, D) with zeros to the right and below, so that its sides are multiples, and not below the least."""
     rows, columns = (max(-side % multiple, least - side) for side in x.shape[1:3])
     return F.pad(x, (0, 0, 0, columns, 0, rows)) if rows or columns else x
 

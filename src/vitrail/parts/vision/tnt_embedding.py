@@ -62,7 +62,7 @@ class WordsToPatches(nn.Module):
         self.output_norm = nn.Identity() if each else nn.LayerNorm(output_dim, eps=norm_eps)
 
     def forward(self, words: Tensor, patches: int) -> Tensor:
-        """``patches`` is N."""
+        """Fold words (B·N, n, d) of N ``patches`` into tokens (B, N, D)."""
         x = self.norm(words).flatten(1) if self.each else self.norm(words.flatten(1))  # (B·N, n·d)
         return self.output_norm(self.projection(x.unflatten(0, (-1, patches))))
 
@@ -88,7 +88,7 @@ class NestedBlock(Block):
             self.add_module(name, branch)
 
     def forward(self, x: Tensor, words: Tensor, *, grid: Grid, **options: Any) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Tokens (B, prefix + N, D) of patches on a ``grid`` and words (B·N, n, d) to the same; ``options`` as in `Block`."""
+        """Map tokens (B, prefix + N, D) of patches on a ``grid`` and words (B·N, n, d) to the same; ``options`` as in `Block`."""
         words, count = self.inner(words), grid[0] * grid[1]
         prefix = x.shape[1] - count
         x = torch.cat([x[:, :prefix], x[:, prefix:] + self.fold(words, count)], dim=1)
