@@ -7,35 +7,16 @@ import signal
 import sys
 import threading
 import traceback
+from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import vitrail
 from vitrail.cli.console import abandon_closed_streams, problem
-from vitrail.cli.look.compare import compare
 from vitrail.cli.look.data_check import check
 from vitrail.cli.look.data_show import show
-from vitrail.cli.look.doctor import doctor
-from vitrail.cli.look.models import models
-from vitrail.cli.look.study import study
-from vitrail.cli.look.summary import summary
-from vitrail.cli.ship.bench import bench
-from vitrail.cli.ship.convert import convert
-from vitrail.cli.ship.export import export
-from vitrail.cli.ship.serve import serve
-from vitrail.cli.training.demo import demo
-from vitrail.cli.training.recipes import recipes
-from vitrail.cli.training.resume import resume
-from vitrail.cli.training.sweep import sweep
-from vitrail.cli.training.train import train
-from vitrail.cli.use.caption import caption
-from vitrail.cli.use.embed import embed
-from vitrail.cli.use.evaluate import evaluate
-from vitrail.cli.use.predict import predict
-from vitrail.cli.use.similar import similar
-from vitrail.cli.use.translate import translate
 from vitrail.errors import VitrailError
 from vitrail.runtime.processor import take_short_turns
 from vitrail.runtime.terminal import exit_at_once
@@ -46,33 +27,17 @@ app = App(
     version=vitrail.__version__,
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(negative=()),
 )
-
-for _command in (
-    demo,
-    train,
-    resume,
-    evaluate,
-    predict,
-    embed,
-    similar,
-    translate,
-    caption,
-    study,
-    export,
-    bench,
-    serve,
-    compare,
-    sweep,
-    summary,
-    convert,
-    models,
-    recipes,
-    doctor,
-):
-    app.command(_command)
-
 data = App(name="data", help="Look at images before training on them.", help_format="plaintext")
+for _room, _commands in {
+    "training": ("demo", "train", "resume", "sweep", "recipes"),
+    "use": ("evaluate", "predict", "embed", "similar", "translate", "caption"),
+    "look": ("study", "compare", "summary", "models", "doctor"),
+    "ship": ("export", "bench", "serve", "convert"),
+}.items():
+    for _name in _commands:
+        app.command(getattr(import_module(f"vitrail.cli.{_room}.{_name}"), _name))
 data.command(check)
 data.command(show)
 app.command(data)
@@ -107,36 +72,34 @@ def main(arguments: list[str] | None = None) -> None:
     words = [word for word in words if word != "--debug"]
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except CycloptsError as error:
-        problem(str(error), shlex.join(["vitrail", *words]), shlex.join(["vitrail", *(error.command_chain or ()), "--help"]))
-        _leave(2)
-    except VitrailError as error:
-        if debug:
-            traceback.print_exc()
-        problem(error.what, error.where, error.hint)
-        _leave(error.exit_code)
-    except KeyboardInterrupt:
-        problem("interrupted", shlex.join(["vitrail", *words]), "run it again")
-        _leave(130)
     except BrokenPipeError:
         abandon_closed_streams()
         _leave(1)
-    except OSError as error:
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:
+        if debug and not isinstance(error, CycloptsError | KeyboardInterrupt):
             traceback.print_exc()
-        problem(
-            error.strerror or str(error),
-            error.filename or "system",
-            "check the path, its permissions and the free space",
-            foreseen=False,
-        )
-        _leave(1)
-    except MemoryError:
-        problem("out of memory", shlex.join(["vitrail", *words]), "take a smaller model, image or batch", foreseen=False)
-        _leave(1)
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        where, hint = "an unforeseen error in Vitrail", "run it again with --debug and report it"
-        problem(f"{type(error).__name__}: {error}", where, hint, foreseen=False)
-        _leave(1)
+        _leave(_explain(error, words))
+
+
+def _explain(error: BaseException, words: list[str]) -> int:
+    """Print an error in three lines; returns the exit code."""
+    command = shlex.join(["vitrail", *words])
+    match error:
+        case CycloptsError():
+            problem(str(error), command, shlex.join(["vitrail", *(error.command_chain or ()), "--help"]))
+            return 2
+        case VitrailError():
+            problem(error.what, error.where, error.hint)
+            return error.exit_code
+        case KeyboardInterrupt():
+            problem("interrupted", command, "run it again")
+            return 130
+        case OSError():
+            what, hint = error.strerror or str(error), "check the path, its permissions and the free space"
+            problem(what, error.filename or "system", hint, foreseen=False)
+        case MemoryError():
+            problem("out of memory", command, "take a smaller model, image or batch", foreseen=False)
+        case _:
+            where, hint = "an unforeseen error in Vitrail", "run it again with --debug and report it"
+            problem(f"{type(error).__name__}: {error}", where, hint, foreseen=False)
+    return 1

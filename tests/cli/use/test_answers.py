@@ -225,7 +225,7 @@ def test_models_lists_every_name_with_parameters_and_multiply_adds(vitrail):
 
 
 def test_models_that_cannot_have_a_size_are_left_out_and_counted_unless_they_are_named(vitrail, monkeypatch):
-    monkeypatch.setattr("vitrail.cli.look.models._totals", lambda name, config: (1, 1))  # counting takes a minute
+    monkeypatch.setattr("vitrail.cli.look.models._totals", lambda name, config, counted: (1, 1))  # counting takes a minute
     answer = vitrail("models", "--image-size", "512", "--json")
     listed = {row["model"] for row in json.loads(answer.out)}
     images = {name for name in NAMES if hasattr(model_config(name), "image_size")}

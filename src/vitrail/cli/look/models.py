@@ -2,9 +2,7 @@
 
 import json as json_format
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from vitrail.cli.console import Whole, note, number, result, result_json
 from vitrail.errors import ConfigError
@@ -16,14 +14,14 @@ FIELDS = {"dim": ("dims", "widths", "dim"), "depth": ("depths", "depth"), "heads
 
 
 def models(
-    names: Annotated[list[str] | None, Parameter(negative=())] = None,
+    names: list[str] | None = None,
     /,
     *,
-    image_size: Annotated[list[str] | None, Parameter(negative=())] = None,
-    measure: Annotated[bool, Parameter(negative=())] = False,
+    image_size: list[str] | None = None,
+    measure: bool = False,
     batch_size: Whole = 8,
-    pretrained: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    pretrained: bool = False,
+    json: bool = False,
 ) -> None:
     """List the models by family and name, with parameters and multiply-adds of one image; of texts, those of 16 tokens each.
 
@@ -47,7 +45,7 @@ def models(
     """
     from vitrail.checks import refuse_given, require_positive
     from vitrail.cli.progress import counting
-    from vitrail.models.registry import NAMES, architecture_of, model_config
+    from vitrail.models.registry import NAMES, model_config
 
     require_positive(**{"--batch-size": batch_size})
     if pretrained:
@@ -60,27 +58,37 @@ def models(
     if image_size or measure:
         configs = {name: _require_images(name, config) for name, config in configs.items() if names or _has_images(config)}
     wanted = _of_sizes(configs, sizes, all_must=bool(names))
-    rows: list[dict[str, Any]] = []
     counted = json_format.loads(COUNTED.read_text())
-    with counting("measuring" if measure else "counting", "models") as progress:
-        progress.begin("measuring" if measure else "counting", len(wanted))
+    doing = "measuring" if measure else "counting"
+    rows: list[dict[str, Any]] = []
+    with counting(doing, "models") as progress:
+        progress.begin(doing, len(wanted))
         for name, config in wanted:
-            parameters, macs = _totals(name, config, counted)
-            shape = list(getattr(config, "image_size", ()))
-            about = {"model": name, "family": architecture_of(config).about, "image_size": shape}
-            rows.append({**about, **_fields(config), "parameters": parameters, "macs": macs})
-            if measure:
-                from vitrail.models.registry import build
-                from vitrail.runtime.device import pick_device
-                from vitrail.study.speed import measured
-
-                (found,) = measured(build(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
-                rows[-1] |= {"training_bytes": found.training_bytes, "images_per_second": found.images_per_second}
+            rows.append(_row(name, config, counted) | (_speed(config, batch_size) if measure else {}))
             progress.advance(1)
     if json:
         result_json(rows)
-        return
-    _print(rows, measure=measure)
+    else:
+        _print(rows, measure=measure)
+
+
+def _row(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    """Return what is listed of a model; of one with its listed configuration without torch."""
+    from vitrail.models.registry import architecture_of
+
+    parameters, macs = _totals(name, config, counted)
+    about = {"model": name, "family": architecture_of(config).about, "image_size": list(getattr(config, "image_size", ()))}
+    return {**about, **_fields(config), "parameters": parameters, "macs": macs}
+
+
+def _speed(config: Any, batch_size: int) -> dict[str, Any]:
+    """Build a model and measure it on this machine."""
+    from vitrail.models.registry import build
+    from vitrail.runtime.device import pick_device
+    from vitrail.study.speed import measured
+
+    (speed,) = measured(build(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
+    return {"training_bytes": speed.training_bytes, "images_per_second": speed.images_per_second}
 
 
 def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must: bool) -> list[tuple[str, Any]]:
