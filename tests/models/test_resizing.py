@@ -13,12 +13,6 @@ from vitrail.models.vision.vit import ViT
 SMALL = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 3}
 
 
-@pytest.mark.parametrize("fields", [{}, {"pool": "mean", "embedding": "stem"}, {"registers": 1}])
-def test_images_of_the_models_own_size_are_judged_as_by_the_model(fields):
-    model, images = ViT(ViTConfig(**SMALL, **fields)), torch.randn(2, 3, 16, 16)
-    torch.testing.assert_close(AnySize(model)(images), model(images))
-
-
 @pytest.mark.parametrize("position", get_args(ViTConfig.model_fields["position"].annotation))
 def test_images_of_another_size_are_judged_and_learned_from(position):
     model = ViT(ViTConfig(**SMALL, position=position))
