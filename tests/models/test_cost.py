@@ -103,13 +103,6 @@ def test_every_layer_shows_its_shapes_for_one_image():
     assert rows["head.linear"].kind == "Linear"
 
 
-def test_layers_stand_in_the_order_of_the_model():
-    names = [layer.name for layer in tiny().layers]
-    assert names[0] == "(tokens)"
-    assert names.index("blocks.0.mlp.layer.expand") < names.index("blocks.1.attention.norm") < names.index("norm")
-    assert names[-1] == "head.linear"
-
-
 def test_counting_leaves_the_random_numbers_and_the_default_device_alone():
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -144,8 +137,3 @@ def test_totals_are_those_of_all_layers(fields):
     config = model_config("ViT-Ti/16").changed(**fields)
     counted = cost(config)
     assert totals(config) == (counted.parameters, counted.macs)
-
-
-def test_blocks_that_might_merge_tokens_are_counted_one_by_one():
-    base = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 3, "heads": 2, "mlp_dim": 32, "num_classes": 3}
-    assert totals(ViTConfig(**base, token_merging=(0, 0, 0))) == totals(ViTConfig(**base))

@@ -7,7 +7,6 @@ import torch
 
 from vitrail.cli.look import models
 from vitrail.errors import ConfigError
-from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.cost import totals
 from vitrail.models.registry import NAMES, create_model, listed_name, model_config
 from vitrail.models.vision.vit import ViT
@@ -39,10 +38,6 @@ def test_the_file_has_what_is_counted_of_every_model(name):
     assert list(totals(model_config(name))) == COUNTED[name]
     with torch.device("meta"):
         assert sum(p.numel() for p in create_model(name).parameters()) == COUNTED[name][0]
-
-
-def test_the_default_is_b_16_at_224():
-    assert model_config("ViT-B/16") == ViTConfig()
 
 
 @pytest.mark.parametrize(
@@ -101,13 +96,6 @@ def test_any_patch_side_works_though_it_is_not_listed():
     assert model_config("ViT-B/28").patch_size == (28, 28)
 
 
-def test_fields_replace_those_of_the_name():
-    config = model_config("ViT-Ti/16", num_classes=7, depth=2, image_size=(32, 48), pool="mean")
-    assert (config.num_classes, config.depth, config.image_size, config.pool) == (7, 2, (32, 48), "mean")
-    assert (config.dim, config.heads, config.mlp_dim) == (192, 3, 768)
-    assert model_config("ViT-Ti/16").num_classes == 1000
-
-
 def test_create_model_builds_what_the_configuration_says():
     model = create_model("ViT-Ti/16", num_classes=7, depth=1, image_size=32)
     assert isinstance(model, ViT)
@@ -141,9 +129,3 @@ def test_a_name_like_no_other_is_refused_with_all_names():
         create_model("qqqqqqqq")
     assert "did you mean" not in error.value.hint
     assert all(name in error.value.hint for name in NAMES)
-
-
-@pytest.mark.parametrize("name", ["ViT-B/0", "ViT-B/15", "vit_base_patch16_225"])
-def test_a_name_with_numbers_that_cannot_work_is_refused(name):
-    with pytest.raises(ConfigError):
-        model_config(name)

@@ -22,12 +22,6 @@ def test_images_of_another_size_are_judged_and_learned_from(position):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-def test_without_positions_a_picture_of_one_patch_over_and_over_is_judged_alike_in_every_size():
-    model = ViT(ViTConfig(**SMALL, position="none", pool="mean"))
-    patch = torch.randn(2, 3, 4, 4)
-    torch.testing.assert_close(AnySize(model)(patch.repeat(1, 1, 2, 3)), model(patch.repeat(1, 1, 4, 4)), atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("position", ["relative", "relative-per-block", "rotary", "sincos-2d", "sincos-2d-simple"])
 def test_images_of_a_size_that_was_only_looked_at_before_can_be_learned_from(position):
     model = ViT(ViTConfig(**SMALL | {"dim": 24}, position=position))

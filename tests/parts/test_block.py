@@ -109,12 +109,6 @@ def test_drop_path_drops_whole_samples_and_scales_the_others():
     assert abs((samples == 0).double().mean() - 0.25) < 0.03
 
 
-def test_drop_path_does_nothing_in_evaluation_or_at_zero():
-    x = numbers(8, 3, 2)
-    assert torch.equal(DropPath(0.9).eval()(x), x)
-    assert torch.equal(DropPath(0.0).train()(x), x)
-
-
 def test_a_dropped_branch_leaves_its_sample_as_it_was():
     branch, x = randomized(Branch(DIM, nn.Linear(DIM, DIM), drop_path=0.5)).train(), numbers(64, 3, DIM)
     full = branch.eval()(x) - x
@@ -171,12 +165,6 @@ def test_a_parallel_block_is_conditioned_once_and_the_first_tokens_alone_come_ou
     expected = conditioned_by_hand(x, block.layer, block, condition)
     torch.testing.assert_close(block(x, condition=condition), expected)
     torch.testing.assert_close(block(x, condition=condition, first=2), expected[:, :2])
-
-
-def test_tokens_on_a_grid_are_conditioned_as_in_a_row():
-    branch, x, condition = randomized(Branch(DIM, nn.Linear(DIM, DIM), condition=WIDTH)), numbers(2, 3, 4, DIM), numbers(2, WIDTH)
-    in_a_row = branch(x.flatten(1, 2), condition=condition)
-    torch.testing.assert_close(branch(x, condition=condition), in_a_row.unflatten(1, (3, 4)))
 
 
 @pytest.mark.parametrize("kind", [Block, ParallelBlock])

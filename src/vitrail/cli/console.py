@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, everything else on stderr; of several processes the first prints."""
+"""Output of commands: results on stdout, everything else on stderr; of several processes the first prints."""
 
 import contextlib
 import json

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """All that the rest of the library knows of a kind of model."""
+    """A kind of model, as the rest of the library knows it."""
 
     name: str
-    """Of the class, which ``config.json`` calls ``architectures``."""
+    """Name of the class, which ``config.json`` calls ``architectures``."""
     about: str
-    """What it is, for people."""
+    """A few words for people."""
     module: str
     """The file of `vitrail.models` that holds the class, imported when a model is built."""
     config: type[ModelConfig]
@@ -63,7 +63,7 @@ ROWS = (
 ARCHITECTURES = {row.name: row for row in ROWS}
 DEFAULT = ROWS[0].name
 USUAL = "ViT-B/16"
-"""Stands where some name must."""
+"""The name that stands for any model in examples."""
 NAMES = [name for row in ROWS for name in row.presets]
 """The names that are listed."""
 

@@ -64,7 +64,7 @@ class FeedForward(nn.Module):
         return self.dropout(self.contracted(self.norm(self.hidden_dropout(hidden))))
 
     def exchanged(self, hidden: Tensor) -> Tensor:
-        """What tokens learn of each other before the activation: nothing, each stands for itself."""
+        """Return the hidden layer after an exchange between tokens; here there is none."""
         return hidden
 
     def contracted(self, hidden: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class ConvFeedForward(FeedForward):
 
 
 def activate(hidden: Tensor, activation: Activation | None) -> Tensor:
-    """What stands between the two linear layers: (…, hidden_dim), or twice that with a gate, to (…, hidden_dim)."""
+    """Apply the activation: (…, hidden_dim), or twice that with a gate, to (…, hidden_dim)."""
     if activation is None:
         return hidden
     if activation == "swiglu":

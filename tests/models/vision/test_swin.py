@@ -100,10 +100,6 @@ def test_a_larger_window_has_its_table_interpolated():
     torch.testing.assert_close(found, expected)
 
 
-def test_a_number_alone_is_one_stage():
-    assert SwinConfig.read({"depths": 2, "heads": "3"}).widths == (96,)
-
-
 def test_what_would_have_no_hidden_values_or_too_large_windows_is_refused():
     with pytest.raises(ConfigError, match=r"an MLP with 0\.001 times 96 hidden values has none"):
         SwinConfig.read({"mlp_ratio": 0.001})

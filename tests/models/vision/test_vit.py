@@ -199,12 +199,6 @@ def test_without_padding_a_hybrid_has_a_row_and_a_column_of_patches_fewer(stages
     torch.testing.assert_close(other.at_any_size()(images), model(images))
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 8, 8), (3, 8, 8)])
-def test_at_any_size_images_of_other_channels_are_refused_with_a_sentence(shape):
-    with pytest.raises(ConfigError, match="height, width"):
-        small().at_any_size()(torch.zeros(shape))
-
-
 def test_what_remains_behind_the_last_whole_patch_is_left_out():
     model = randomized(small(image_size=(18, 19), patch_size=4, crop_remainder=True))
     images = images_for(model, 2, torch.float64)
@@ -358,20 +352,6 @@ def test_tokens_stand_as_class_token_registers_patches_and_registers_have_no_pos
     torch.testing.assert_close(z[:, first + 3 :], with_position[:, first:])
 
 
-@pytest.mark.parametrize("position", ["relative", "rotary"])
-def test_every_block_is_told_the_positions(position):
-    model = randomized(small(position=position, registers=1))
-    images = images_for(model, 2, torch.float64)
-    z, attention = model.embed(images)
-    if position == "relative":
-        torch.testing.assert_close(attention, {"bias": model.relative()})
-    else:
-        torch.testing.assert_close(attention, {"rotation": model.rotary()})
-    for block in model.blocks:
-        z = block(z, **attention)
-    torch.testing.assert_close(model.encode(images), model.norm(z))
-
-
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("registers", [0, 2])
 def test_tokens_are_those_of_the_encoder_by_name_and_position(pool, registers):
@@ -473,23 +453,6 @@ def test_what_is_random_in_training_is_off_in_evaluation(name):
         torch.testing.assert_close(plain.train()(images), plain.eval()(images))
 
 
-def test_dropout_acts_on_the_tokens_with_their_positions():
-    model = randomized(small(dropout=0.5, registers=2))
-    images = images_for(model, dtype=torch.float64)
-    full, _ = model.embed(images)
-    dropped, _ = model.train().embed(images)
-    kept = dropped != 0
-    assert 0.4 < kept.double().mean() < 0.6
-    torch.testing.assert_close(dropped[kept], 2 * full[kept])
-
-
-def test_patch_dropout_keeps_the_prefix_and_its_share_of_the_patches_in_training():
-    model = small(patch_dropout=0.75, registers=2).train()
-    images = images_for(model)
-    assert model.embed(images)[0].shape == (8, 1 + 2 + 4, 32)
-    assert model.eval().embed(images)[0].shape == (8, 1 + 2 + 16, 32)
-
-
 @pytest.mark.parametrize("position", POSITIONS)
 def test_dropped_patches_take_their_positions_along(position):
     model = randomized(small(patch_dropout=0.5, position=position))
@@ -550,14 +513,6 @@ def test_attention_pooling_of_patches_reads_no_other_token():
 # refusals
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 16, 17), (2, 3, 24, 16), (2, 1, 16, 16), (3, 16, 16), (2, 3, 16, 16, 1)])
-def test_images_of_another_shape_are_refused_with_both_shapes(shape):
-    with pytest.raises(ConfigError) as error:
-        small()(torch.zeros(shape))
-    assert str(shape) in error.value.what
-    assert "(batch, 3, 16, 16)" in error.value.what
-
-
 # tokens, norms and heads that other people's weights have
 
 
@@ -581,24 +536,6 @@ def test_without_classes_the_pooled_vector_comes_out():
         assert not any(name.startswith("head") for name in model.state_dict())
         assert model(images).shape == (2, width)
         torch.testing.assert_close(model(images), model.pool(model.encode(images)))
-
-
-def test_a_class_token_may_stand_beside_mean_pooling_and_is_not_in_the_mean():
-    model = randomized(small(pool="mean", class_token=True))
-    images = images_for(model, 2, torch.float64)
-    assert model.embed(images)[0].shape == (2, 17, 32)
-    torch.testing.assert_close(model(images), model.head(model.encode(images)[:, 1:].mean(dim=1)))
-
-
-def test_the_last_norm_may_stand_behind_the_mean():
-    before, after = randomized(small(pool="mean")), small(pool="mean", final_norm="pooled").double().eval()
-    after.load_state_dict(before.state_dict())
-    images = images_for(before, 2, torch.float64)
-    z, attention = before.embed(images)
-    for block in before.blocks:
-        z = block(z, **attention)
-    torch.testing.assert_close(after(images), after.head(after.norm(z.mean(dim=1))))
-    assert not torch.allclose(after(images), before(images))
 
 
 @pytest.mark.parametrize("distillation_token", [False, True])
@@ -652,19 +589,6 @@ def test_merging_patches_that_are_alike_changes_nothing(fields):
     images = torch.randn(5, 3, 8, 8).repeat(1, 1, 4, 4)  # sixteen times the same patch
     torch.testing.assert_close(merging(images), plain(images), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(merging.tokens(images).patches, plain.tokens(images).patches, atol=1e-5, rtol=1e-5)
-
-
-def test_merging_leaves_fewer_tokens_to_the_blocks_and_every_patch_a_vector():
-    config = ViTConfig(image_size=32, patch_size=8, dim=32, depth=3, heads=4, mlp_dim=64, num_classes=5, token_merging=4)
-    model, seen = ViT(config).eval(), []
-    for block in model.blocks:
-        block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
-    tokens = model.tokens(torch.randn(2, 3, 32, 32))
-    assert seen == [13, 9, 5] and tokens.patches.shape == (2, 4, 4, 32)
-    model.train()(torch.randn(2, 3, 32, 32))
-    assert seen[3:] == [17, 17, 1]  # nobody reads the patches of the last block
-    model.eval()(torch.randn(2, 3, 32, 32))
-    assert seen[6:] == [13, 9, 1]
 
 
 def test_each_block_may_merge_a_number_of_its_own():

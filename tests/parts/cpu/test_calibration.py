@@ -89,17 +89,6 @@ def test_a_linear_layer_is_timed_in_each_way_that_its_type_has(dtype, monkeypatc
     assert set(calibration._linear(dtype).milliseconds) == {"plain"}
 
 
-def test_a_precision_counts_by_the_quicker_of_its_ways():
-    fp32, half = Timed("fp32", 1, {"plain": 2.0, "prepacked": 1.0}), Timed("bf16", 1, {"plain": 1.5, "prepacked": 9.0})
-    assert not decided((), (), fp32, half).bf16
-    assert decided((), (), fp32, Timed("bf16", 1, {"plain": 9.0, "prepacked": 0.9})).bf16
-
-
-def test_where_onednn_is_missing_linear_layers_stay_plain(monkeypatch):
-    found, _ = measured(monkeypatch, bf16=True, packs=())
-    assert not found.prepacked
-
-
 @pytest.mark.parametrize("learns", [True, False])
 def test_attention_goes_by_the_machine_and_is_the_same_either_way(learns, known):
     random = torch.Generator().manual_seed(0)

@@ -49,10 +49,6 @@ def test_unpatchify_undoes_patchify(shape):
     assert torch.equal(patchify(unpatchify(patches, shape["patch"], shape["grid"]), shape["patch"]), patches)
 
 
-def test_grid_size_counts_rows_then_columns():
-    assert grid_size((8, 12), (4, 2)) == (2, 6)
-
-
 @pytest.mark.parametrize(("image", "patch", "named"), [((9, 8), (4, 4), "height 9"), ((8, 10), (4, 4), "width 10")])
 def test_an_image_that_the_patch_does_not_divide_is_refused(image, patch, named):
     with pytest.raises(ConfigError, match=f"image {named} is not divisible by patch .* 4"):
@@ -89,14 +85,6 @@ def test_the_stem_equals_its_layers_written_out():
         expected = ((expected - mean) / (variance + norm.eps).sqrt()).relu()
     expected = F.conv2d(expected, stem.projection.weight, stem.projection.bias)
     torch.testing.assert_close(stem(x), expected.flatten(2).transpose(1, 2))
-
-
-@pytest.mark.parametrize("patch", [(4, 4), (8, 8), (14, 14), (4, 8), (3, 5)])
-def test_the_pooled_stem_gives_one_token_per_patch_and_doubles_its_channels_up_to_the_width(patch):
-    stem = PooledStem(3, 32, patch)
-    assert stem(torch.randn(2, 3, 2 * patch[0], 3 * patch[1])).shape == (2, 6, 32)
-    widths = [layer[0].out_channels for layer in (stem.first, *stem.widen)]
-    assert widths == [max(32 // 2**i, 8) for i in reversed(range(len(widths)))]
 
 
 def test_the_pooled_stem_equals_its_layers_written_out():

@@ -10,7 +10,7 @@ from vitrail.errors import ConfigError
 COUNTED = Path(__file__).with_name("counted.json")
 """Parameters and multiply-adds of all listed models; ``python -m vitrail.cli.look.models`` counts them anew, for a minute."""
 FIELDS = {"dim": ("dims", "widths", "dim"), "depth": ("depths", "depth"), "heads": ("heads",), "mlp_dim": ("mlp_dim",)}
-"""Of the table, by what they may be called in a configuration: a number, or one for each stage."""
+"""Columns of the table, with their names in configurations: a number, or one for each stage."""
 
 
 def models(

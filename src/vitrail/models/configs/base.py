@@ -1,4 +1,4 @@
-"""What every model's configuration has, and the numbers that configurations are made of."""
+"""Base of all configurations, and the types of their fields."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -27,7 +27,7 @@ def height_and_width(value: Any) -> Any:
 Side = Annotated[int, Field(gt=0, le=2**16)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(height_and_width)]
 OF_IMAGES = ("image_size", "channels")
-"""What any model of images is told of them."""
+"""Fields of every model of images that describe the images."""
 
 
 ENLARGED = 4
@@ -71,13 +71,13 @@ def require_patches(image_size: Size, sides: Sequence[int], strides: Sequence[in
 
 
 class ModelConfig(Settings):
-    """What a model consists of."""
+    """Configuration of a model."""
 
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing of what a trained model answers."""
     reads: ClassVar[Literal["images", "texts"]]
     answer: ClassVar[Literal["vector", "heatmaps", "text"]]
-    """What a model gives of what it reads: a vector, of logits if it has classes; a map for each of its classes; or a text."""
+    """Output of the model: a vector, of logits if it has classes; a map for each class; or a text."""
     parts: ClassVar[frozenset[str]] = frozenset()
     """Parts that every model of this kind has, whatever its size, for which a recipe may have a learning rate."""
 

@@ -1,4 +1,4 @@
-"""What a captioner consists of, a ViT that looks and a decoder that writes, and the names of its sizes."""
+"""Configuration of a captioner, a ViT and a decoder that writes, and the names of its sizes."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -138,7 +138,7 @@ BASE_DECODER: dict[str, Any] = {**SMALL_DECODER, "dim": 512, "decoder_depth": 6,
 
 
 def encoder_config(start: ViTConfig) -> ViTConfig:
-    """The configuration of a ViT without its head: it keeps all of its tokens, and a norm on the pooled vector is on them all."""
+    """Return the configuration of a ViT without its head; a norm on the pooled vector stands on all tokens."""
     kept = {name: value for name, value in start.model_dump().items() if name not in FOR_A_HEAD}
     norm = "none" if start.final_norm == "none" else "tokens"
     pool = {"pool": "class"} if start.distillation_token else {}  # which that token goes with

@@ -1,4 +1,4 @@
-"""What a CvT consists of, and the names of its sizes."""
+"""Configuration of a CvT, and the names of its sizes."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -38,7 +38,7 @@ class CvTConfig(ImageConfig):
     mlp_ratio: Ratio = 4.0
     """Hidden width of the MLPs by that of the tokens."""
     activation: Literal["quick-gelu", "gelu"] = "quick-gelu"
-    """Of the MLPs. The authors' models were trained with ``x · sigmoid(1.702 x)``; transformers has GELU."""
+    """Activation of the MLPs. The authors' models were trained with ``x · sigmoid(1.702 x)``; transformers has GELU."""
     dropout: Probability = 0.0
     """Dropout in the MLPs and on every branch's result."""
     attention_dropout: Probability = 0.0

@@ -1,4 +1,4 @@
-"""What an MLP-Mixer consists of, and the names of its sizes."""
+"""Configuration of an MLP-Mixer, and the names of its sizes."""
 
 import re
 from typing import Annotated, Any, ClassVar, Self

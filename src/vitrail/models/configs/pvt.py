@@ -1,4 +1,4 @@
-"""What a Pyramid Vision Transformer consists of, and the names of its sizes."""
+"""Configuration of a Pyramid Vision Transformer, and the names of its sizes."""
 
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,7 @@ from vitrail.models.configs.base import (
 
 
 class PyramidConfig(ImageConfig):
-    """What both versions consist of, a number for each stage."""
+    """Fields of both versions, a number for each stage."""
 
     dims: Widths = (64, 128, 320, 512)
     """Width of the tokens."""
@@ -35,7 +35,7 @@ class PyramidConfig(ImageConfig):
     mlp_ratios: Ratios = (8.0, 8.0, 4.0, 4.0)
     """Hidden width of the MLPs by that of the tokens."""
     qkv_bias: bool = True
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     dropout: Probability = 0.0
     """Dropout in the MLPs, on every branch's result and on tokens with their positions."""
     attention_dropout: Probability = 0.0

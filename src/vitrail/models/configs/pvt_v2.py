@@ -1,4 +1,4 @@
-"""What a Pyramid Vision Transformer v2 consists of, and the names of its sizes."""
+"""Configuration of a Pyramid Vision Transformer v2, and the names of its sizes."""
 
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ class PVTv2Config(PyramidConfig):
     strides: Sides = (4, 2, 2, 2)
     """From one patch to the next."""
     pooled: bool = False
-    """Whether keys and values are means on a grid of 7×7, whatever the ``reductions`` ("linear" attention)."""
+    """Keys and values are means on a grid of 7×7, whatever the ``reductions`` ("linear" attention)."""
 
     position: ClassVar[str] = "none"
 

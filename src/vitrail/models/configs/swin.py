@@ -1,4 +1,4 @@
-"""What a Swin Transformer consists of, and the names of its sizes."""
+"""Configuration of a Swin Transformer, and the names of its sizes."""
 
 from typing import Annotated, Any, ClassVar, Self
 
@@ -35,7 +35,7 @@ class SwinConfig(ImageConfig):
     mlp_ratio: Ratio = 4.0
     """Hidden width of the MLPs by that of the tokens."""
     qkv_bias: bool = True
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     dropout: Probability = 0.0
     """Dropout in the MLPs and on every branch's result."""
     attention_dropout: Probability = 0.0

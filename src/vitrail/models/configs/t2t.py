@@ -1,4 +1,4 @@
-"""What a T2T-ViT consists of, and the names of its sizes."""
+"""Configuration of a T2T-ViT, and the names of its sizes."""
 
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -38,10 +38,10 @@ class T2TConfig(ImageConfig):
     mlp_dim: Positive = 1152
     """Hidden width of the MLP of a block."""
     attention_scale: Literal["width", "head"] = "width"
-    """What the blocks' scores are divided by: the square root of a token's width, as in all weights that the authors released, or
+    """Divisor of the blocks' scores: the square root of a token's width, as in all weights that the authors released, or
     of a head's, which their code takes where nothing is said."""
     qkv_bias: bool = False
-    """Whether the blocks' projections to q, k and v have a bias."""
+    """Bias of the blocks' projections to q, k and v."""
     dropout: Probability = 0.0
     """Dropout after the position, in the MLPs and on the result of every branch."""
     attention_dropout: Probability = 0.0

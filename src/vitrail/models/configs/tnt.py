@@ -1,4 +1,4 @@
-"""What a TNT consists of, and the names of its sizes."""
+"""Configuration of a TNT, and the names of its sizes."""
 
 from typing import Annotated, Any, ClassVar, Self
 
@@ -28,7 +28,7 @@ class TNTConfig(ImageConfig):
     mlp_ratio: Ratio = 4.0
     """Hidden width of the MLPs by that of their tokens."""
     qkv_bias: bool = False
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     legacy: bool = False
     """The variant from before June 2021: the convolution sees across the borders of patches, and in the blocks the norms before
     the projection of words to patches are on each word, with none behind."""

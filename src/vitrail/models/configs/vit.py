@@ -1,4 +1,4 @@
-"""What a Vision Transformer consists of: a field for every choice."""
+"""Configuration of a Vision Transformer: a field for every choice."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -54,11 +54,11 @@ class ViTConfig(ImageConfig):
         "rotary",
         "learned-1d+rotary",
     ] = "learned-1d"
-    """How a token knows where it stands."""
+    """Positions of the tokens; see docs/formulas.md."""
     rotary_base: Annotated[float, Field(gt=0, le=1e9)] = 100.0
     """Base of the rotary angles."""
     rotary_coordinates: Literal["patches", "unit"] = "patches"
-    """What the rotary angles go by: the number of the patch, or its place between −1 and 1."""
+    """Coordinate of the rotary angles: the number of the patch, or its place between −1 and 1."""
     rotary_grid: Size | None = None
     """Rows and columns that the numbers of the patches are scaled to, whatever the grid; not scaled by default."""
     rotary_offset: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0
@@ -78,7 +78,7 @@ class ViTConfig(ImageConfig):
     distillation_token: bool = False
     """A second token, with a head of its own, that learns from a teacher (DeiT); logits are the mean of both heads'."""
     class_position: bool = True
-    """Whether added positions have rows for class and distillation token, too, which DeiT III has for the patches alone."""
+    """Added positions have rows for class and distillation token, too; DeiT III has them for the patches alone."""
     final_norm: Literal["tokens", "pooled", "none"] = "tokens"
     """Where the last norm stands: on all tokens, on the pooled vector, or nowhere."""
     head: Literal["linear", "mlp", "lecture", "projection"] = "linear"
@@ -95,7 +95,7 @@ class ViTConfig(ImageConfig):
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0
     """Extra learned tokens without position (Darcet et al. 2023)."""
     qkv_bias: bool = True
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     qk_norm: bool = False
     """Norm on each head's queries and keys."""
     attention_norm: bool = False
@@ -103,7 +103,7 @@ class ViTConfig(ImageConfig):
     mlp_norm: bool = False
     """Norm on the activations of the MLP."""
     linear_bias: bool = True
-    """Whether the output projection of the attention and the two layers of the MLP have a bias."""
+    """Bias of the attention's output projection and of both layers of the MLP."""
     layer_scale: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Initial value of LayerScale on every branch; none by default."""
     dropout: Probability = 0.0

@@ -1,4 +1,4 @@
-"""What a ViTPose consists of, and the names of its sizes."""
+"""Configuration of a ViTPose, and the names of its sizes."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -31,7 +31,7 @@ class ViTPoseConfig(ViTConfig):
     num_classes: Annotated[int, Field(ge=1, le=2**24)] = 17
     """Number of joints; each has a heatmap."""
     pool: Literal["mean"] = "mean"
-    """How the patches become one vector, where one is asked for; the decoder reads every patch."""
+    """Pooling of the patches to one vector; the decoder reads every patch."""
     final_norm: Literal["tokens", "none"] = "tokens"
     """Where the last norm stands: on all tokens, or nowhere."""
     decoder: Decoder = "classic"
@@ -45,7 +45,7 @@ class ViTPoseConfig(ViTConfig):
     experts: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Experts in the MLP of every block, one for each data set; 0 for a plain MLP."""
     expert_dim: Annotated[int, Field(ge=0, le=2**16)] = 0
-    """How many of the MLP's ``dim`` results are the expert's."""
+    """Number of the MLP's ``dim`` results that the expert computes."""
     expert: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Which of the experts answers; in the published models 0 is COCO's."""
 

@@ -13,7 +13,7 @@ from vitrail.parts.positions.interpolation import resize_positions
 
 TABLE = "stages.{}.embedding.position.embedding"
 BILINEAR = parts.Interpolation("bilinear", antialias=False)
-"""How its authors resize positions."""
+"""The authors' interpolation of positions."""
 
 
 class PVT(PyramidModel):

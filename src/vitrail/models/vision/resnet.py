@@ -50,7 +50,7 @@ class ResNet(AnySizeModel):
         return self.feature_maps(images)[-1].mean(dim=(2, 3))  # (B, D)
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself, which takes images (B, C, H, W) of any size; as a graph, sizes in multiples of `graph_multiple`."""
+        """Return the model itself; a graph takes sizes in multiples of `graph_multiple`."""
         if graph and min(self.config.image_size) < (least := 2 * self.features.stride):
             raise ConfigError(
                 f"a graph for images of any size takes none below {least} pixels, and the model's are smaller",

@@ -95,7 +95,7 @@ MAY_DIFFER = {
 
 
 def _with_tokens(ours: dict[str, Tensor], source: Any, target: ViTPoseConfig) -> dict[str, Tensor]:
-    """The tokens that the target has, with their positions: a distillation token is a register, which has its position in it."""
+    """Return the target's tokens with their positions; a distillation token becomes a register with its position in it."""
     tokens = {name: ours.pop(name) for name in ("class_token", "distillation_token") if name in ours}
     table = ours.get("position.embedding")
     rows = list(table[: len(tokens)]) if table is not None and target.class_position else []
@@ -117,7 +117,7 @@ def _with_tokens(ours: dict[str, Tensor], source: Any, target: ViTPoseConfig) ->
 
 
 LAST = "mlp.layer.contract."
-"""Of a block: the linear layer that experts share, or that a plain MLP has."""
+"""Name in a block of the linear layer that experts share, or that a plain MLP has."""
 
 
 def _with_plain_mlps(ours: dict[str, Tensor], source: Any) -> dict[str, Tensor]:

@@ -100,7 +100,7 @@ class WindowAttention(nn.Module):
         return (rows, columns), (down, across)
 
     def bias(self, window: Grid) -> Tensor:
-        """What is added to the scores, (k, n, n); in a smaller window than the layer's own, what it has for the same offsets."""
+        """Return the bias of the scores, (k, n, n); a smaller window has the entries of the same offsets."""
         rows, columns = window
         bias = self.relative().unflatten(2, self.window).unflatten(1, self.window)
         return bias[:, :rows, :columns, :rows, :columns].flatten(3, 4).flatten(1, 2)

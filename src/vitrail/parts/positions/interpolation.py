@@ -16,16 +16,16 @@ Grid = tuple[int, int]
 
 @dataclass(frozen=True)
 class Interpolation:
-    """How values on one grid become values on another; libraries differ in it."""
+    """A way to interpolate values from one grid to another; libraries differ in it."""
 
     mode: Literal["bicubic", "bilinear", "geometric"] = "bicubic"
     """As torch knows them, or for tables of relative positions as timm does it; see `resize_geometrically`."""
     antialias: bool = True
-    """Whether a smaller grid averages what it leaves out; torch's bicubic then has another kernel, too."""
+    """A smaller grid averages the values it leaves out; torch's bicubic then has another kernel, too."""
     align_corners: bool = False
-    """Whether the outermost values stay in place, or the outer edges do."""
+    """The outermost values stay in place, and not the outer edges."""
     relative: "Interpolation | None" = None
-    """How tables of relative positions are interpolated, where that is done otherwise."""
+    """Another interpolation for tables of relative positions, if there is one."""
 
 
 ANTIALIASED = Interpolation()

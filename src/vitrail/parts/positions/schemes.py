@@ -27,7 +27,7 @@ from vitrail.parts.positions.interpolation import (
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines, each (…, N, D_h)."""
 Coordinates = Literal["patches", "unit"]
-"""What a rotation goes by; see `RotaryPosition2d`."""
+"""Coordinates of a rotation; see `RotaryPosition2d`."""
 
 
 def sincos_1d(positions: np.ndarray, dim: int) -> np.ndarray:

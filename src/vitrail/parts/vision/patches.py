@@ -137,7 +137,7 @@ class PooledStem(nn.Module):
         self.refine = nn.ModuleList(_convolution(width, width) for width in widths[1:])
         self.projection = nn.Conv2d(widths[-1], dim, kernel_size=rest, stride=rest)
         self.first_middle = middle_of(patch_size)
-        """Of the first patch: maxima cut as patches do, and convolutions see as much on either side."""
+        """The middle of the first patch: maxima cut as patches do, and convolutions see as much on either side."""
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.first(images.contiguous(memory_format=torch.channels_last))  # how convolutions run fastest
@@ -176,7 +176,7 @@ def resize_patches(weight: Tensor, patch_size: Size) -> Tensor:
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """A convolution's weights (D, C, h, w) for another number of channels: summed to one, else repeated in turn and scaled.
+    """Return a convolution's weights (D, C, h, w) for other channels: summed to one, else repeated in turn and scaled.
 
     From 3 to 1, a picture gives the tokens that it gave when repeated in three channels; from 1 to 3 (or 6) the picture
     repeated gives what it gave before. This is said of pixels as the model sees them: if each channel is normalised by a

@@ -114,7 +114,7 @@ def pad_grid(x: Tensor, multiple: int, least: int = 1) -> Tensor:
 
 
 class Stage(nn.Module):
-    """What makes a coarser grid, blocks, and a norm: (B, H, W, C) to (B, H', W', D).
+    """An embedding that makes a coarser grid, blocks, and a norm: (B, H, W, C) to (B, H', W', D).
 
     Args:
         embedding: makes the coarser grid.

@@ -31,7 +31,7 @@ class WordEmbedding(nn.Module):
         self.words = grid_size(patch_size, (stride, stride))
         self.projection = nn.Conv2d(channels, dim, 7, stride, padding=3)
         self.first_middle = middle_of(patch_size)
-        """Of the first patch."""
+        """The middle of the first patch."""
 
     def forward(self, images: Tensor) -> Tensor:
         if self.across:
@@ -41,7 +41,7 @@ class WordEmbedding(nn.Module):
 
 
 class WordsToPatches(nn.Module):
-    """What the words of a patch say of it: (B·N, n, d) to (B, N, D).
+    """A token of each patch from its words: (B·N, n, d) to (B, N, D).
 
     ``LN(W LN([w_1; …; w_n]))``, equation (5); where norms are on ``each`` word, ``W [LN(w_1); …; LN(w_n)]``.
 

@@ -40,7 +40,7 @@ class SoftSplit(nn.Module):
 
 
 class TokenLayer(nn.Module):
-    """What stands between two splits, ``T' = MLP(MSA(T))``: (B, H, W, C) to (B, H, W, D).
+    """Attention and MLP between two splits, ``T' = MLP(MSA(T))``: (B, H, W, C) to (B, H, W, D).
 
     Args:
         channels: width C.
