@@ -16,7 +16,7 @@ from vitrail.parts.attention.cvt_attention import DepthwiseConv
 from vitrail.parts.cpu.kernels import kernels
 from vitrail.parts.cpu.prepacked import FUSED, PrepackedLinear, prepacks
 from vitrail.parts.feed_forward import FeedForward
-from vitrail.parts.vision.resnet import FixedConv2d, StandardizedConv2d
+from vitrail.parts.vision.standardized import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import TYPES, Precision
 
 Model = TypeVar("Model", bound=nn.Module)

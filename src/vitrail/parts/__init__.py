@@ -48,10 +48,10 @@ from vitrail.parts.vision.resnet import (
     PreActivationBottleneck,
     ResNetFeatures,
     ResNetPyramid,
-    StandardizedConv2d,
     resnet_stride,
 )
 from vitrail.parts.vision.stage import GridEmbedding, PatchMerging, PositionedEmbedding, Stage
+from vitrail.parts.vision.standardized import StandardizedConv2d
 from vitrail.parts.vision.tnt_embedding import NestedBlock, WordEmbedding, WordsToPatches
 from vitrail.parts.vision.tokens_to_token import SoftSplit, TokenLayer, TokensToToken
 from vitrail.parts.vision.whitening import Whitening

@@ -12,7 +12,7 @@ from transformers import BitBackbone, BitConfig, ResNetConfig, ResNetModel
 
 import random_weights
 from vitrail.errors import ConfigError
-from vitrail.parts.vision.resnet import HybridEmbedding, ResNetFeatures, StandardizedConv2d
+from vitrail.parts import HybridEmbedding, ResNetFeatures, StandardizedConv2d
 
 randomize = partial(random_weights.randomize, std=0.3)
 
