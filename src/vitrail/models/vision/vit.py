@@ -79,7 +79,6 @@ class ViT(ImageModel):
         return mlp_of(self.config, parts.FeedForward)
 
     def add_heads(self) -> None:
-        """Add the heads."""
         self.vector_dim = self.config.pooled_dim
         self.head = _head(self.config)
         self.head_distillation = _head(self.config) if self.config.distillation_token else None
