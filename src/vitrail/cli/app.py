@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import traceback
-from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
@@ -15,8 +14,28 @@ from cyclopts import App, CycloptsError, Parameter
 
 import vitrail
 from vitrail.cli.console import abandon_closed_streams, problem
+from vitrail.cli.look.compare import compare
 from vitrail.cli.look.data_check import check
 from vitrail.cli.look.data_show import show
+from vitrail.cli.look.doctor import doctor
+from vitrail.cli.look.models import models
+from vitrail.cli.look.study import study
+from vitrail.cli.look.summary import summary
+from vitrail.cli.ship.bench import bench
+from vitrail.cli.ship.convert import convert
+from vitrail.cli.ship.export import export
+from vitrail.cli.ship.serve import serve
+from vitrail.cli.training.demo import demo
+from vitrail.cli.training.recipes import recipes
+from vitrail.cli.training.resume import resume
+from vitrail.cli.training.sweep import sweep
+from vitrail.cli.training.train import train
+from vitrail.cli.use.caption import caption
+from vitrail.cli.use.embed import embed
+from vitrail.cli.use.evaluate import evaluate
+from vitrail.cli.use.predict import predict
+from vitrail.cli.use.similar import similar
+from vitrail.cli.use.translate import translate
 from vitrail.errors import VitrailError
 from vitrail.runtime.processor import take_short_turns
 from vitrail.runtime.terminal import exit_at_once
@@ -30,14 +49,11 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 data = App(name="data", help="Look at images before training on them.", help_format="plaintext")
-for _room, _commands in {
-    "training": ("demo", "train", "resume", "sweep", "recipes"),
-    "use": ("evaluate", "predict", "embed", "similar", "translate", "caption"),
-    "look": ("study", "compare", "summary", "models", "doctor"),
-    "ship": ("export", "bench", "serve", "convert"),
-}.items():
-    for _name in _commands:
-        app.command(getattr(import_module(f"vitrail.cli.{_room}.{_name}"), _name))
+for _command in (
+    demo, train, resume, evaluate, predict, embed, similar, translate, caption, study, export, bench, serve, compare, sweep,
+    summary, convert, models, recipes, doctor,
+):  # fmt: skip
+    app.command(_command)
 data.command(check)
 data.command(show)
 app.command(data)

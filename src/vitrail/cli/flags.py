@@ -53,7 +53,7 @@ Start = Annotated[
     Parameter(
         name="--from",
         help="A trained model to start from: a run folder, a model folder, a file of weights, a hub id such as org/name, or a "
-        "name of vitrail models --pretrained, such as ViT-Ti/16.",
+        "name of vitrail models --pretrained.",
     ),
 ]
 Recipe = Annotated[

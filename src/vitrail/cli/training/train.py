@@ -22,7 +22,7 @@ HELP = {
     "with captions as data: captions.csv with the columns image,caption, captions.json in COCO's format, or a folder of such "
     "splits; or translate, with sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or a folder "
     "of such splits.",
-    "model": "A name of vitrail models, such as ViT-S/16.",
+    "model": "A name of vitrail models.",
     "image_size": "Side of the images in pixels, or HEIGHTxWIDTH.",
 }
 
