@@ -11,6 +11,7 @@ import yaml
 
 from vitrail.checks import refuse_given
 from vitrail.config.settings import ModelSettings, RunSettings, model_settings
+from vitrail.config.short_names import SHORT_NAMES
 from vitrail.errors import ConfigError, nearest, unknown
 from vitrail.files import read_text
 from vitrail.models.configs.base import OF_IMAGES, ModelConfig
@@ -249,35 +250,6 @@ def deep_merge(below: Values, above: Values) -> Values:
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         result[key] = deep_merge(result[key], value) if both else value
     return result
-
-
-SHORT_NAMES = {
-    "data": "data.source",
-    "model": "model.name",
-    "task": "task.name",
-    "source": "task.source",
-    "target": "task.target",
-    "text": "task.text",
-    "epochs": "training.epochs",
-    "batch_size": "training.batch_size",
-    "tune": "training.tune",
-    "teacher": "distillation.teacher",
-    "lr": "optimizer.lr",
-    "time_limit": "training.time_limit",
-    "patience": "training.patience",
-    "seed": "training.seed",
-    "image_size": "model.image_size",
-    "precision": "training.precision",
-    "checkpoint_every_steps": "training.checkpoint_every_steps",
-    "checkpoint_every_seconds": "training.checkpoint_every_seconds",
-    "parallel": "training.parallel",
-    "bad_images": "data.bad_images",
-    "bad_lines": "task.bad_lines",
-    "fast_dev_run": "training.fast_dev_run",
-    "balance": "data.balance",
-    "track": "training.track",
-}
-"""Settings that are used so often that they go without their section's name."""
 
 
 def nested(named: Mapping[str, Any]) -> Values:

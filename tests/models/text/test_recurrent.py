@@ -5,8 +5,8 @@ import torch
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.texts import RecurrentConfig
-from vitrail.models.cost import cost
-from vitrail.models.counted import TOTALS
+from vitrail.models.cost import cost, totals
+from vitrail.models.registry import model_config
 from vitrail.models.text.recurrent import Recurrent
 
 KINDS = ("none", "additive", "dot")
@@ -155,4 +155,4 @@ def test_counts_are_those_by_hand(kind):
     parameters = vocabulary * d + gates + biases + start + combine + scores
     looks = 0 if kind == "none" else 2 * tokens * tokens * h  # scores and weighted sum
     products = tokens * (gates + combine + vocabulary * d) + start + looks + (2 * tokens * h * h if kind == "additive" else 0)
-    assert TOTALS["LSTM" if kind == "none" else f"LSTM-{kind}"] == (parameters, products)
+    assert totals(model_config("LSTM" if kind == "none" else f"LSTM-{kind}")) == (parameters, products)

@@ -10,7 +10,8 @@ from measured import measure_step
 from vitrail import api
 from vitrail.config.configuration import nested, resolve
 from vitrail.errors import ConfigError
-from vitrail.models.counted import TOTALS
+from vitrail.models.cost import totals
+from vitrail.models.registry import model_config
 from vitrail.runtime.observer import Observer
 from vitrail.training.loop import memory_check as fitting
 from vitrail.training.loop.memory_check import least_memory, require_memory
@@ -22,7 +23,7 @@ def settings(**values):
 
 
 def test_the_weights_and_what_is_kept_of_each_are_counted():
-    parameters = TOTALS["ViT-Ti/16"][0]
+    parameters = totals(model_config("ViT-Ti/16"))[0]
     assert least_memory(settings(batch_size="auto"))[0] == 4 * 4 * parameters  # weight, gradient, two averages of AdamW
     assert least_memory(settings(batch_size="auto", **{"training.ema": 0.9}))[0] == 5 * 4 * parameters
     assert least_memory(settings(start="model", **{"training.frozen_share": 0.3})) == (

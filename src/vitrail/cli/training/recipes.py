@@ -1,13 +1,9 @@
 """``vitrail recipes``."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from vitrail.cli.console import result
 
 
-def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative=())] = False) -> None:
+def recipes(name: str | None = None, *, full: bool = False) -> None:
     """List the recipes, or print one as the YAML that --config takes.
 
     Parameters

@@ -4,9 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, BinaryIO
 
 from vitrail.cli.console import Whole, note, printed
 from vitrail.cli.use.answers import Answers
@@ -29,7 +27,7 @@ def translate(
     /,
     *,
     beam: Whole = 5,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
     attention: Path | None = None,
 ) -> None:
     """Translate the lines of a file, or of standard input: vitrail translate RUN sentences.txt > translations.txt

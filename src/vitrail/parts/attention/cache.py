@@ -1,4 +1,4 @@
-"""What attention remembers of the tokens before, so that a sequence can be written one token at a time."""
+"""Caches of attention, so that a sequence can be written one token at a time."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class KeyValueCache:
 
 
 class DecoderCache:
-    """What the blocks of a decoder remember of A sources, and of W targets that are written for each.
+    """Caches of a decoder's blocks for A sources, and W targets that are written for each.
 
     The targets of a source share one cache, in which the tokens of all stand side by side; each sees its own. A target that goes
     on from another therefore moves no keys and values: what it sees is all that changes.
@@ -65,7 +65,7 @@ class DecoderCache:
         """Which tokens stand in each target, boolean (A, W, N); None while there is one target of each source."""
 
     def extended(self, width: int, length: int = 1) -> list[dict[str, Any]]:
-        """What each block is called with for one more token of ``width`` targets of each source, (A, W, D).
+        """Return the options of each block for one more token of ``width`` targets of each source, (A, W, D).
 
         Of one target of each, it may be several tokens, one behind the other: (A, length, D), and causal.
         """
@@ -102,7 +102,7 @@ class DecoderCache:
 
 
 def _with_room(tensor: Tensor, length: int) -> Tensor:
-    """A copy of (B, k, N, D) with room for ``length`` tokens."""
+    """Return a copy of (B, k, N, D) with room for ``length`` tokens."""
     wider = tensor.new_empty(*tensor.shape[:2], length, tensor.shape[3])
     wider[:, :, : tensor.shape[2]] = tensor
     return wider

@@ -16,7 +16,7 @@ Matrix = Callable[[Tensor, Tensor | None], Product]
 
 
 def product_of(matrix: Matrix, weight: Tensor, bias: Tensor | None) -> Product:
-    """The product that ``matrix`` makes of parameters."""
+    """Return the product that ``matrix`` makes of parameters."""
     return matrix(weight.detach(), None if bias is None else bias.detach())
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from vitrail.parts.attention.attention_kernel import Explicit
+from vitrail.parts.cpu.explicit_attention import Explicit
 
 
 def numbers(*shape: int) -> torch.Tensor:

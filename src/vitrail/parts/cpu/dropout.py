@@ -26,7 +26,7 @@ class Dropout(nn.Dropout):
 
 
 def _is_cheap(x: Tensor) -> bool:
-    """Whether masks are taken from the row."""
+    """Return whether masks are taken from the row."""
     half = x.device.type == "cpu" and x.dtype.itemsize == 2
     return half and x.numel() <= POOL // 2 and not torch.compiler.is_compiling()
 

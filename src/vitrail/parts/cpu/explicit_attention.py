@@ -10,7 +10,7 @@ from vitrail.parts.cpu.kernels import kernels
 
 
 def explicit_is_faster(query: Tensor, key: Tensor, bias: Tensor | None = None) -> bool:
-    """Whether the fused kernel of a CPU takes longer, up to ten times; see docs/decisions.md.
+    """Return whether a CPU's fused kernel takes longer, up to ten times; see docs/decisions.md.
 
     In half precision the machine's `kernels` say up to how many tokens it does, with gradients and without. It does for a bias
     that learns, for which it writes everything out.
