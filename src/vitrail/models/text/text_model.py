@@ -62,12 +62,8 @@ class TextModel(Model):
         """
         raise NotImplementedError
 
-    def steps(self, tokens: Tensor, state: Any) -> Tensor:
-        """Return what `step` gives of several tokens in a row, of one target of each source: (A, N) to (A, N, vocabulary)."""
-        return torch.cat([self.step(token, state) for token in tokens.split(1, dim=1)], dim=1)
-
     def for_writing(self, matrix: parts.Matrix) -> "TextModel":
-        """Return the model for `begin`, `step` and `steps` alone, with products made by ``matrix``; itself if it has none."""
+        """Return the model for `begin` and `step` alone, with products made by ``matrix``; itself if it has none."""
         return self
 
     def output_table(self) -> tuple[Tensor, Tensor | None]:

@@ -93,16 +93,8 @@ class TransformerDecoder(TextModel):
     def step(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
         places = tokens.flatten()[:, None]  # all tokens stand at the same place of their targets
         x = self.embed(places, self.target_embedding, state.length).view(*tokens.shape, -1)  # (A, W, D)
-        return self._after(x, state.extended(tokens.shape[1]))
-
-    def steps(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
-        x = self.embed(tokens, self.target_embedding, state.length)  # (A, N, D)
-        return self._after(x, state.extended(1, tokens.shape[1]), causal=True)
-
-    def _after(self, x: Tensor, remembered: list[dict[str, Any]], **options: Any) -> Tensor:
-        """The logits behind embedded tokens."""
-        for block, cached in zip(self.blocks(), remembered, strict=True):
-            x = block(x, **cached, **options)
+        for block, cached in zip(self.blocks(), state.extended(tokens.shape[1]), strict=True):
+            x = block(x, **cached)
         return self.logits(self.decoder_norm(x))
 
     def blocks(self) -> Iterable[Any]:
