@@ -48,7 +48,9 @@ def test_metrics_are_per_token_and_scores_are_sacrebleus_on_the_texts_as_they_ar
     items = pairs(("one cat", "eins Katze"), ("dog and cat", "Hund und Katze"), ("red dog", "rot Hund"))
     with answering(task, torch.device("cpu")) as answer:
         loader = EpochLoader(task.dataset(items), 40, shuffle=False)
-        metrics = evaluate(answer, loader, task.metrics(keep=True))
+        metrics = task.metrics(keep=True)
+        metrics.take_items(items)
+        evaluate(answer, loader, metrics)
     scores, (written, wanted) = metrics.scores(), zip(*[texts for _, *texts in metrics.texts], strict=True)
     assert sorted(wanted) == sorted(item.target for item in items)
     assert scores["bleu"] == sacrebleu.corpus_bleu(list(written), [list(wanted)]).score
