@@ -72,9 +72,8 @@ class Piece(NamedTuple):
 
 def joined(text: str, pieces: Sequence[Piece]) -> Translated:
     """Return the translation of a text, from the translations of its pieces."""
-    whole = _LINE.sub(" ", " ".join(piece.text for piece in pieces))
-    alignments = tuple(piece.alignment for piece in pieces if piece.alignment is not None)
-    return Translated(text, whole, sum(piece.score for piece in pieces), alignments)
+    texts, scores, alignments = zip(*pieces, strict=True) if pieces else ((), (), ())
+    return Translated(text, _LINE.sub(" ", " ".join(texts)), sum(scores), tuple(filter(None, alignments)))
 
 
 class Writer(Protocol):
