@@ -54,7 +54,7 @@ def open_captions(
             format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see
             `split_files`. Images lie beside it, or in a folder ``images``.
         split_seed: data without splits is split by it, image by image.
-        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
+        shares: fractions of test and validation in such data, {"test": 0.2, "val": 0.1} by default.
         assignment: repeats an earlier split.
         group: the column that names the group of each image, ``group`` by default; a group is in one split.
 
@@ -70,7 +70,7 @@ def open_captions(
 
 
 def read_captions(source: str | Path, group: str | None = None) -> CaptionContents:
-    """What a data set of captions holds, with everything that is wrong with it; see `open_captions`."""
+    """Read a data set of captions with everything that is wrong with it; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
     found, groups = CaptionContents(str(path), {}), dict[str, str]()
@@ -97,7 +97,7 @@ def read_captions(source: str | Path, group: str | None = None) -> CaptionConten
 
 
 def require_there(source: str | Path) -> Path:
-    """The path of data that is there; raises `DataError`."""
+    """Return the path of data; raises `DataError` where there is none."""
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
@@ -189,7 +189,7 @@ def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]
 
 
 def _read_json(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
-    """Return the same as `_read_table` of a JSON file: COCO's, Karpathy's, or a list of images with their captions."""
+    """Read a JSON file as `_read_table`: COCO's, Karpathy's, or a list of images with their captions."""
     values = read_json(file)
     if isinstance(values, list):
         lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), found)
@@ -201,7 +201,7 @@ def _read_json(file: Path, found: CaptionContents, group: str | None) -> tuple[P
 
 
 def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[Path, list[Line]]:
-    """Return the same of Karpathy's files, whose images have a split each; ``restval`` is for training."""
+    """Read Karpathy's files, whose images have a split each; ``restval`` is for training."""
     lines: list[Line] = []
     for place, image in enumerate(images, 1):
         where, own = f"{file}, image {place}", image if isinstance(image, dict) else {}
@@ -222,7 +222,7 @@ def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[
 
 
 def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, list[Line]]:
-    """Return the same as `_read_table` of a file of COCO's."""
+    """Read a file of COCO's."""
     issues = found.issues
     if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in ("images", "annotations")):
         hint = "give COCO's captions, Karpathy's images with sentences, or a list of objects with image and caption"
@@ -231,28 +231,27 @@ def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, l
     lines: list[Line] = []
     seen = set()
     for place, annotation in enumerate(values["annotations"]):
-        told = annotation if isinstance(annotation, dict) else {}
-        number, caption = whole(told.get("image_id")), told.get("caption")
+        fields = annotation if isinstance(annotation, dict) else {}
+        number, caption = whole(fields.get("image_id")), fields.get("caption")
         if number is None or number not in pictures or not isinstance(caption, str):
-            wrong = "it has no caption" if number in pictures else f"there is no image {brief(told.get('image_id'))}"
+            wrong = "it has no caption" if number in pictures else f"there is no image {brief(fields.get('image_id'))}"
             issues.append(Issue("bad-annotation", str(file), f"annotation {place + 1} in the list: {wrong}"))
             continue
         seen.add(number)
-        lines.append((f"{file}, annotation {brief(told.get('id', place + 1))}", pictures[number]["file_name"], "all", caption))
+        lines.append((f"{file}, annotation {brief(fields.get('id', place + 1))}", pictures[number]["file_name"], "all", caption))
     found.left_out[NO_CAPTION] = found.left_out.get(NO_CAPTION, 0) + len(pictures.keys() - seen)
     return folder_of(file, [picture["file_name"] for picture in pictures.values()]), lines
 
 
 def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[str, list[Captioned]]:
-    """The images of each split with all of their captions, in the order in which they come."""
+    """Return the images of each split with all of their captions, in the order of the lines."""
     captions: dict[str, dict[str, list[str]]] = {}
     split_by_name: dict[str, str] = {}
     for where, name, split, text in lines:
         caption = tidy(text)
         if not name or not caption:
-            issues.append(
-                Issue("no-caption" if name else "missing-file", where, "the caption is empty" if name else "no image is named")
-            )
+            kind, what = ("no-caption", "the caption is empty") if name else ("missing-file", "no image is named")
+            issues.append(Issue(kind, where, what))
         elif split_by_name.setdefault(name, split) != split:
             issues.append(Issue("leak", where, f"the image {name} is in the splits {split_by_name[name]} and {split}"))
         else:
