@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vitrail.config.settings import RunSettings
-from vitrail.data.items import Data
 from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ConfigError
@@ -46,7 +45,7 @@ class TokenData(RunData):
         return self.used(self.open_source(run.settings, run=run), run.bad_images, run.settings)
 
     def to_evaluate(
-        self, reference: object, data: str | Path | None, split: str | None, note: Note, open_other: Callable[[str], Data]
+        self, reference: object, data: str | Path | None, split: str | None, note: Note, open_other: Callable[[str], Any]
     ) -> tuple[Any, str, RunFolder | None, bool]:
         """Open the data that a MODEL is evaluated on.
 

@@ -59,10 +59,6 @@ def test_what_has_ended_is_computed_no_longer():
     assert sum(many.batches) == sum(min(40, len(text) + 1) for (text,) in texts)
 
 
-def test_no_sources_are_no_texts():
-    assert sample(Many(), MANY[:0], samples=2, max_length=3) == []
-
-
 @pytest.mark.parametrize("options", [{"samples": 0}, {"max_length": 0}, {"temperature": 0.0}, {"temperature": -1.0}])
 def test_what_cannot_be_is_refused(options):
     with pytest.raises(ConfigError, match=f"{next(iter(options))} is"):

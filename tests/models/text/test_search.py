@@ -97,16 +97,6 @@ def test_a_wide_beam_finds_the_best_of_all_texts(many, alpha):
         assert best.normalized == pytest.approx(one.max().item(), abs=1e-5)
 
 
-def test_one_beam_is_greedy(many):
-    for max_length in (1, 3, 12):
-        texts = greedy(many, MANY, max_length=max_length)
-        beams = [best for (best,) in beam_search(many, MANY, beams=1, max_length=max_length, length_penalty=0)]
-        assert [text.tokens for text in texts] == [text.tokens for text in beams]
-        assert [text.finished for text in texts] == [text.finished for text in beams]
-        assert [text.score for text in texts] == pytest.approx([text.score for text in beams], abs=1e-5)
-    assert {text.finished for text in texts} == {True, False}
-
-
 def test_greedy_takes_the_likeliest_token_each_time(many):
     (text,) = greedy(many, MANY[7:8], max_length=6)
     target = [START]
@@ -194,9 +184,7 @@ def test_fewer_texts_than_beams_exist():
         assert sorted((text.tokens, text.finished) for text in texts) == [([], True), ([3], True), ([3, 3], False)]
 
 
-@pytest.mark.parametrize(
-    ("seed", "layers", "activation", "tied"), [(0, 1, "swish", False), (3, 2, "relu", False), (4, 1, "gelu", True)]
-)
+@pytest.mark.parametrize(("seed", "layers", "activation", "tied"), [(0, 1, "swish", False), (4, 1, "gelu", True)])
 def test_it_writes_what_transformers_writes(seed, layers, activation, tied):
     theirs = marian.learned(seed, layers=layers, activation=activation, tied=tied)
     ours, source = marian.as_ours(theirs), marian.sentences(200, seed=seed)
@@ -237,11 +225,6 @@ def test_the_model_is_in_evaluation_mode_meanwhile_and_as_before_afterwards(tran
     handle.remove()
     translator.eval()
     assert set(modes) == {(False, False)}
-
-
-def test_no_sources_are_no_texts(translator):
-    assert greedy(translator, torch.zeros(0, 3, dtype=torch.int64), max_length=3) == []
-    assert beam_search(translator, torch.zeros(0, 3, dtype=torch.int64), beams=2, max_length=3) == []
 
 
 def test_lengths_and_beams_that_cannot_be_are_refused(many):

@@ -41,7 +41,6 @@ def test_a_vit_becomes_a_captioner_with_what_the_recipe_and_the_flags_say_of_its
 
 KINDS = {
     "class token": {},
-    "mean-pooled": {"pool": "mean"},
     "patches of 8": {"patch_size": 8},
     "distilled": {"distillation_token": True},
 }
@@ -65,8 +64,7 @@ def asked(folder, told, *, file="", **fields):
     return ("caption" if file else None), (folder / "own.yaml" if file else None), nested(words)
 
 
-@pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "name"), zip(KINDS, DECODERS, strict=True))
 def test_a_named_captioner_that_starts_from_a_vit_has_that_vit_as_its_encoder_and_the_decoder_of_its_name(tmp_path, kind, name):
     settings, start = preparing.resolve_run(*asked(tmp_path, {"model": name}, **KINDS[kind]))
     fields = settings.model.model_dump()
@@ -107,13 +105,6 @@ def test_a_file_may_name_the_captioner_and_flags_name_another(tmp_path):
     told = {**told, "model": {"name": "Captioner-B/16"}}
     model = preparing.resolve_run(recipe, config, told)[0].model
     assert (model.dim, model.encoder.dim, model.encoder.dropout) == (512, 16, 0)
-
-
-@pytest.mark.parametrize("told", [{"model.dim": 30}, {"model.dim": 30, "model.hidden_dim": 48}])
-def test_what_is_told_of_a_named_decoder_is_not_held_against_the_one_of_the_recipe(tmp_path, told):
-    words = asked(tmp_path, {"model": "Captioner-LSTM-Ti/16", **told})
-    Request.read(*words).require_possible(None)
-    assert preparing.resolve_run(*words)[0].model.dim == 30
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -1,25 +1,24 @@
 """Scores of captions against COCO's own evaluation, and by hand."""
 
 import json
-import math
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vitrail.tasks.captioning.scores import Rarity, bleu, caption_scores, most_like_all, rouge_l, words
+from vitrail.tasks.captioning.scores import Rarity, caption_scores, most_like_all, words
 
 CASES = json.loads((Path(__file__).parent / "coco_caption_scores.json").read_text())["cases"]
 """Random sentences with their scores by pycocoevalcap 1.2, which is COCO's evaluation."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_scores_are_those_of_cocos_evaluation(case):
-    references = [[caption.split() for caption in own] for own in case["references"]]
-    found = caption_scores([caption.split() for caption in case["written"]], references)
-    different = {"different_captions": len(set(case["written"]))}
-    assert found == pytest.approx({**case["scores"], **different}, abs=1e-9)
+def test_scores_are_those_of_cocos_evaluation():
+    for case in CASES:
+        references = [[caption.split() for caption in own] for own in case["references"]]
+        scores = caption_scores([caption.split() for caption in case["written"]], references)
+        different = {"different_captions": len(set(case["written"]))}
+        assert scores == pytest.approx({**case["scores"], **different}, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -52,36 +51,6 @@ def test_a_sign_belongs_to_the_word_of_its_letter(caption, expected):
 )
 def test_in_a_script_without_spaces_each_character_is_a_word(caption, expected):
     assert words(caption) == expected.split(" ")
-
-
-def test_alike_captions_in_a_script_without_spaces_are_scored_alike():
-    references = [["一个男人在街上走路"], ["两只狗在草地上奔跑"], ["桌子上有一个苹果"]]
-    written = ["一个男人在路上走", "两只狗在草地奔跑", "桌上有苹果"]
-    found = caption_scores([words(one) for one in written], [[words(one) for one in own] for own in references])
-    assert found["cider_d"] > 100 and found["bleu1"] > 70 and found["rouge_l"] > 60
-
-
-def test_bleu_and_rouge_by_hand():
-    written, references = [["a", "cat", "sits", "here"]], [[["a", "cat", "sleeps", "here"], ["the", "cat", "sits"]]]
-    found = bleu(written, references)
-    assert found[0] == pytest.approx(4 / 4)  # a, cat, here of the first, sits of the second
-    assert found[1] == pytest.approx(math.sqrt(4 / 4 * 2 / 3))  # a cat, cat sits
-    precision, recall = 3 / 4, 3 / 4  # a cat here
-    assert rouge_l(written[0], references[0]) == pytest.approx((1 + 1.44) * precision * recall / (recall + 1.44 * precision))
-
-
-def test_what_people_wrote_is_perfect_and_other_words_are_worth_nothing():
-    references = [[["one", "red", "cat", "runs"]], [["two", "dogs", "sit", "there"]], [["snow", "lies", "on", "grass"]]]
-    perfect = caption_scores([own[0] for own in references], references)
-    assert perfect["cider_d"] == pytest.approx(1000) and perfect["bleu4"] == pytest.approx(100)
-    assert caption_scores([["xyz"]] * 3, references)["cider_d"] == 0
-
-
-def test_a_word_that_is_repeated_gains_nothing_and_another_length_loses():
-    references = [[["a", "red", "cat", "runs"]], [["two", "dogs", "sit", "there"]]]
-    once = caption_scores([["a", "red", "cat", "runs"], ["two"]], references)["cider_d"]
-    twice = caption_scores([["a", "red", "cat", "runs", "cat", "cat"], ["two"]], references)["cider_d"]
-    assert twice < once
 
 
 def test_the_caption_most_like_all_others_is_what_most_of_them_say():

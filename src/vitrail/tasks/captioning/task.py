@@ -133,7 +133,7 @@ def write(model: TextModel, images: Tensor, *, beams: int, samples: int = 0, no_
     Without ``samples`` the best is the one with the largest mean over its tokens, as ``generate`` of transformers does; with them
     it is the one most like so many captions that are drawn from the model. See `beam_search` for the ``options``.
     """
-    many = {"best": beams if samples else 1, "length_penalty": 0 if beams == 1 else 1.0, "length_offset": 0}
+    many: dict[str, Any] = {"best": beams if samples else 1, "length_penalty": 0 if beams == 1 else 1.0, "length_offset": 0}
     searched = beam_search(model, images, beams=beams, no_repeat=no_repeat, **many, **options)
     if not samples:
         return [captions[0] for captions in searched]
