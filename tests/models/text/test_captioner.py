@@ -190,14 +190,6 @@ def test_keys_and_values_of_an_image_are_made_once_for_all_of_its_captions(name)
     assert sizes == [(2, 17, 16)]
 
 
-def test_images_are_told_of_beside_the_encoder_or_in_it():
-    encoder = {"patch_size": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 24}
-    beside = model_config(NAMES[0], image_size=(8, 12), channels=1, encoder=encoder)
-    inside = model_config(NAMES[0], encoder={**encoder, "image_size": (8, 12), "channels": 1})
-    assert beside == inside and (beside.image_size, beside.channels, beside.size_multiple) == ((8, 12), 1, (4, 4))
-    assert beside.changed(encoder=beside.encoder) == beside
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -27,11 +27,6 @@ def close(ours, theirs) -> None:
 
 
 @torch.no_grad()
-def test_a_batch_of_none_has_no_answers(model):
-    assert model(SOURCE[:0], TARGET[:0]).shape == (0, 4, 11)
-
-
-@torch.no_grad()
 def test_logits_are_made_of_what_the_last_state_sees(model):
     """Luong's equations 5 and 6 from the alignment and the encoder's states."""
     reading, alignment = model.encode(SOURCE), model.alignment(SOURCE, TARGET)
@@ -77,15 +72,6 @@ def test_the_network_of_additive_attention_may_have_a_width_of_its_own(width):
             pairs = [torch.tanh(model.attention.query.weight @ s + model.key.weight @ h) for h in reading.memory[row, :length]]
             expected = torch.stack([model.attention.score.weight[0] @ pair for pair in pairs]).softmax(dim=0)
             close(model.alignment(SOURCE, TARGET)[row, place, :length], expected)
-
-
-def test_by_default_that_width_is_the_states_own():
-    fields = {"vocabulary": 11, "dim": 6, "hidden_dim": 8, "attention": "additive"}
-    models = []
-    for more in ({}, {"alignment_dim": 8}):
-        torch.manual_seed(0)
-        models.append(Recurrent(RecurrentConfig(**fields, **more)).eval())
-    assert torch.equal(models[0](SOURCE, TARGET), models[1](SOURCE, TARGET))
 
 
 @pytest.mark.parametrize("kind", ["none", "dot"])

@@ -163,12 +163,6 @@ def test_neither_filling_nor_start_nor_what_is_banned_is_ever_written(many):
     assert PAD in {token for text in greedy(many, MANY, max_length=8, banned=()) for token in text.tokens}
 
 
-def test_a_start_that_is_the_end_as_well_can_be_written():
-    model = Many()
-    model.config = TextConfig(vocabulary=8, start=END)
-    assert any(text.finished for text in greedy(model, MANY, max_length=12))
-
-
 def test_several_texts_are_sorted_and_no_two_alike(many):
     for texts in beam_search(many, MANY, beams=6, max_length=5, best=6):
         scores = [text.normalized for text in texts]

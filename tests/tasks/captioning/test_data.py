@@ -10,7 +10,7 @@ from vitrail.config.request import Request
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.captioner import encoder_config
-from vitrail.models.registry import create_model, model_config
+from vitrail.models.registry import create_model
 from vitrail.training.images import preparation_of
 from vitrail.training.run_data import run_data
 from vitrail.training.runs import setup as preparing
@@ -75,13 +75,6 @@ def test_a_named_captioner_that_starts_from_a_vit_has_that_vit_as_its_encoder_an
     torch.testing.assert_close(model.encoder.encode(pixels), start.model.encode(pixels))
 
 
-def test_what_flags_say_of_the_encoder_of_a_named_captioner_stands_over_the_vit(tmp_path):
-    told = {"model": "Captioner-LSTM-Ti/16", "model.encoder.dropout": 0.1, "model.encoder.image_size": 24}
-    settings, start = preparing.resolve_run(*asked(tmp_path, told))
-    assert settings.model.encoder == encoder_config(start.model.config).changed(dropout=0.1, image_size=24)
-    assert captions.start_model(settings, start, None).encoder.config.image_size == (24, 24)
-
-
 @pytest.mark.parametrize("told", [{"image_size": 24}, {}])
 def test_a_size_of_images_beside_the_encoder_stands_over_that_of_the_vit_whether_above_the_name_or_below_it(tmp_path, told):
     file = "" if told else "model: {image_size: 24}"
@@ -105,15 +98,6 @@ def test_a_file_may_name_the_captioner_and_flags_name_another(tmp_path):
     told = {**told, "model": {"name": "Captioner-B/16"}}
     model = preparing.resolve_run(recipe, config, told)[0].model
     assert (model.dim, model.encoder.dim, model.encoder.dropout) == (512, 16, 0)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_a_name_means_its_own_encoder_where_a_captioner_is_started_from_or_nothing(tmp_path, name):
-    start = model_config("Captioner-Ti/16", encoder=VIT)
-    flags = nested({"data": "captions.csv", "task": "caption", "model": name})
-    for origin in (start, None):
-        model = Request.read(None, None, flags).settings(origin).model
-        assert model.encoder.dim == model_config(name).encoder.dim and model.patches_behind == "last"
 
 
 def test_a_captioner_to_start_from_sees_images_as_it_did(tmp_path):

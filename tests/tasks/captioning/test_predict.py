@@ -92,12 +92,6 @@ def test_the_image_is_encoded_once_whatever_is_asked(trained, monkeypatch):
     assert len(calls) == 1
 
 
-def test_looking_changes_nothing_of_what_is_written(trained):
-    plain, looked = (caption(trained, pictures(3), attention=attention) for attention in (False, True))
-    assert [one.to_json("x") for one in plain] == [one.to_json("x") for one in looked]
-    assert all(word.look is None for one in plain for word in one.words)
-
-
 def test_tokens_are_not_repeated_where_that_is_asked_for(trained):
     written = [caption(trained, pictures(2), no_repeat=count) for count in (0, 1, 2)]
     assert len({one[0].text for one in written}) == 3

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vitrail.checks import refuse_given
 from vitrail.config.settings import RunSettings
@@ -115,21 +115,12 @@ class CaptioningData(TokenData):
 DATA = CaptioningData(task_row("caption"))
 
 
-class ToEvaluate(NamedTuple):
-    """Images that a captioner is evaluated on."""
+def open_captions_for(
+    reference: object, data: str | Path | None, split: str | None, note: Note
+) -> tuple[Sequence[Captioned], str, CaptionSettings, Sequence[Captioned]]:
+    """Return images to evaluate a captioner on, a run's own by default, their split, and the settings of the search.
 
-    items: Sequence[Captioned]
-    split: str
-    settings: CaptionSettings
-    """Settings of the search."""
-    known: Sequence[Captioned]
-    """Images that the captioner learned from, to compare with; none where these are not known."""
-
-
-def open_captions_for(reference: object, data: str | Path | None, split: str | None, note: Note) -> ToEvaluate:
-    """Return images to evaluate a captioner on, a run's own by default.
-
-    Images from another file are compared with the run's training images, if these are still there.
+    The last are the images that the captioner learned from, to compare with; none where these are not known.
 
     Raises:
         DataError: there are none.
@@ -144,7 +135,7 @@ def open_captions_for(reference: object, data: str | Path | None, split: str | N
         known = [] if run is None else _learned_from(run, note)
     elif chosen in ("train", "all"):
         known = []  # each image would be the most similar to itself
-    return ToEvaluate(source.split(chosen), chosen, settings, known)
+    return source.split(chosen), chosen, settings, known
 
 
 def _learned_from(run: RunFolder, note: Note) -> Sequence[Captioned]:

@@ -49,7 +49,7 @@ def evaluation_on(model: AnyTranslator, pairs: Sequence[Pair], split: str, setti
     batch_size = max(1, BATCH // settings.beams)
     if isinstance(model, ExportedTranslator):
         engine = InEngine(model, settings.beams)
-        metrics, opened = TranslationMetrics(engine, keep=True), nullcontext(engine.answer)
+        metrics, opened = TranslationMetrics(engine.tokenizer, engine.write), nullcontext(engine.answer)
         return StreamedEvaluation(pairs, split, engine.dataset(pairs), metrics, opened, batch_size, reads_here=True)
     task = Translation(in_evaluation_mode(model.model, pick_device()), model.preparation, settings)
     return StreamedEvaluation.of_task(task, pairs, split, batch_size, reads_here=True)

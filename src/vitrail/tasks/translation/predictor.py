@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
-from vitrail.data.text.tokens import Tokens
 from vitrail.deploy.fast_writing import fast_copy, require_scores
 from vitrail.deploy.predictor import Predictor, Prepared
 from vitrail.errors import ConfigError
@@ -76,31 +75,8 @@ def joined(text: str, pieces: Sequence[Piece]) -> Translated:
     return Translated(text, _LINE.sub(" ", " ".join(texts)), sum(scores), tuple(filter(None, alignments)))
 
 
-class Writer(Protocol):
-    """A translator of tokens, in Python or in an engine."""
-
-    engine: str
-    """Engine and precision."""
-    preparation: Tokens
-    languages: tuple[str, str]
-    max_tokens: int
-
-    @property
-    def attends(self) -> bool:
-        """True where `alignment` gives attention."""
-
-    def most(self, beams: int) -> int:
-        """Return the tokens, filling included, that are read side by side."""
-
-    def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
-        """Return the translation of each source, which has its end; without ``scores`` these may be 0."""
-
-    def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
-        """See `TrainedTranslator.alignment`."""
-
-
 class InPython:
-    """A translator in torch, on the best device."""
+    """A translator of tokens in torch, on the best device."""
 
     engine = "torch fp32"
 
@@ -116,14 +92,20 @@ class InPython:
         return self.alignment([self.preparation.end], []) is not None
 
     def most(self, beams: int) -> int:
+        """Return the tokens, filling included, that are read side by side."""
         return BATCH // beams
 
     def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
+        """Return the translation of each source, which has its end."""
         source = filled(sources, self.preparation.pad, self.max_tokens).to(self.device)
         limits = torch.tensor([longest(len(tokens), self.max_tokens) for tokens in sources])
         if beams == 1:
             return greedy(self.fast, source, max_length=limits)
         return [best for (best,) in beam_search(self.fast, source, beams=beams, max_length=limits)]
+
+
+Writer = InPython | ExportedTranslator
+"""A translator of tokens, in Python or in an engine."""
 
 
 class Translator(Predictor):

@@ -1,7 +1,7 @@
 """From one language to another."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class Translation(TokenTask):
         return self.token_answers(batch, self.encode(batch))
 
     def metrics(self, *, keep: bool = False) -> "TranslationMetrics":
-        return TranslationMetrics(self, keep=keep)
+        return TranslationMetrics(self.tokenizer, self.write if keep else None)
 
     def floor(self, metrics: Metrics, items: Sequence[Pair], known: Sequence[Pair]) -> Floor | None:
         """Return the scores of one known sentence for all of the ``items``: of a few, the best one."""
@@ -95,26 +95,17 @@ def pair_dataset(tokenizer: Tokens, items: Sequence[Pair], seed: int = 0, *, mos
     return PairDataset(names, sources, targets, seed, pad=tokenizer.pad, start=tokenizer.start, most=most)
 
 
-class Writes(Protocol):
-    """Anything that writes translations of tokens."""
-
-    tokenizer: Tokens
-
-    def write(self, source: Tensor) -> list[str]:
-        """Return the translation of each of (B, S) tokens."""
-
-
 class TranslationMetrics(TokenMetrics):
-    """Loss and accuracy per token; with ``keep`` also BLEU and chrF of the translations that the model writes by itself."""
+    """Loss and accuracy per token, and BLEU and chrF of the texts that ``write`` makes of sources (B, S); without it no texts."""
 
-    def __init__(self, task: Writes, *, keep: bool = False):
-        super().__init__(task.tokenizer.pad)
-        self.task, self.keep = task, keep
+    def __init__(self, tokenizer: Tokens, write: Callable[[Tensor], list[str]] | None):
+        super().__init__(tokenizer.pad)
+        self.write = write
 
     def update(self, answers: Answers, batch: Batch) -> None:
         self.add_tokens(answers, batch["labels"])
-        if self.keep and len(batch["labels"]):
-            self.add_texts(batch["number"], self.task.write(batch["source"].to(answers["loss"].device)))
+        if self.write and len(batch["labels"]):
+            self.add_texts(batch["number"], self.write(batch["source"].to(answers["loss"].device)))
 
     def scores(self) -> dict[str, Any]:
         scores = translation_scores(*list(zip(*self.texts, strict=True))[1:]) if self.texts else {}

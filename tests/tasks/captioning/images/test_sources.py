@@ -7,7 +7,6 @@ import pytest
 
 from captioned import write_captions
 from vitrail.errors import DataError
-from vitrail.tasks.captioning.images.captioned_images import tidy
 from vitrail.tasks.captioning.images.sources import open_captions, read_captions, tells_captions
 
 
@@ -163,11 +162,6 @@ def test_an_image_in_two_splits_is_refused_and_so_is_a_copy(table):
     table.write_text("image,caption,split\n00.png,one,train\n01.png,two,train\ncopy.png,three,test\n")
     with pytest.raises(DataError, match="the same is in"):
         open_captions(table)
-
-
-def test_captions_are_tidied():
-    assert tidy("  Two dogs ,one  cat . ") == "Two dogs,one cat."
-    assert tidy("e\u0301tude") == "étude"
 
 
 @pytest.mark.parametrize(
