@@ -27,7 +27,7 @@ class TextTowerConfig(Settings):
     heads: Width
     mlp_dim: Width
     output_dim: Width
-    """Of the vectors that texts share with images."""
+    """Width of the vectors that texts share with images."""
     activation: Activation = "quick-gelu"
     norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 

@@ -48,10 +48,10 @@ def report_part(run: Reported) -> Part:
     shown = [(run.items[place], written[place][1]) for place in spread(len(written), SHOWN)]
     gallery = page.gallery((page.thumbnail(item.image, item.name), caption, item.target[0]) for item, caption in shown)
     floors = _floors(run)
-    told = [metric for metric in metrics_in(scores) if metric.name not in ("loss", "token_accuracy")]
+    shown_metrics = [metric for metric in metrics_in(scores) if metric.name not in ("loss", "token_accuracy")]
     compared = {"the model": scores, **floors}.items()
-    rows = [(name, *(Number(metric.shown(own[metric.name])) for metric in told)) for name, own in compared]
-    table = page.table(("", *(metric.short for metric in told)), rows)
+    rows = [(name, *(Number(metric.shown(own[metric.name])) for metric in shown_metrics)) for name, own in compared]
+    table = page.table(("", *(metric.short for metric in shown_metrics)), rows)
     warning = [page.paragraph(f"{metrics.warning}.")] if metrics.warning else []
     return Part(
         cards=[

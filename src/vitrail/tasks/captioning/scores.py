@@ -69,7 +69,7 @@ def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words
 
 def bleu(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
     """Return BLEU with n-grams up to 1, 2, 3 and 4 words, of all captions together, from 0 to 1."""
-    found, right = [0] * LONGEST, [0] * LONGEST
+    written_ngrams, right = [0] * LONGEST, [0] * LONGEST
     length = wanted = 0
     for caption, own in zip(written, references, strict=True):
         length += len(caption)
@@ -78,13 +78,13 @@ def bleu(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> lis
             ngrams, most = _ngrams(caption, n + 1), Counter[tuple[Any, ...]]()
             for reference in own:
                 most |= _ngrams(reference, n + 1)
-            found[n] += ngrams.total()
+            written_ngrams[n] += ngrams.total()
             right[n] += (ngrams & most).total()
     ratio = (length + TINY) / (wanted + SMALL)
     brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
     scores, product = [], 1.0
     for n in range(LONGEST):
-        product *= (right[n] + TINY) / (found[n] + SMALL)
+        product *= (right[n] + TINY) / (written_ngrams[n] + SMALL)
         scores.append(brevity * product ** (1 / (n + 1)))
     return scores
 

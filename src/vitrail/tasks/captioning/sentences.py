@@ -46,15 +46,15 @@ def read_sentences(file: str | Path) -> list[str]:
     """Return the sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
     place = path_of(file)
     try:
-        found = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
+        sentences = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
     except OSError as error:
         what = f"no sentences at {str(file)!r}: {error.strerror}"
         raise DataError(what, where="task.text", hint="give a text file with a sentence in each line") from None
     except UnicodeDecodeError:
         raise DataError("the sentences are not in UTF-8", where=place, hint="save the file in UTF-8") from None
-    if not found:
+    if not sentences:
         raise DataError("there are no sentences", where=place, hint="write one in each line")
-    return found
+    return sentences
 
 
 def begin_with_sentences(plan: RunPlan, task: Captioning, work: Work) -> None:

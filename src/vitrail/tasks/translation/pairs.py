@@ -142,20 +142,20 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     """Return the tables or pairs of files of a folder that are named as splits, as `_Read` takes them."""
     tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
-    found: dict[str, Path] = {}
+    stems: dict[str, Path] = {}
     names = {file: file.stem if file in tables else file.name for file in (*tables, *texts)}
     splits = splits_by_name(names.values())
     for file, name in names.items():
         split = splits.get(name)
-        if split and split in found:
+        if split and split in stems:
             hint = "leave one of them there"
-            raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
+            raise DataError(f"{stems[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
         if split:
-            found[split] = file
-    if not found:
+            stems[split] = file
+    if not stems:
         hint = f"put train.tsv into it, or train.{languages[0]} and train.{languages[1]}"
         raise DataError("the folder has no sentences of any split", where=folder, hint=hint)
-    return found
+    return stems
 
 
 class _Read:

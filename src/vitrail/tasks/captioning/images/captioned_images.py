@@ -39,7 +39,7 @@ class CaptionContents:
     splits: dict[str, list[Captioned]]
     """Its own splits; all images are under "all" where it has none."""
     issues: list[Issue] = field(default_factory=list)
-    """What prevents use."""
+    """Faults that prevent use."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Number of images that are left out, by the reason."""
     notes: list[str] = field(default_factory=list)

@@ -73,27 +73,27 @@ def read_captions(source: str | Path, group: str | None = None) -> CaptionConten
     """Read a data set of captions with everything that is wrong with it; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
-    found, groups = CaptionContents(str(path), {}), dict[str, str]()
+    contents, groups = CaptionContents(str(path), {}), dict[str, str]()
     for split, file in files.items():
         read = _read_json if file.suffix.lower() == ".json" else _read_table
-        folder, lines = read(file, found, group)
+        folder, lines = read(file, contents, group)
         if odd := sum(is_odd(caption) for *_, caption in lines):
-            found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
-        for own, items in _by_split(lines, folder, found.issues).items():
-            found.splits.setdefault(own if own != "all" else split, []).extend(items)
-            groups |= {str(item.image): found.groups[item.name] for item in items if item.name in found.groups}
-        found.groups.clear()  # names are those of one file, paths of all
-    found.groups.update(groups)
-    if group and not groups and not found.issues:
+            contents.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
+        for own, items in _by_split(lines, folder, contents.issues).items():
+            contents.splits.setdefault(own if own != "all" else split, []).extend(items)
+            groups |= {str(item.image): contents.groups[item.name] for item in items if item.name in contents.groups}
+        contents.groups.clear()  # names are those of one file, paths of all
+    contents.groups.update(groups)
+    if group and not groups and not contents.issues:
         raise DataError(f"the data has no column {group!r} of groups", where=path, hint="leave out --data.group")
     if path.is_dir():
-        images = [item.image for items in found.splits.values() for item in items if isinstance(item.image, Path)]
+        images = [item.image for items in contents.splits.values() for item in items if isinstance(item.image, Path)]
         bare = unlisted_in(path, {os.path.abspath(file) for file in (*files.values(), *images)})
-        counted = any(found.left_out.values())  # COCO's images without a caption have a line of their own
-        found.notes.extend(left_out_notes(issue for issue in bare if not (counted and issue.kind == "unlisted")))
-    if not any(found.splits.values()) and not found.issues:
+        counted = any(contents.left_out.values())  # COCO's images without a caption have a line of their own
+        contents.notes.extend(left_out_notes(issue for issue in bare if not (counted and issue.kind == "unlisted")))
+    if not any(contents.splits.values()) and not contents.issues:
         raise DataError("no captions found", where=path, hint=HINT)
-    return found
+    return contents
 
 
 def require_there(source: str | Path) -> Path:
@@ -147,17 +147,17 @@ def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
     return {word: name for word, name in columns.items() if name is not None}
 
 
-def _read_table(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
+def _read_table(file: Path, contents: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
     """Return the folder that images lie in, and a line for each caption."""
     lines: list[Line] = []
     if _is_flickrs(file):
-        lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, found.issues)]
+        lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, contents.issues)]
     else:
-        lines = _rows_of(open_table(file, partial(columns_of, group=group)), found)
+        lines = _rows_of(open_table(file, partial(columns_of, group=group)), contents)
     return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
 
 
-def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
+def _rows_of(table: Table, contents: CaptionContents) -> list[Line]:
     lines: list[Line] = []
     for number, cells, problem in table.rows():
         where = f"{table.file}:{number}"
@@ -166,10 +166,10 @@ def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
                 raise ValueError(problem)
             lines.append((where, cells["image"], split_in(cells), cells["caption"]))
             if cells.get(GROUP):
-                found.groups[cells["image"]] = cells[GROUP]
+                contents.groups[cells["image"]] = cells[GROUP]
         except ValueError as error:
-            found.issues.append(Issue("bad-row", where, str(error)))
-    found.notes.extend(table.notes())
+            contents.issues.append(Issue("bad-row", where, str(error)))
+    contents.notes.extend(table.notes())
     return lines
 
 
@@ -188,16 +188,16 @@ def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]
                 issues.append(Issue("bad-row", f"{file}:{number}", "the line is not IMAGE#NUMBER, a tab and a caption"))
 
 
-def _read_json(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
+def _read_json(file: Path, contents: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
     """Read a JSON file as `_read_table`: COCO's, Karpathy's, or a list of images with their captions."""
     values = read_json(file)
     if isinstance(values, list):
-        lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), found)
+        lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), contents)
         return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
     images = values.get("images") if isinstance(values, dict) else None
     if isinstance(images, list) and any(isinstance(image, dict) and "sentences" in image for image in images):
-        return _read_karpathy(file, images, found.issues)
-    return _read_coco(file, values, found)
+        return _read_karpathy(file, images, contents.issues)
+    return _read_coco(file, values, contents)
 
 
 def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[Path, list[Line]]:
@@ -221,9 +221,9 @@ def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[
     return folder, lines
 
 
-def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, list[Line]]:
+def _read_coco(file: Path, values: Any, contents: CaptionContents) -> tuple[Path, list[Line]]:
     """Read a file of COCO's."""
-    issues = found.issues
+    issues = contents.issues
     if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in ("images", "annotations")):
         hint = "give COCO's captions, Karpathy's images with sentences, or a list of objects with image and caption"
         raise DataError(f"{file.name} has no images and annotations", where=file, hint=hint)
@@ -239,7 +239,7 @@ def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, l
             continue
         seen.add(number)
         lines.append((f"{file}, annotation {brief(fields.get('id', place + 1))}", pictures[number]["file_name"], "all", caption))
-    found.left_out[NO_CAPTION] = found.left_out.get(NO_CAPTION, 0) + len(pictures.keys() - seen)
+    contents.left_out[NO_CAPTION] = contents.left_out.get(NO_CAPTION, 0) + len(pictures.keys() - seen)
     return folder_of(file, [picture["file_name"] for picture in pictures.values()]), lines
 
 
