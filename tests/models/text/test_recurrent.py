@@ -48,15 +48,6 @@ def test_the_decoder_starts_from_where_both_directions_end(model):
         x = torch.cat([forwards, backwards.flip(1)], dim=-1)
 
 
-def test_every_parameter_learns_and_dropout_stands_before_layers_and_logits(model):
-    model(SOURCE, TARGET).logsumexp(dim=-1).sum().backward()
-    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
-    calls: list[tuple[int, ...]] = []
-    model.dropout.register_forward_pre_hook(lambda _, x: calls.append(tuple(x[0].shape)))
-    model(SOURCE, TARGET)
-    assert calls == [(3, 5, 6), (3, 5, 8), (3, 4, 6), (3, 4, 8), (3, 4, 6)]
-
-
 @pytest.mark.parametrize("width", [1, 20])
 @torch.no_grad()
 def test_the_network_of_additive_attention_may_have_a_width_of_its_own(width):

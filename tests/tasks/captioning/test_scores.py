@@ -21,47 +21,6 @@ def test_scores_are_those_of_cocos_evaluation():
         assert scores == pytest.approx({**case["scores"], **different}, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("caption", "expected"),
-    [
-        ("A man's dog doesn't run.", "a man 's dog does n't run"),
-        ("बाईं ओर एक सफ़ेद वर्ग है।", "बाईं ओर एक सफ़ेद वर्ग है"),
-        ("می\u200cروم، خانه", "می\u200cروم خانه"),
-        ("E\u0301te\u0301, na\u00efve!", "e\u0301te\u0301 na\u00efve"),
-        ("हिन्दी-उर्दू", "हिन्दी-उर्दू"),
-    ],
-)
-def test_a_sign_belongs_to_the_word_of_its_letter(caption, expected):
-    assert words(caption) == expected.split(" ")
-
-
-@pytest.mark.parametrize(
-    ("caption", "expected"),
-    [
-        ("一个男人在走路。", "一 个 男 人 在 走 路"),
-        ("赤いボール・ゲーム、人々", "赤 い ボ ー ル ゲ ー ム 人 々"),
-        ("ผู้ชายกำลังเดิน", "ผู้ ช า ย ก ำ ลั ง เ ดิ น"),
-        ("ຊາຍ ຄົນໜຶ່ງ", "ຊ າ ຍ ຄົ ນ ໜຶ່ ງ"),
-        ("បុរសម្នាក់", "បុ រ ស ម្ នា ក់"),
-        ("ယောကျ်ား", "ယော ကျ်ား"),
-        ("两只iPhone-15手机", "两 只 iphone-15 手 机"),
-        ("한 남자가 걷는다", "한 남자가 걷는다"),
-    ],
-    ids=["Han", "Kana", "Thai", "Lao", "Khmer", "Myanmar", "mixed", "Hangul"],
-)
-def test_in_a_script_without_spaces_each_character_is_a_word(caption, expected):
-    assert words(caption) == expected.split(" ")
-
-
-def test_the_caption_most_like_all_others_is_what_most_of_them_say():
-    others = [["a", "dog", "runs"], ["a", "dog", "runs", "fast"], ["two", "men", "sit"], ["a", "brown", "dog", "runs"]]
-    captions = [["two", "men", "sit"], ["a", "dog", "runs"], ["a", "dog"], []]
-    assert most_like_all(captions, others) == 1
-    assert most_like_all(captions[::-1], others) == 2
-    assert most_like_all([[1, 2], [3, 4]], [[3, 4, 5], [3, 4], [1, 2]]) == 1, "numbers of tokens are words, too"
-    assert most_like_all([[1], [2]], [[3]]) == 0, "the first of several that are as good"
-
-
 def test_the_caption_most_like_all_others_has_the_best_score_where_all_words_are_as_rare():
     random = np.random.default_rng(0)
     for _ in range(50):
@@ -73,13 +32,23 @@ def test_the_caption_most_like_all_others_has_the_best_score_where_all_words_are
 @pytest.mark.parametrize(
     ("caption", "expected"),
     [
-        ("A man's dog isn't here .", ["a", "man", "'s", "dog", "is", "n't", "here"]),
-        ("Two black-and-white dogs, running!", ["two", "black-and-white", "dogs", "running"]),
-        ("It doesn’t say 'stop now'", ["it", "does", "n't", "say", "stop", "now"]),
-        ("", []),
-        ("  ... ", []),
-        ("Größe 3.5 №7", ["größe", "3.5", "7"]),
+        ("A man's dog isn't here .", "a man 's dog is n't here"),
+        ("Two black-and-white dogs, running!", "two black-and-white dogs running"),
+        ("It doesn’t say 'stop now'", "it does n't say stop now"),
+        ("Größe 3.5 №7", "größe 3.5 7"),
+        ("  ... ", ""),
+        ("बाईं ओर एक सफ़ेद वर्ग है।", "बाईं ओर एक सफ़ेद वर्ग है"),  # signs belong to the word of their letter
+        ("می\u200cروم، خانه", "می\u200cروم خانه"),
+        ("E\u0301te\u0301, na\u00efve!", "e\u0301te\u0301 na\u00efve"),
+        ("一个男人在走路。", "一 个 男 人 在 走 路"),  # each character is a word in a script without spaces
+        ("赤いボール・ゲーム、人々", "赤 い ボ ー ル ゲ ー ム 人 々"),
+        ("ผู้ชายกำลังเดิน", "ผู้ ช า ย ก ำ ลั ง เ ดิ น"),
+        ("ຊາຍ ຄົນໜຶ່ງ", "ຊ າ ຍ ຄົ ນ ໜຶ່ ງ"),
+        ("បុរសម្នាក់", "បុ រ ស ម្ នា ក់"),
+        ("ယောကျ်ား", "ယော ကျ်ား"),
+        ("两只iPhone-15手机", "两 只 iphone-15 手 机"),
+        ("한 남자가 걷는다", "한 남자가 걷는다"),
     ],
 )
 def test_words_are_in_small_letters_without_punctuation(caption, expected):
-    assert words(caption) == expected
+    assert words(caption) == expected.split()
