@@ -47,17 +47,9 @@ class TokenData(RunData):
     def to_evaluate(
         self, reference: object, data: str | Path | None, split: str | None, note: Note, open_other: Callable[[str], Any]
     ) -> tuple[Any, str, RunFolder | None, bool]:
-        """Open the data that a MODEL is evaluated on.
+        """Return the data that a MODEL is evaluated on, the split, the run if it is one, and whether the data is the run's own.
 
-        Args:
-            reference: the MODEL.
-            data: the source; None for the data of the run that the MODEL is.
-            split: the split to evaluate on; None for the usual one.
-            note: gets notes on the data.
-            open_other: opens data that is not the run's own.
-
-        Returns:
-            The data, the split, the run if there is one, and whether the data is its own.
+        ``data`` is None for that of the run, ``split`` for the usual one; ``open_other`` opens any other data.
 
         Raises:
             ConfigError: no data is named, and the MODEL is no run.

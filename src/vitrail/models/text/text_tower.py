@@ -53,9 +53,7 @@ class TextTower(nn.Module):
         self.projection = nn.Linear(c.dim, c.output_dim, bias=False)
 
     def forward(self, tokens: Tensor, ends: Tensor) -> Tensor:
-        """Tokens (B, T), and the place of the last one of each text (B,): (B, output_dim).
-
-        What stands behind the last token of a text changes nothing.
+        """Return the vector of each text, (B, output_dim), from tokens (B, T) and the place of the last one of each text (B,).
 
         Raises:
             ConfigError: more tokens than the model has positions.

@@ -120,11 +120,8 @@ def open_captions_for(
 ) -> tuple[Sequence[Captioned], str, CaptionSettings, Sequence[Captioned]]:
     """Return images to evaluate a captioner on, a run's own by default, their split, and the settings of the search.
 
-    The last are the images that the captioner learned from, to compare with; none where these are not known.
-
-    Raises:
-        DataError: there are none.
-        ConfigError: no data is named, and the model is no run.
+    The last are the images that the captioner learned from, to compare with: those of the data, else the run's, if these are
+    still there. Raises `DataError` where there are no images, `ConfigError` where no data is named and the model is no run.
     """
     source, chosen, run, own = DATA.to_evaluate(reference, data, split, note, open_captions)
     settings = _task(run.settings) if run else CaptionSettings()

@@ -24,12 +24,7 @@ SETTINGS = CaptionEvaluationOptions
 
 
 def evaluation(request: Request) -> "CaptionEvaluation":
-    """Return the evaluation of a captioner on images with captions.
-
-    Raises:
-        DataError: there are none.
-        ConfigError: no data is named, and the model is no run.
-    """
+    """Return the evaluation of a captioner on images with captions; raises as `open_captions_for`."""
     model = request.model
     trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
     items, split, settings, known = open_captions_for(request.reference, request.data, request.split, request.note)

@@ -40,15 +40,7 @@ TEMPERATURE = 0.65
 
 
 class Captioning(TokenTask):
-    """Cross-entropy with every token of each caption of an image, given those before it (teacher forcing).
-
-    Args:
-        model: images and captions to logits of the next token.
-        preparation: normalizes the pixels.
-        tokenizer: captions to tokens and back.
-        settings: of the search, when the model is evaluated.
-        label_smoothing: fraction of the target that is spread over all tokens.
-    """
+    """Cross-entropy with every token of each caption of an image, given those before it (teacher forcing)."""
 
     name = "caption"
     report_seconds: ClassVar[float] = 6.0

@@ -54,12 +54,7 @@ def ctranslate2() -> Any:
 
 
 def write_model(trained: TrainedTranslator, about: Description, folder: Path) -> None:
-    """Write a translator as CTranslate2 reads it, with its tokens and its description.
-
-    Raises:
-        ConfigError: CTranslate2 has no such model, or is not installed.
-        ExportError: it cannot be written.
-    """
+    """Write a translator as CTranslate2 reads it, with its tokens and its description; raises `ConfigError` or `ExportError`."""
     c: Any = trained.config
     tensors, library, tokens = variables(trained.model), ctranslate2(), trained.preparation
     activation = getattr(library.specs.common_spec.Activation, CTRANSLATE2.activations[c.activation])
@@ -89,10 +84,7 @@ class ExportedTranslator:
     """A translator in CTranslate2, on the processor, with as many ``threads`` as torch has by default.
 
     Its probabilities are shared among the tokens that may be written alone, so they are slightly greater than the model's own.
-
-    Raises:
-        ModelFileError: a file of the folder is missing or damaged.
-        ConfigError: CTranslate2 is not installed.
+    Raises `ModelFileError` for a missing or damaged file.
     """
 
     task, attends = "translate", False

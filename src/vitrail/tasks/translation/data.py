@@ -113,7 +113,10 @@ DATA = TranslationData(task_row("translate"))
 def open_pairs_for(
     trained: Any, reference: object, data: str | Path | None, split: str | None, note: Note
 ) -> tuple[PairData, str, TranslationSettings]:
-    """Return sentences to evaluate a translator on, a run's own by default, their split, and the settings of the search."""
+    """Return sentences to evaluate a translator on, a run's own by default, their split, and the settings of the search.
+
+    Raises `DataError` where there are none, `ConfigError` where no data is named and the model is no run.
+    """
     languages = trained.languages
     source, chosen, run, _ = DATA.to_evaluate(reference, data, split, note, lambda other: open_pairs(other, languages))
     return source, chosen, _task(run.settings) if run else TranslationSettings(source=languages[0], target=languages[1])

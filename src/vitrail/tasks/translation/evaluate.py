@@ -33,12 +33,7 @@ SETTINGS = TranslationEvaluationOptions
 
 
 def evaluation(request: Request) -> StreamedEvaluation:
-    """Return the evaluation of a translator on pairs of sentences: BLEU, chrF and loss.
-
-    Raises:
-        DataError: there are none.
-        ConfigError: no data is named, and the model is no run.
-    """
+    """Return the evaluation of a translator on pairs of sentences: BLEU, chrF and loss; raises as `open_pairs_for`."""
     model = open_any(request.model)
     source, split, settings = open_pairs_for(model, request.reference, request.data, request.split, request.note)
     return evaluation_on(model, source.split(split), split, settings)

@@ -61,10 +61,8 @@ class PairCheck(Found):
 def check_pairs(data: str | Path, languages: tuple[str, str], bad_lines: Literal["stop", "skip"] = "stop") -> PairCheck:
     """Read sentences as `open_pairs` does, list lines that are no pair, and sentences that are there more than once.
 
-    Lines that are no pair are faults, or notices where ``bad_lines`` are to be skipped.
-
-    Raises:
-        DataError: nothing there, no such language, or a table that is damaged.
+    Lines that are no pair are faults, or notices where ``bad_lines`` are to be skipped. Raises `DataError` where there is
+    nothing, no such language, or a damaged table.
     """
     pair_data = open_pairs(data, languages, bad_lines="skip")
     if not pair_data.bad_lines:

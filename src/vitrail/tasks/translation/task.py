@@ -113,11 +113,7 @@ class TranslationMetrics(TokenMetrics):
 
 
 def translation_scores(written: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-    """Return BLEU (Papineni et al. 2002) and chrF (Popović 2015) by sacrebleu: cased, tokenised by 13a.
-
-    Raises:
-        ConfigError: the extra ``text`` is not installed.
-    """
+    """Return BLEU (Papineni et al. 2002) and chrF (Popović 2015) by sacrebleu: cased, tokenised by 13a."""
     bleu, chrf = _sacrebleu()
     texts, columns = list(written), [list(references)]
     score = bleu.corpus_score(texts, columns)
@@ -131,7 +127,7 @@ def score_by_sentence(written: Sequence[str], references: Sequence[str]) -> list
 
 
 def _sacrebleu() -> tuple[Any, Any]:
-    """Create sacrebleu's BLEU and chrF."""
+    """Create sacrebleu's BLEU and chrF; raises `ConfigError` where the extra ``text`` is not installed."""
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF

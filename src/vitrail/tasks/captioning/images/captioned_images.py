@@ -99,11 +99,7 @@ def paths_of(splits: Mapping[str, Sequence[Captioned]]) -> dict[str, list[str]]:
 def with_splits(
     contents: CaptionContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> CaptionData:
-    """Return a data set with the three splits: its own, or drawn with ``seed`` image by image, or those of an ``assignment``.
-
-    Raises:
-        DataError: an image is in several of its own splits, or a copy of it is.
-    """
+    """Return a data set with the three splits: its own, or drawn with ``seed`` image by image, or those of an ``assignment``."""
 
     def assign(items: list[Captioned], shares: Mapping[str, float]) -> Assignment:
         copies = same_files([item.image for item in items])

@@ -76,11 +76,7 @@ def check_captions(
     on_start: Callable[[int], None] = lambda count: None,
     on_image: Callable[[int], None] = lambda count: None,
 ) -> CaptionCheck:
-    """Read captions as `open_captions` does, and every image, calling ``on_start`` with their number, ``on_image`` with 1.
-
-    Raises:
-        DataError: nothing there, or nothing of the kind.
-    """
+    """Read captions as `open_captions` does, and every image, calling ``on_start`` with their number, ``on_image`` with 1."""
     contents = read_captions(data)
     places = [(split, item) for split, items in contents.splits.items() for item in items]
     issues = list(contents.issues)
