@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

@@ -13,7 +13,7 @@ from vitrail.files import partial_of, path_of, regular_file, whole_file, write_j
 from vitrail.runtime.output import report_partial, require_free_file
 
 if TYPE_CHECKING:
-    from vitrail.tasks.translation.answer import Translated
+    from vitrail.tasks.translation.predictor import Translated
 
 WINDOW = 512
 """Lines that are read before they are translated together; on a terminal each line is answered at once."""

@@ -13,8 +13,7 @@ from vitrail.deploy.server.http.problems import ProblemError, unseen
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
 from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.tasks.translation import schema
-from vitrail.tasks.translation.answer import Piece, joined
-from vitrail.tasks.translation.predictor import LONGEST, Translator, Writer, writer_of
+from vitrail.tasks.translation.predictor import LONGEST, Piece, Translator, Writer, joined, writer_of
 from vitrail.tasks.translation.settings import BEAMS
 from vitrail.weights.locate import is_exported_translator
 

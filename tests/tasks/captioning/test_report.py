@@ -5,7 +5,8 @@ from PIL import Image
 
 from small_captioner import ENCODER, small_captioner
 from vitrail.study.maps.patch_coordinates import patch_places
-from vitrail.tasks.captioning.caption_attention import overlays, write_looks
+from vitrail.tasks.captioning.report import overlays, write_looks
+from vitrail.tasks.captioning.words import Caption, Word
 
 
 def test_what_a_word_was_read_from_glows_where_its_patch_is_and_the_remainder_is_pale():
@@ -26,5 +27,7 @@ def test_the_page_says_which_attention_it_shows(tmp_path):
     ):
         folder = tmp_path / name.partition("/")[0]
         folder.mkdir()
-        write_looks(folder, small_captioner(name), [(tmp_path / "grey.png", "a word", [("word", np.eye(3))])])
+        write_looks(
+            folder, small_captioner(name), [(tmp_path / "grey.png", Caption("a word", -1.0, (Word("word", 0.5, np.eye(3)),)))]
+        )
         assert said in (folder / "index.html").read_text(encoding="utf-8")
