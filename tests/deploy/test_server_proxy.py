@@ -14,7 +14,7 @@ import httpx
 import pytest
 from server_running import Shades, client, serving, shade
 
-from vitrail.deploy.server.workers import running
+from vitrail.deploy.server import running
 from vitrail.tasks.classification.predictor import LabelPredictor
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")

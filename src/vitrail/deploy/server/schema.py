@@ -17,8 +17,6 @@ class Status(Document):
     """How the server is."""
 
     status: str = Field(examples=["ready"])
-    workers: int = Field(description="Processes that answer.", examples=[2])
-    workers_wanted: int = Field(description="Processes that there are when all is well.", examples=[2])
 
 
 class ProblemDocument(Document):

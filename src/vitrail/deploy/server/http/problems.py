@@ -70,11 +70,6 @@ def unseen(why: str, *, hint: str | None = None) -> ProblemError:
     return ProblemError(501, f"this server cannot tell where the model looks: {why}", hint=hint)
 
 
-def crowded() -> ProblemError:
-    """No place for a connection."""
-    return ProblemError(503, "too many connections", hint="try again in a second", headers={"Retry-After": "1"})
-
-
 def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = (), hint: str | None = None) -> ProblemError:
     """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin.
 
