@@ -70,7 +70,7 @@ def serve(
     try:
         from vitrail.deploy.bench.engines import ENGINES
         from vitrail.deploy.server import running
-        from vitrail.deploy.server.http import app as needed  # noqa: F401 - with all that the extra brings
+        from vitrail.deploy.server.http.app import application  # noqa: F401 - imports all that the extra installs
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None

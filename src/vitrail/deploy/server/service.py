@@ -72,6 +72,10 @@ class Service:
         limits = self.limits
         return self._worker.queue(operation.run, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed)
 
+    def add(self, operation: AnyOperation) -> None:
+        """Add a further operation, with a queue of its own; comes before `start`."""
+        self.queues[operation.path] = self._queue_of(operation)
+
     def start(self) -> None:
         """Compute batches of blank rows, of every size, so that memory is there and the pace is known, and begin to work."""
         run, row, slowest = self.task.operations[0].run, self.task.blank(), 0.0

@@ -50,7 +50,7 @@ class ServedCaptions:
     """
 
     summary, items = "Captions of images, and where the model looked for each word.", "images"
-    document = schema.CaptionModel
+    document, tensors = schema.CaptionModel, None
     page = Page(Path(__file__).parent / "page", "captions", "-F images=@dog.jpg 'ADDRESS/caption?attention=true'")
 
     def __init__(self, writer: Writer, limits: Limits):

@@ -13,7 +13,7 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
-from vitrail.deploy.server.images import EXPORTED, IMAGES, Look, black, encoded, framed, image_limits
+from vitrail.deploy.server.images import EXPORTED, IMAGES, Look, black, encoded, framed, image_limits, image_tensors
 from vitrail.deploy.server.opening import Model
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
 from vitrail.runtime.device import Precision
@@ -72,6 +72,7 @@ class ServedLabels:
     ):
         self.predictor, self.limits = predictor, limits
         self._look, self._unseen, self._relevance = look, "" if look else unseen, relevance
+        self.tensors = image_tensors(predictor, "logits", len(predictor.labels))
         check = partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED)
         self.operations = (
             Operation(

@@ -13,7 +13,7 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
-from vitrail.deploy.server.images import EXPORTED, Look, black, encoded, image_limits
+from vitrail.deploy.server.images import EXPORTED, Look, black, encoded, image_limits, image_tensors
 from vitrail.deploy.server.opening import Model
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
 from vitrail.runtime.device import Precision
@@ -64,6 +64,7 @@ class ServedPoses:
 
     def __init__(self, predictor: PosePredictor, limits: Limits, look: Look | None = None, unseen: str = EXPORTED):
         self.predictor, self.limits, self._look, self._unseen = predictor, limits, look, "" if look else unseen
+        self.tensors = image_tensors(predictor, "heatmaps", len(predictor.skeleton.joints), -1, -1)
         check = partial(check_head, max_pixels=limits.pixels, formats=SERVED)
         of_people: dict[str, Any] = {
             "body": Images(1, check, schema.PICTURE, form_fields=("boxes",)),

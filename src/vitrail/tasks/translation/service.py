@@ -52,7 +52,8 @@ class ServedTranslations:
         limits: what is taken on.
     """
 
-    summary, items, document = "Translations of texts, and where the model looked.", "pieces", schema.TextModel
+    summary, items = "Translations of texts, and where the model looked.", "pieces"
+    document, tensors = schema.TextModel, None
     page = Page(Path(__file__).parent / "page", "texts", """--json '{"text": "…"}' ADDRESS/translate""", pictures=False)
 
     def __init__(self, writer: Writer, limits: Limits):

@@ -13,14 +13,15 @@ from starlette.responses import JSONResponse, Response
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.middleware import Middleware
-from vitrail.deploy.server.http.problems import stuck, tell_problems
+from vitrail.deploy.server.http.open_inference import HEALTH, add_inference_protocol, infer, short_name
+from vitrail.deploy.server.http.problems import answer_errors, stuck
 from vitrail.deploy.server.operation import Operation
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
 MAY_REFUSE = (403, 408, 413, 415, 422, 429, 500, 503, 504)
 """Statuses of any request that has a body."""
-NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
+NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready", *HEALTH)
 """The description that the page links to, and what load balancers check; and the page, which asks for the token."""
 
 
@@ -42,10 +43,15 @@ def application(service: Service, access: Access, on_answer: Callable[[str], Non
         redoc_url=None,
         redirect_slashes=False,
     )
-    tell_problems(app)
-    for operation in service.task.operations:
+    answer_errors(app)
+    operations = list(service.task.operations)
+    if (tensors := service.task.tensors) is not None:
+        operations.append(infer(short_name(service.name), tensors, service.limits))
+        service.add(operations[-1])
+    for operation in operations:
         _add(app, service, operation)
     _state(app, service)
+    add_inference_protocol(app, service)
     page = service.task.page.files()
     for path, (content, kind) in page.items():
         app.add_route(path, _file(content, kind), include_in_schema=False)
