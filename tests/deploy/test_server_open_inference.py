@@ -7,9 +7,9 @@ import tritonclient.http as triton
 from server_running import Shades, client, serving
 from tritonclient.utils import InferenceServerException
 
+from vitrail.deploy.export.triton import repository_name
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.deploy.server.http.open_inference import short_name
 
 
 @pytest.fixture(scope="module")
@@ -79,4 +79,4 @@ def test_with_a_token_only_health_is_told_without_it():
 
 
 def test_a_models_name_fits_in_a_path():
-    assert [short_name(name) for name in ("runs/photos", "hf:a/b c", "x")] == ["photos", "b-c", "x"]
+    assert [repository_name(name) for name in ("runs/photos", "hf:a/b c", "x")] == ["photos", "b-c", "x"]

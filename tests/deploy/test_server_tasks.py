@@ -128,7 +128,7 @@ class Ratio(Document):
 class ServedSizes:
     """A task that says how large files, or the words of a document, are."""
 
-    summary, items, document = "Sizes.", "files", Sizes
+    summary, items, document, tensors = "Sizes.", "files", Sizes, None
 
     def __init__(self, folder, limits):
         self.limits, self.page = limits, Page(folder, "sizes", "-F images=@a ADDRESS/size")

@@ -10,10 +10,11 @@ from fastapi import FastAPI, Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
+from vitrail.deploy.export.triton import repository_name
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.middleware import Middleware
-from vitrail.deploy.server.http.open_inference import HEALTH, add_inference_protocol, infer, short_name
+from vitrail.deploy.server.http.open_inference import HEALTH, add_inference_protocol, infer
 from vitrail.deploy.server.http.problems import answer_errors, stuck
 from vitrail.deploy.server.operation import Operation
 from vitrail.deploy.server.schema import refusals
@@ -46,7 +47,7 @@ def application(service: Service, access: Access, on_answer: Callable[[str], Non
     answer_errors(app)
     operations = list(service.task.operations)
     if (tensors := service.task.tensors) is not None:
-        operations.append(infer(short_name(service.name), tensors, service.limits))
+        operations.append(infer(repository_name(service.name), tensors, service.limits))
         service.add(operations[-1])
     for operation in operations:
         _add(app, service, operation)

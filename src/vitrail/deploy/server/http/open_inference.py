@@ -3,10 +3,8 @@
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 """
 
-import re
 from importlib.metadata import version
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
+from vitrail.deploy.export.triton import repository_name
 from vitrail.deploy.server.http.bodies import Json
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.problems import ProblemError, stuck
@@ -52,11 +51,6 @@ class InferResponse(Document):
     id: str
     model_name: str
     outputs: list[dict[str, Any]]
-
-
-def short_name(name: str) -> str:
-    """Return the name of a model that fits in a path: its last part, of letters, digits, dots, dashes and underscores."""
-    return re.sub(r"[^\w.-]+", "-", Path(name).name)
 
 
 def infer(name: str, model: TensorModel, limits: Limits) -> Operation[Any, Any, Any]:
@@ -113,7 +107,7 @@ def _pixels(tensor: InputTensor, model: TensorModel, most: int) -> np.ndarray:
 
 def add_inference_protocol(app: FastAPI, service: Service) -> None:
     """Have an application describe its model and its health as the protocol has it; `infer` is an operation of the service."""
-    name, model = short_name(service.name), service.task.tensors
+    name, model = repository_name(service.name), service.task.tensors
 
     def require(requested: str) -> None:
         if requested != name:
