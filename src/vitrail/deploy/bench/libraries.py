@@ -1,9 +1,11 @@
-"""The libraries of the extra ``export``, each imported when it is used, and told to report to nobody."""
+"""The libraries of the extra ``export``, each imported when it is used, and none of them reporting to anybody."""
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from vitrail.errors import ConfigError
@@ -16,41 +18,17 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # 
 
 @contextmanager
 def extra(library: str) -> Iterator[None]:
-    """Where a library is imported that is not there, the error names the extra it comes with."""
+    """Raise `ConfigError` that names the extra where a library cannot be imported."""
     try:
         yield
     except ImportError:
         raise ConfigError(f"{library} is not installed", where="export", hint="pip install 'vitrail[export]'") from None
 
 
-def openvino() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    with extra("openvino"):
-        import openvino
-    return openvino
+def _imported(library: str) -> Any:
+    """Return a library; raises `ConfigError` where it is not installed."""
+    with extra(library):
+        return importlib.import_module(library)
 
 
-def onnxruntime() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    with extra("onnxruntime"):
-        import onnxruntime
-    return onnxruntime
-
-
-def onnx() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    with extra("onnx"):
-        import onnx
-    return onnx
+openvino, onnxruntime, onnx = (partial(_imported, name) for name in ("openvino", "onnxruntime", "onnx"))

@@ -14,8 +14,8 @@ from torch import Tensor
 from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
 from vitrail.data.images.pictures import Picture, pictures_of
 from vitrail.data.loading.prefetch import each_answer
+from vitrail.deploy.export.packed_linear import fast_copy
 from vitrail.deploy.predictor import Predictor, Prepared, Sink, predict_each
-from vitrail.deploy.speculative_decoding import fast_copy
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import whole_folder
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION

@@ -12,8 +12,8 @@ import torch
 from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens
+from vitrail.deploy.export.packed_linear import fast_copy
 from vitrail.deploy.predictor import Predictor, Prepared
-from vitrail.deploy.speculative_decoding import drafted_copy, fast_copy
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.inference import in_evaluation_mode
 from vitrail.models.text.search import Written, beam_search, greedy
@@ -74,14 +74,9 @@ class InPython:
         return self.alignment([self.preparation.end], []) is not None
 
     @cached_property
-    def many(self) -> TextModel:
-        """What writes many texts, or several of one."""
+    def fast(self) -> TextModel:
+        """The model, laid out for writing."""
         return fast_copy(self.model)
-
-    @cached_property
-    def one(self) -> TextModel:
-        """What writes one text without beams."""
-        return drafted_copy(self.model, self.many)
 
     def most(self, beams: int) -> int:
         return BATCH // beams
@@ -90,8 +85,8 @@ class InPython:
         source = filled(sources, self.preparation.pad, self.max_tokens).to(self.device)
         limits = torch.tensor([longest(len(tokens), self.max_tokens) for tokens in sources])
         if beams == 1:
-            return greedy(self.one if len(source) == 1 else self.many, source, max_length=limits)
-        return [best[0] for best in beam_search(self.many, source, beams=beams, max_length=limits)]
+            return greedy(self.fast, source, max_length=limits)
+        return [best[0] for best in beam_search(self.fast, source, beams=beams, max_length=limits)]
 
 
 class Translator(Predictor):
