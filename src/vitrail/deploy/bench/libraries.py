@@ -1,11 +1,9 @@
 """The libraries of the extra ``export``, each imported when it is used, and none of them reporting to anybody."""
 
-import importlib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from vitrail.errors import ConfigError
@@ -25,10 +23,22 @@ def extra(library: str) -> Iterator[None]:
         raise ConfigError(f"{library} is not installed", where="export", hint="pip install 'vitrail[export]'") from None
 
 
-def _imported(library: str) -> Any:
-    """Return a library; raises `ConfigError` where it is not installed."""
-    with extra(library):
-        return importlib.import_module(library)
+def openvino() -> Any:
+    """Return OpenVINO; raises `ConfigError` where it is not installed."""
+    with extra("openvino"):
+        import openvino
+    return openvino
 
 
-openvino, onnxruntime, onnx = (partial(_imported, name) for name in ("openvino", "onnxruntime", "onnx"))
+def onnxruntime() -> Any:
+    """Return ONNX Runtime; raises `ConfigError` where it is not installed."""
+    with extra("onnxruntime"):
+        import onnxruntime
+    return onnxruntime
+
+
+def onnx() -> Any:
+    """Return ONNX; raises `ConfigError` where it is not installed."""
+    with extra("onnx"):
+        import onnx
+    return onnx
