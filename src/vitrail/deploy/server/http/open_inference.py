@@ -3,6 +3,7 @@
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 """
 
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from math import prod
 from typing import Any
@@ -21,6 +22,7 @@ from vitrail.deploy.server.operation import Computed, Operation, Prepared, Tenso
 from vitrail.deploy.server.schema import Document, refusals
 from vitrail.deploy.server.service import Service
 
+Handler = Callable[..., Awaitable[Response]]
 BASE = "/v2"
 HEALTH = (f"{BASE}/health/live", f"{BASE}/health/ready")
 
@@ -113,7 +115,7 @@ def add_inference_protocol(app: FastAPI, service: Service) -> None:
         if requested != name:
             raise ProblemError(404, f"there is no model {requested}; expected {name}")
 
-    def get(path: str, summary: str) -> Any:
+    def get(path: str, summary: str) -> Callable[[Handler], Handler]:
         return app.get(path, response_model=dict[str, Any], responses=refusals(404, 503), summary=summary)
 
     @get(HEALTH[0], "Whether the server lives")
