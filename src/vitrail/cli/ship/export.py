@@ -16,7 +16,7 @@ MAX_DROP = 0.5
 def export(
     model: Model,
     *,
-    to: Literal["onnx", "openvino", "torch", "ctranslate2"] = "onnx",
+    to: Literal["onnx", "openvino", "torch", "triton", "ctranslate2"] = "onnx",
     precision: Literal["fp32", "bf16", "fp16", "int8", "auto"] = "fp32",
     calibrate: str | None = None,
     merge: str = "0",
@@ -35,7 +35,8 @@ def export(
     Parameters
     ----------
     to
-        onnx, openvino, or torch: a .pt2 beside the model folder; of a translator ctranslate2.
+        onnx, openvino, torch: a .pt2 beside the model folder, or triton: a model repository for Triton; of a translator
+        ctranslate2.
     precision
         int8 is mostly the quickest, and of images needs some to calibrate with. auto measures: int8 where it is faster here and
         holds the accuracy, else the quickest floats, and says why.

@@ -100,8 +100,7 @@ def serve(
     from vitrail import api
     from vitrail.cli.ship.calibration import measure_before
 
-    if workers == 1:  # torch must not compute before processes are forked
-        measure_before(model)
+    measure_before(model)
     options = {"precision": precision, "engine": None if engine == "auto" else engine, "reject": reject or None}
     received = api.serve(
         model,

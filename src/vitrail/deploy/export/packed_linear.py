@@ -11,14 +11,14 @@ FEW = 4
 
 
 def plain(weight: Tensor, bias: Tensor | None) -> Product:
-    """As torch has it."""
+    """Return the product as torch has it."""
     return lambda x: F.linear(x, weight, bias)
 
 
 def in_blocks(weight: Tensor, bias: Tensor | None) -> Product:
-    """The same product with a second copy of W, in the order in which the processor reads it.
+    """Return the same product with a second copy of W, in the order in which the processor reads it.
 
-    torch makes that order anew for every product, which takes as long as the product itself where there are few rows.
+    torch sorts W anew for every product, which takes as long as the product itself where there are few rows.
     """
     try:
         blocks = torch.ops.mkldnn._reorder_linear_weight(weight, 32)

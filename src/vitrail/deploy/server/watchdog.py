@@ -1,17 +1,17 @@
-"""Whether the thread that computes still does."""
+"""A watch on the thread that computes."""
 
 from vitrail.deploy.server.queue import Worker
 
 SLOW, HUNG = 2.0, 6.0
-"""Patiences that one batch may take: until the server says that it is not ready, and until nothing can mend it any more."""
+"""Patiences that one batch may take until the server is not ready, and until only a new process can go on."""
 LEAST = 5.0
 """Seconds of the shortest patience."""
 BATCHES = 5.0
-"""Times that a patience is at least as long as the slowest batch at the start."""
+"""A patience is at least so many times the slowest batch at the start."""
 
 
 class Watch:
-    """Looks at the thread that computes, now and then.
+    """Looks at the thread now and then.
 
     It adds up the time between its looks and reads no clock, which would go on while the whole process is stopped.
     """
@@ -21,18 +21,18 @@ class Watch:
         self._patience, self._turn, self._at = LEAST, 0, 0.0
 
     def expect(self, deadline: float, slowest: float) -> None:
-        """From what a request may take and a batch has taken, how long one is waited for."""
+        """Set the patience, by the deadline of a request and the slowest batch so far."""
         self._patience = max(LEAST, deadline, BATCHES * slowest)
 
     def look(self, seconds: float) -> None:
-        """Note what is computed; called every so many seconds."""
+        """Note the batch in progress; called every so many seconds."""
         turn = self._worker.turn
         self._at = self._at + seconds if self._worker.working and turn == self._turn else 0.0
         self._turn = turn
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is computed, if so."""
+        """The reason why nothing is computed; None where all is well."""
         if self._worker.dead:
             return "the thread that computes has died"
         if self._at > SLOW * self._patience:
@@ -41,5 +41,5 @@ class Watch:
 
     @property
     def lost(self) -> bool:
-        """Whether only another process can go on."""
+        """True where only another process can go on."""
         return self._worker.dead or self._at > HUNG * self._patience
