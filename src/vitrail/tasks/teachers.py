@@ -43,8 +43,8 @@ class CallableTeacher:
 AnyTeacher = TrainedModel | CallableTeacher
 
 
-def told(teacher: AnyTeacher) -> str:
-    """A teacher in a few words, for settings, which cannot hold it; raises `ConfigError` where it is none."""
+def described_teacher(teacher: AnyTeacher) -> str:
+    """Return a teacher in a few words, for settings, which cannot hold it; raises `ConfigError` where it is none."""
     if not isinstance(teacher, TrainedModel | CallableTeacher):
         raise ConfigError(
             f"a {type(teacher).__name__} does not say what images it takes and what its answers mean",

@@ -1,27 +1,21 @@
 """The data of a run of classification: what labels decide, and what comes before the first epoch."""
 
-from collections.abc import Callable
-
 from vitrail.config.settings import RunSettings
 from vitrail.data.items import ImageData
-from vitrail.data.loading.batches import Samples
-from vitrail.data.loading.loader import EpochLoader
-from vitrail.runtime.observer import Observer
-from vitrail.runtime.processes import Processes
 from vitrail.task_registry import task_row
 from vitrail.tasks.classification.advice import advice_to_start
 from vitrail.tasks.classification.probe import Probed, is_probed, run_probe
 from vitrail.tasks.classification.teacher_logits import ask_once
 from vitrail.tasks.task import Task
-from vitrail.training.images import LabelledRunData
+from vitrail.training.images import ImageRunData
 from vitrail.training.loop.clock import OutOfTimeError
-from vitrail.training.loop.learner import Learner
+from vitrail.training.run_data import BeforeSteps
 from vitrail.training.runs.plan import RunPlan, Work
 
 NO_TIME = "there is no time to ask the teacher for every image once: it is asked in every step"
 
 
-class ClassificationData(LabelledRunData):
+class ClassificationData(ImageRunData):
     """Images and their classes as the data of a run."""
 
     counts_batch_memory = True
@@ -36,18 +30,10 @@ class ClassificationData(LabelledRunData):
         """Fit a head to features of the frozen model to start from."""
         return run_probe(plan, task, work) if is_probed(plan.settings, task) else None
 
-    def before_steps(
-        self,
-        learner: Learner,
-        learned: Samples,
-        loader_of: Callable[[Samples], EpochLoader],
-        observer: Observer,
-        on_batch: Callable[[int], None],
-        group: Processes,
-    ) -> None:
+    def before_steps(self, work: BeforeSteps) -> None:
         """Let a teacher answer for every image, where it is asked once."""
         try:
-            ask_once(learner, learned, loader_of, observer, on_batch, group)
+            ask_once(work)
         except OutOfTimeError:
             raise OutOfTimeError(NO_TIME) from None
 

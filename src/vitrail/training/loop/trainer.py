@@ -1,4 +1,4 @@
-"""The training loop: epochs, validation, what is kept, and when to save and to stop."""
+"""The training loop: epochs, validation, models that are kept, and when to save and to stop."""
 
 import contextlib
 import math
@@ -31,7 +31,7 @@ from vitrail.training.loop.clock import Clock, OutOfTimeError, shown_seconds
 from vitrail.training.loop.learner import Learner
 from vitrail.training.loop.schedule import warmup_steps
 from vitrail.training.loop.time_budget import TRIAL, TimeBudget
-from vitrail.training.run_data import FirstModel, run_data_of
+from vitrail.training.run_data import BeforeSteps, FirstModel, run_data_of
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.training.runs.state import RunState, seed_of
 from vitrail.training.runs.tracking import Tracker, open_tracker
@@ -45,7 +45,7 @@ SAVING = 0.02
 
 
 class Trainer(RunState):
-    """A run: model, optimizer, schedule, data, and the folder that keeps them; of several processes, one's part of it."""
+    """A run: model, optimizer, schedule, data and folder; of several processes, one's part of it."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Trainer(RunState):
         t, d = settings.training, settings.data
         self.kind = run_data_of(settings)
         self.items_in_batch = task.items_in(t.batch)
-        learned_from = self.subset(data.split("train"))
-        training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
+        training = task.dataset(self.subset(data.split("train")), settings.augmentation, seed=t.seed, transform=transform)
+
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
         self.budget = TimeBudget(
             self.subset(data.split(data.evaluation_split)),
@@ -87,7 +87,7 @@ class Trainer(RunState):
         self.clock = clock or Clock(t.time_limit)
         self.share = float(first is not None and first.is_over)
         self.step_seconds = 0.0
-        """Of this process's quickest step, apart from a first one that compiles the model."""
+        """Time of this process's quickest step, apart from a first one that compiles the model."""
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -98,7 +98,7 @@ class Trainer(RunState):
         return len(self.train_loader)
 
     def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
-        """This process's part of batches of some items, prepared as the run prepares them."""
+        """Return a loader of this process's part of batches, prepared as the run prepares them."""
         has_images = isinstance(dataset, ImageDataset)  # sentences lie in memory
         return EpochLoader(
             dataset,
@@ -111,11 +111,9 @@ class Trainer(RunState):
         )
 
     def subset(self, items: list[Any]) -> list[Any]:
-        """Two batches at random in a fast run for developers, else all."""
+        """Return two batches at random in a fast run for developers, else all items."""
         t = self.settings.training
-        if not t.fast_dev_run:
-            return items
-        return some_items(items, 2 * self.items_in_batch, t.seed)
+        return some_items(items, 2 * self.items_in_batch, t.seed) if t.fast_dev_run else items
 
     @property
     def validation(self) -> list[Any]:
@@ -124,7 +122,7 @@ class Trainer(RunState):
 
     @property
     def stopped_early(self) -> bool:
-        """Whether the time limit ended the training within its first steps; a probe's head counts as trained."""
+        """True where the time limit ended the training within its first steps; a first model counts as trained."""
         return self.share >= 1 and not self.first_epoch and self.done < min(self.steps, HARDLY) and self.rows[0]["epoch"] > 0
 
     @property
@@ -133,7 +131,7 @@ class Trainer(RunState):
         return f"{self.done:,} of {self.total:,} step{'s' if self.total > 1 else ''}"
 
     def run(self, observer: Observer | None = None) -> None:
-        """Train to the end, from wherever the state stands.
+        """Train to the end, from the current state.
 
         Raises:
             DivergedError: the loss or the gradient is not finite; the last state saved stands.
@@ -144,8 +142,8 @@ class Trainer(RunState):
         self.observer.start(self.epochs, self.total, self.done)
         track = self.settings.training.track if self.group.first else "none"
         with self.group.together():
-            told = self.settings.model_dump(mode="json")
-            self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=told)
+            settings = self.settings.model_dump(mode="json")
+            self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=settings)
         try:
             with kept_memory():
                 fewer = self._plan()
@@ -164,28 +162,24 @@ class Trainer(RunState):
             self.val_loader.close()
         self.save_model("last", self.rows[-1])
 
-    def finish(self, **found: Any) -> None:
-        """Say that everything is done, the report included, and what is ``found`` of the best model."""
-        self.folder.write_status("finished", **self._progress(), **found)
+    def finish(self, **result: Any) -> None:
+        """Record that everything is done, the report included, with the ``result`` of the best model."""
+        self.folder.write_status("finished", **self._progress(), **result)
 
     @property
     def _keeps_last(self) -> bool:
         return self.settings.training.keep == "last"
 
     def _share(self) -> float:
-        """The used share of the time limit, apart from the end of the run, the next step and saving."""
+        """Return the used share of the time limit, apart from the end of the run, the next step and saving."""
         return self.clock.share(self.budget.seconds() + self.step_seconds + 2 * self.saving)
 
-    @property
-    def _writes_sharded(self) -> bool:
-        """Whether processes that write different numbers of tokens would wait for each other's layers."""
-        return self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens"
-
     def measure(self, seconds: float, *, reported: bool = False) -> None:
-        """Measure in about so many seconds what the end of the run takes."""
-        if not self._writes_sharded:
-            options: dict[str, Any] = {"seconds": self.group.broadcast(seconds), "reported": reported}
-            self.budget.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group, **options)
+        """Measure in about so many seconds how long the end of the run takes."""
+        if self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens":
+            return  # processes that write different numbers of tokens would wait for each other's layers
+        options: dict[str, Any] = {"seconds": self.group.broadcast(seconds), "reported": reported}
+        self.budget.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group, **options)
 
     def _plan(self) -> bool:
         """Choose how many validation items there is time for, and return whether some are left out."""
@@ -216,9 +210,8 @@ class Trainer(RunState):
             if late:
                 raise OutOfTimeError
 
-        learned = self.train_loader.dataset
         try:
-            self.kind.before_steps(self.learner, learned, self.loader, self.observer, on_batch, self.group)
+            self.kind.before_steps(BeforeSteps(self.learner, self.train_loader.dataset, self.loader, self.observer, on_batch))
         except OutOfTimeError as consequence:
             self.folder.tell(str(consequence), self.observer)
 
@@ -245,11 +238,8 @@ class Trainer(RunState):
                 self.step_seconds = min(seconds, self.step_seconds or seconds)
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
-        if (
-            self.clock.limit is not None
-            and self.learner.task.scores_slower
-            and self.group.broadcast(self.budget.is_worth_a_trial)
-        ):
+        slow = self.clock.limit is not None and self.learner.task.scores_slower
+        if slow and self.group.broadcast(self.budget.is_worth_a_trial):
             self.measure(self.budget.tried, reported=True)  # a model that has learned more writes shorter texts
         (share,) = self.group.all_reduce_max(int(1e6 * self._share()))
         self.share = max(self.share, share / 1e6)  # another epoch of one step would only be evaluated once more
@@ -258,7 +248,7 @@ class Trainer(RunState):
             self.save()
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        """What is left of an epoch; between two batches is the time to save and to stop."""
+        """Yield the rest of an epoch; between two batches is the time to save and to stop."""
         batches = self.train_loader.epoch(epoch, skip=self.made)
         while self.made < self.steps and (self.share < 1 or self.done == 0):
             batch, failure = None, None
@@ -271,7 +261,7 @@ class Trainer(RunState):
             yield batch
 
     def _pause(self, failure: VitrailError | None = None) -> None:
-        """Save when it is time to; stop, all processes together, when one was asked to or cannot go on."""
+        """Save when it is time to; stop, all processes together, when one got a signal or cannot go on."""
         number, failed, due, share = self.group.all_reduce_max(
             self.signals.received, failure is not None, self.is_due(), int(1e6 * self._share())
         )
@@ -286,23 +276,17 @@ class Trainer(RunState):
             self.stop(number)
 
     def _step(self, batch: Batch) -> None:
-        """Learn from this process's part of the next batch."""
+        """Learn from this process's part of the next batch; the third step in a row that is not finite is the last."""
         loader, number = self.train_loader, self.made
         size, own = loader.size(number), len(loader.places(number))
         step = self.learner.step(batch, done=self.position(self.done), size=size, own=own, units=loader.units(number))
-        if step.failure is None:
-            self.not_finite = 0
-        else:
-            self._left_out(step.failure)
+        self.not_finite = self.not_finite + 1 if step.failure else 0
+        if self.not_finite == FAILED_STEPS:
+            self._diverged(f"{step.failure}, and was not finite in {FAILED_STEPS} steps in a row")
+        if step.failure:
+            self.folder.tell(f"step {self.done + 1} is left out: {step.failure}", self.observer)
         if math.isfinite(step.loss):
             self.sums.add(step.loss, step.counts, step.units)
-
-    def _left_out(self, what: str) -> None:
-        """A step was not made; the third in a row is the last."""
-        self.not_finite += 1
-        if self.not_finite == FAILED_STEPS:
-            self._diverged(f"{what}, and was not finite in {FAILED_STEPS} steps in a row")
-        self.folder.tell(f"step {self.done + 1} is left out: {what}", self.observer)
 
     def _end_epoch(self, epoch: int) -> None:
         self.observer.begin("evaluating val", len(self.val_loader.dataset))
@@ -334,7 +318,7 @@ class Trainer(RunState):
         self.observer.epoch(row)
 
     def _try_mean(self) -> None:
-        """The mean of the last epochs' weights is one more candidate for the best model: see ``training.average``."""
+        """Keep the mean of the last epochs' weights where it is better than the best model: see ``training.average``."""
         if len(self.last_epochs) < 2:
             return
         self.save()  # what a signal would save while the task holds the mean
@@ -343,30 +327,28 @@ class Trainer(RunState):
         with self.learner.holding(mean):
             scores = of_epoch(self._validation().scores())
         row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
-        better = math.isfinite(scores["loss"]) and self._is_better_mean(row)
+        if self._keeps_last:  # where few items tell epochs apart badly, the loss decides alone
+            better = bool(row["val_loss"] <= self.rows[-1]["val_loss"])
+        else:
+            better = self.best is None or rank(row) > rank(self.best)
+        better = better and math.isfinite(scores["loss"])
         if better:
             self.best, self.saved = row, None
             self.save_model("best", row, mean)
             self.save()
-        found = "kept" if better else "no better"
-        self.folder.tell(f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}", self.observer)
-
-    def _is_better_mean(self, row: Row) -> bool:
-        """Whether the mean is better than the model that is kept; by the loss alone where few items tell epochs apart badly."""
-        if self._keeps_last:
-            return bool(row["val_loss"] <= self.rows[-1]["val_loss"])
-        return self.best is None or rank(row) > rank(self.best)
+        outcome = "kept" if better else "no better"
+        self.folder.tell(f"the mean of the last {row['averaged']} epochs: {outcome}, {described(row, 'val_')}", self.observer)
 
     def _track(self, row: Row) -> None:
-        """Tell whoever follows the run; it goes on without them where that fails."""
+        """Pass an epoch to the tracker; the run goes on without it where that fails."""
         try:
             self.track(row)
         except Exception as error:  # of somebody's library, server or network
-            self.track = Tracker()
+            self.track = Tracker(self.folder.path, self.epoch, {})
             self.folder.tell(f"tracking has failed and ends here: {type(error).__name__}: {error}", self.observer)
 
     def _validation(self) -> Metrics:
-        """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
+        """Return the metrics on the validation images; where one cannot be read, the epoch before it is saved."""
         task = self.learner.evaluated
         metrics = task.metrics()
         metrics.take_items(self.validation)
@@ -378,9 +360,13 @@ class Trainer(RunState):
             raise
 
     def _looked_at(self, images: int) -> None:
-        """So many more images are evaluated; one may stop in the middle of it."""
+        """Count evaluated images, and stop where a signal came."""
         self.observer.advance(images)
-        (number,) = self.group.all_reduce_max(self.signals.received)
-        if number:
+        if number := self.signal():
             self.save()
             self.stop(number)
+
+    def signal(self) -> int:
+        """Return the number of a signal that any process received, or 0."""
+        (number,) = self.group.all_reduce_max(self.signals.received)
+        return number
