@@ -1,4 +1,4 @@
-"""What training comes to."""
+"""The result of training."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ class Run:
     split: str
     scores: dict[str, float | int]
     warnings: tuple[str, ...] = ()
-    """Why the model has hardly learned anything; none of a model that has."""
+    """Reasons why the model has hardly learned anything."""
     longer: str = ""
     """The command that trains such a model for longer, where that is possible."""
 
     def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
-        """See `predict`; models that write are asked by `vitrail.translate` and `vitrail.caption`."""
+        """Predict images; see `predict`. Models that write have `vitrail.translate` and `vitrail.caption`."""
         what, hint = self.trained.no_labels
         if what:
             raise ConfigError(what, where="Run.predict", hint=hint)
@@ -40,7 +40,7 @@ class Run:
 
     @classmethod
     def of(cls, finished: Finished) -> Self:
-        """A run as training leaves it."""
+        """Return the run that training finished."""
         return cls(
             finished.trainer.folder.path,
             finished.trained,
@@ -55,7 +55,7 @@ class Run:
         return f"<Run {self.folder}: {self.split} {metric.title} {metric.shown(self.scores[metric.name])}{self._of_items()}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the table that a notebook shows."""
         rows = [(metric.title, metric.shown(self.scores[metric.name])) for metric in metrics_in(self.scores)]
         return table(f"{self.folder}: {self.split}{self._of_items()}", rows, below=f"report: {self.folder / 'report.html'}")
 
@@ -64,7 +64,7 @@ class Run:
 
 
 def write_report(finished: Finished) -> None:
-    """Pictures, tables and ``report.html`` of a run, in its folder."""
+    """Write the plots, tables and ``report.html`` of a run into its folder."""
     from vitrail.study.page import report  # scikit-learn and matplotlib take a second to import
     from vitrail.study.page.report_part import Reported
 

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
-from vitrail.config.configuration import nested, read_yaml, resolve, to_yaml
+from vitrail.config.configuration import nested, resolve
 from vitrail.config.recipes import default_recipe, read_recipe, recipe_names, recipe_text
+from vitrail.config.yaml_files import read_yaml, to_yaml
 from vitrail.errors import ConfigError
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import build, model_config

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.configuration import SHORT_NAMES, check_names, deep_merge, fields_of, nested, plain
+from vitrail.config.configuration import SHORT_NAMES, deep_merge, nested, plain
+from vitrail.config.known_settings import check_names, fields_of
 from vitrail.config.request import Request
 from vitrail.config.run_files import is_run
 from vitrail.errors import ConfigError, DivergedError

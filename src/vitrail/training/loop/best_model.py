@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vitrail.config.configuration import differences
 from vitrail.config.settings import RunSettings
+from vitrail.config.yaml_files import differences
 from vitrail.data.items import Data
 from vitrail.models.empty import empty_model
 from vitrail.runtime.observer import Row

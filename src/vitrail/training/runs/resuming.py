@@ -5,7 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from vitrail.config.configuration import Values, check_names, deep_merge, require_keep_fits_patience
+from vitrail.config.configuration import Values, deep_merge, require_keep_fits_patience
+from vitrail.config.known_settings import check_names
 from vitrail.config.settings import RunSettings
 from vitrail.data.checks.duplicates import digest_of
 from vitrail.data.items import Data

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.configuration import read_yaml, to_yaml
 from vitrail.config.run_files import (
     BAD_IMAGES,
     CONFIG,
@@ -27,6 +26,7 @@ from vitrail.config.run_files import (
     texts,
 )
 from vitrail.config.settings import RunSettings
+from vitrail.config.yaml_files import read_yaml, to_yaml
 from vitrail.data.readers import sources
 from vitrail.errors import ConfigError, DataError, DiskFullError, UnreadableImageError, VitrailError
 from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
