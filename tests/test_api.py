@@ -95,8 +95,9 @@ def test_evaluate_gives_logits_and_labels_in_the_order_of_the_images(run, pictur
 
 
 def test_evaluate_counts_the_images_of_every_batch(run):
-    started, seen = [], []
-    result, _ = vitrail.evaluate(run.folder, split="all", batch_size=5, on_start=started.append, on_batch=seen.append)
+    started, seen, observer = [], [], Observer()
+    observer.begin, observer.advance = lambda what, count: started.append(count), seen.append
+    result, _ = vitrail.evaluate(run.folder, split="all", batch_size=5, observer=observer)
     assert started == [24] == [result.images]
     assert seen == [5, 5, 5, 5, 4]
 

@@ -74,7 +74,7 @@ def require_multiple(name: str, value: int, factor: int, why: str) -> None:
 
 
 def require_width(dim: int, heads: int, factor: int, why: str, *, per_head: bool = False) -> None:
-    """Raise `ConfigError` for a width that the heads do not divide, or no multiple of ``factor`` (``per_head``: a head's width)."""
+    """Raise `ConfigError` for a width that the heads do not divide; it, or a head's width, must be a multiple of ``factor``."""
 
     def works(heads: int) -> bool:
         return dim % heads == 0 and (dim // heads if per_head else dim) % factor == 0

@@ -37,13 +37,15 @@ def study_model(
     Args:
         model: a run folder, a model folder, or a loaded model.
         data: any source of `open_data`, or images without labels: a file or a folder; a run's own data by default. Labels that
-            are not the model's leave errors out; probes take any labels. Of a pose model people, as in `train`, or images of one
-            person each. out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default. split, images: the
-            split, as in `evaluate`, and the number of images or people of it, at random; images without labels or joints are
-            taken evenly from the first to the last. layer, head, query: of the attention that is drawn, as in
-            `vitrail.study.attention_map`; by default the last layer, all heads, from the token that the prediction is read from.
-            joints: names of the joints whose maps a pose model's study draws; some of all by default. observer: gets the
-            progress.
+            are not the model's leave errors out; probes take any labels. Of a pose model people, as in `train`, or images of
+            one person each.
+        out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
+        split, images: the split, as in `evaluate`, and the number of images or people of it, at random; images without labels
+            or joints are taken evenly from the first to the last.
+        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last layer, all
+            heads, from the token that the prediction is read from.
+        joints: names of the joints whose maps a pose model's study draws; some of all by default.
+        observer: gets the progress.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.

@@ -31,7 +31,7 @@ class TokenTask(Task):
         self.pad, self.label_smoothing = pad, label_smoothing
 
     def encode(self, batch: Batch) -> Any:
-        """What the decoder needs of the sources of a batch."""
+        """Return what the decoder needs of the sources of a batch."""
         raise NotImplementedError
 
     def units(self, batch: Batch) -> int:
@@ -42,7 +42,7 @@ class TokenTask(Task):
         return {"loss": token_loss(x, *self.model.output_table(), labels, smoothing=self.label_smoothing)}
 
     def token_answers(self, batch: Batch, encoded: Any) -> dict[str, Tensor]:
-        """Of each item the sum of the losses of its tokens, and how many of them are the likeliest: (B,) each."""
+        """Return the sum of the losses of each item's tokens, and the number of its tokens that are the likeliest: (B,)."""
         x, labels = self._decoded(batch, encoded)
         logits = self.model.logits(x)
         row = (batch["labels"] != self.pad).nonzero()[:, 0]
@@ -52,7 +52,7 @@ class TokenTask(Task):
         return {"loss": none.index_add(0, row, loss), "right": none.index_add(0, row, right)}
 
     def _decoded(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:
-        """What logits are read from, (N, D), and labels (N,) of all tokens, one text after another."""
+        """Return the features that logits are read from, (N, D), and labels (N,) of all tokens, one text after another."""
         labels = batch["labels"]
         some = labels != self.pad
         return self.model.decode(batch["target"], encoded)[some], labels[some]
