@@ -67,29 +67,6 @@ def test_warmup_grows_linearly_and_reaches_the_top_at_its_end(name):
 
 
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
-@pytest.mark.parametrize("warmup", [0, 1, 7, 20])
-@pytest.mark.parametrize("final", [0.0, 0.3, 1.0])
-def test_the_factor_is_never_above_one_and_never_below_the_end(name, warmup, final):
-    values = factors(name, warmup=warmup, final=final)
-    assert max(values) == pytest.approx(1.0)
-    assert max(values) <= 1.0
-    assert min(values[warmup:]) >= final - 1e-12
-    assert values[warmup:] == sorted(values[warmup:], reverse=True)
-    assert all(value > 0 for value in values[:-1])
-
-
-@pytest.mark.parametrize(("name", "end"), [("constant", 1.0), ("linear", 0.2), ("cosine", 0.2)])
-def test_the_schedule_ends_where_it_is_told_to(name, end):
-    assert factors(name, warmup=5, final=0.2)[-1] == pytest.approx(end)
-
-
-def test_by_hand_halfway_down():
-    assert factors("linear", total=10)[5] == pytest.approx(0.5)
-    assert factors("cosine", total=10)[5] == pytest.approx(0.5)
-    assert factors("cosine", total=12)[4] == pytest.approx(0.75)
-
-
-@pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
 def test_a_run_of_one_step_has_a_rate(name):
     assert learning_rate_factor(ScheduleSettings(name=name), 0, warmup=0, total=1) == 1.0
 
@@ -129,7 +106,7 @@ def test_warmup_is_told_in_epochs_and_as_a_share_of_the_run(settings, epoch, tot
     assert warmup_steps(ScheduleSettings(**settings), epoch=epoch, total=total) == expected
 
 
-@pytest.mark.parametrize(("least", "epochs"), [(0, 2), (6, 2), (7, 3), (30, 10)])
+@pytest.mark.parametrize(("least", "epochs"), [(6, 2), (7, 3)])
 def test_few_images_get_as_many_epochs_as_make_the_least_number_of_steps(make_trainer, least, epochs):
     trainer = make_trainer(**{"training.min_steps": least, "schedule.warmup_epochs": 0, "schedule.warmup_share": 0.1})
     assert (trainer.epochs, trainer.total, trainer.learner.warmup) == (epochs, 3 * epochs, round(0.3 * epochs))

@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import json
 import math
 
 import pytest
@@ -107,21 +106,7 @@ def test_an_epoch_is_that_of_a_loop_written_by_hand(make_trainer, clip, smoothin
     assert trainer.rows[0]["train_loss"] == pytest.approx(mean, abs=1e-5)
 
 
-def test_clipping_bounds_the_gradient(make_trainer, monkeypatch):
-    trainer = make_trainer(**{"optimizer.clip_norm": 0.05, "training.epochs": 1})
-    (optimizer,) = trainer.learner.optimizers
-    norms, step = [], optimizer.step
-
-    def noting(*args, **kwargs):
-        norms.append(torch.stack([p.grad.norm() for p in trainer.learner.model.parameters()]).norm().item())
-        return step(*args, **kwargs)
-
-    monkeypatch.setattr(optimizer, "step", noting)
-    trainer.run()
-    assert norms == pytest.approx([0.05] * 3, rel=1e-3)
-
-
-@pytest.mark.parametrize("parts", [2, 3, 4, 8, 50])
+@pytest.mark.parametrize("parts", [3, 50])
 def test_accumulation_gives_the_weights_of_whole_batches(make_trainer, parts):
     whole, cut = make_trainer("whole"), make_trainer("cut", **{"training.accumulate": parts})
     for trainer in (whole, cut):
@@ -162,12 +147,6 @@ def test_the_average_is_what_is_evaluated_and_kept(make_trainer):
     assert any(not torch.equal(kept[name], value) for name, value in trainer.learner.model.state_dict().items())
 
 
-def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
-    trainer = make_trainer()
-    trainer.run()
-    closest(load_model(trainer.folder.path / "last").model.state_dict(), weights(trainer), 0)
-
-
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_best_epoch_is_kept_or_the_last_one(make_trainer, monkeypatch, keep):
     scores = iter([{"top1": top1, "loss": 1.0} for top1 in (0.5, 0.9, 0.6)])
@@ -193,8 +172,7 @@ def test_the_numbers_of_an_epoch_are_means_over_its_images():
 # precision and compilation
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+@pytest.mark.parametrize(("precision", "optimizer"), [("fp32", "sgd"), ("bf16", "adam"), ("fp16", "adamw")])
 def test_the_loss_falls_with_every_precision_and_optimizer(make_trainer, precision, optimizer):
     changes = {"training.precision": precision, "optimizer.name": optimizer, "training.epochs": 10}
     trainer = make_trainer(**changes, **({"optimizer.lr": 0.1} if optimizer == "sgd" else {}))
@@ -265,6 +243,7 @@ def test_the_faster_ways_of_half_precision_train_as_torch_by_itself_does(make_tr
         assert row["train_loss"] == pytest.approx(exact["train_loss"], rel=0.02)
 
 
+@pytest.mark.soak
 def test_a_compiled_model_trains_as_the_plain_one(make_trainer):
     changes = {"training.batch_size": 11, "training.epochs": 1, "model.depth": 1, "optimizer.name": "sgd"}
     plain = make_trainer.finished("plain", **changes)
@@ -338,10 +317,8 @@ def late(trainer: Trainer) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adam"])
-@pytest.mark.parametrize("more", [{}, RICH, {"training.accumulate": 2, "optimizer.clip_norm": 0.1}])
-def test_a_step_that_is_read_late_is_the_same_step(make_trainer, optimizer, more):
-    more = {"optimizer.name": optimizer, **more}
+@pytest.mark.parametrize("more", [RICH, {"training.accumulate": 2, "optimizer.clip_norm": 0.1, "optimizer.name": "adam"}])
+def test_a_step_that_is_read_late_is_the_same_step(make_trainer, more):
     one = make_trainer.finished("one", **more)
     other = late(make_trainer("other", **more))
     other.run()
@@ -413,12 +390,6 @@ def test_the_same_seed_gives_the_same_run_to_the_bit_and_another_seed_another(ma
     assert digest(one, "best") != digest(other, "best")
 
 
-def test_the_number_of_workers_changes_nothing(make_trainer):
-    none, two = make_trainer.finished("none", **RICH), make_trainer.finished("two", **RICH, **{"data.workers": 2})
-    assert metrics(none) == metrics(two)
-    assert digest(none, "last") == digest(two, "last")
-
-
 @pytest.mark.parametrize(("given", "expected"), [({}, 3), ({"data.workers": 1}, 1), ({"data.workers": 0}, 0)])
 def test_a_run_has_as_many_processes_read_images_as_are_worth_it_beside_its_device(make_trainer, monkeypatch, given, expected):
     monkeypatch.setattr(device, "workers_beside", lambda device: 3)
@@ -434,32 +405,6 @@ def test_epochs_are_compared_by_what_the_task_answers_for_that(make_trainer):
     task.follow = lambda batch: asked.append(len(batch["images"])) or task.answer(batch)
     trainer.run()
     assert sum(asked) == 2 * len(trainer.validation)
-
-
-def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer):
-    trainer = make_trainer(**{"training.epochs": 6, "optimizer.lr": 0.05, "schedule.name": "constant"})
-    digests = []
-
-    class Noting(Observer):
-        def epoch(self, row):
-            trainer.save_model("now", trainer.rows[-1])
-            digests.append(digest(trainer, "now"))
-
-    trainer.run(Noting())
-    ranks = [(row["val_top1"], -row["val_loss"]) for row in trainer.rows]
-    best = max(range(6), key=lambda i: (ranks[i], i))
-    assert len(set(digests)) == 6
-    assert digest(trainer, "best") == digests[best]
-    assert digest(trainer, "last") == digests[-1]
-    assert json.loads((trainer.folder.path / "status.json").read_text())["best"]["epoch"] == best + 1
-
-
-def test_best_stays_when_later_epochs_are_worse(make_trainer, monkeypatch):
-    trainer = make_trainer(**{"training.epochs": 4})
-    scores = iter([{"top1": a, "loss": b} for a, b in ((0.2, 1.0), (0.9, 0.5), (0.9, 0.6), (0.1, 0.1))])
-    monkeypatch.setattr("vitrail.tasks.classification.single_label.LabelMetrics.scores", lambda self: next(scores))
-    trainer.run()
-    assert trainer.best["epoch"] == 2
 
 
 def test_the_numbers_of_a_kept_model_are_those_of_its_row(make_trainer):
