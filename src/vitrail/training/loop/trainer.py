@@ -11,29 +11,25 @@ import torch
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.transform import Transform
 from vitrail.data.items import Data
-from vitrail.data.loading.batches import Batch, Samples, on_device
-from vitrail.data.loading.dataset import ImageDataset
-from vitrail.data.loading.loader import EpochLoader
-from vitrail.data.loading.sampler import some_items
-from vitrail.errors import DataError, VitrailError
-from vitrail.runtime.device import pick_device
+from vitrail.data.loading.batches import Batch, on_device
+from vitrail.errors import VitrailError
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.runtime.signals import Signals
-from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.metrics import described, of_epoch, rank
-from vitrail.tasks.task import Metrics, Task
+from vitrail.tasks.metrics import of_epoch, rank
+from vitrail.tasks.task import Task
 from vitrail.training.finetune.features import remove_features
 from vitrail.training.finetune.freezing import start_training
 from vitrail.training.loop import parallel
-from vitrail.training.loop.clock import Clock, OutOfTimeError, shown_seconds
+from vitrail.training.loop.clock import Clock, OutOfTimeError
 from vitrail.training.loop.learner import Learner
 from vitrail.training.loop.schedule import warmup_steps
-from vitrail.training.loop.time_budget import TRIAL, TimeBudget
+from vitrail.training.loop.time_budget import TimeBudget
+from vitrail.training.loop.validation import Validation
 from vitrail.training.run_data import BeforeSteps, FirstModel, run_data_of
 from vitrail.training.runs.run_folder import RunFolder
-from vitrail.training.runs.state import RunState, seed_of
+from vitrail.training.runs.state import seed_of
 from vitrail.training.runs.tracking import Tracker, open_tracker
 
 FAILED_STEPS = 3
@@ -44,7 +40,7 @@ SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
 
 
-class Trainer(RunState):
+class Trainer(Validation):
     """A run: model, optimizer, schedule, data and folder; of several processes, one's part of it."""
 
     def __init__(
@@ -97,29 +93,6 @@ class Trainer(RunState):
         """Steps of an epoch."""
         return len(self.train_loader)
 
-    def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
-        """Return a loader of this process's part of batches, prepared as the run prepares them."""
-        has_images = isinstance(dataset, ImageDataset)  # sentences lie in memory
-        return EpochLoader(
-            dataset,
-            self.settings.training.batch,
-            shuffle=shuffle,
-            workers=self.settings.workers if has_images else self.settings.data.workers or 0,
-            balance=balance,
-            part=(self.group.rank, self.group.count),
-            device=pick_device(self.settings.training.device),
-        )
-
-    def subset(self, items: list[Any]) -> list[Any]:
-        """Return two batches at random in a fast run for developers, else all items."""
-        t = self.settings.training
-        return some_items(items, 2 * self.items_in_batch, t.seed) if t.fast_dev_run else items
-
-    @property
-    def validation(self) -> list[Any]:
-        """The items that decide which epoch is kept: training items where there are no others, and not all with a time limit."""
-        return self.budget.validated
-
     @property
     def stopped_early(self) -> bool:
         """True where the time limit ended the training within its first steps; a first model counts as trained."""
@@ -166,39 +139,9 @@ class Trainer(RunState):
         """Record that everything is done, the report included, with the ``result`` of the best model."""
         self.folder.write_status("finished", **self._progress(), **result)
 
-    @property
-    def _keeps_last(self) -> bool:
-        return self.settings.training.keep == "last"
-
     def _share(self) -> float:
         """Return the used share of the time limit, apart from the end of the run, the next step and saving."""
         return self.clock.share(self.budget.seconds() + self.step_seconds + 2 * self.saving)
-
-    def measure(self, seconds: float, *, reported: bool = False) -> None:
-        """Measure in about so many seconds how long the end of the run takes."""
-        if self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens":
-            return  # processes that write different numbers of tokens would wait for each other's layers
-        options: dict[str, Any] = {"seconds": self.group.broadcast(seconds), "reported": reported}
-        self.budget.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group, **options)
-
-    def _plan(self) -> bool:
-        """Choose how many validation items there is time for, and return whether some are left out."""
-        every = len(self.validation)
-        if self.clock.limit is None:
-            return False
-        self.observer.begin("measuring how long scoring takes", len(self.budget.reported))
-        self.measure(TRIAL * self.clock.left)
-        if self.compared is None:
-            self.budget.choose(self.group.broadcast(self.clock.left))
-            self.compared = len(self.validation)
-        else:
-            self.budget.take(self.compared)
-        if self.compared < every:
-            self.val_loader = self.loader(self.learner.task.dataset(self.validation))
-            took = shown_seconds(every * self.budget.validating)
-            what = f"epochs are compared on {self.compared:,} of {every:,} validation items: all of them take about {took}"
-            self.folder.tell(what, self.observer)
-        return self.compared < every
 
     def _before_steps(self) -> None:
         """Let the run's kind of data compute what every step needs, in no more than half of the time that is left."""
@@ -317,28 +260,6 @@ class Trainer(RunState):
         self._track(row)
         self.observer.epoch(row)
 
-    def _try_mean(self) -> None:
-        """Keep the mean of the last epochs' weights where it is better than the best model: see ``training.average``."""
-        if len(self.last_epochs) < 2:
-            return
-        self.save()  # what a signal would save while the task holds the mean
-        mean = self.last_epochs.mean(self.learner.task.carried_parts().state_dict())
-        self.observer.begin("evaluating the mean of the last epochs on val", len(self.val_loader.dataset))
-        with self.learner.holding(mean):
-            scores = of_epoch(self._validation().scores())
-        row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
-        if self._keeps_last:  # where few items tell epochs apart badly, the loss decides alone
-            better = bool(row["val_loss"] <= self.rows[-1]["val_loss"])
-        else:
-            better = self.best is None or rank(row) > rank(self.best)
-        better = better and math.isfinite(scores["loss"])
-        if better:
-            self.best, self.saved = row, None
-            self.save_model("best", row, mean)
-            self.save()
-        outcome = "kept" if better else "no better"
-        self.folder.tell(f"the mean of the last {row['averaged']} epochs: {outcome}, {described(row, 'val_')}", self.observer)
-
     def _track(self, row: Row) -> None:
         """Pass an epoch to the tracker; the run goes on without it where that fails."""
         try:
@@ -346,27 +267,3 @@ class Trainer(RunState):
         except Exception as error:  # of somebody's library, server or network
             self.track = Tracker(self.folder.path, self.epoch, {})
             self.folder.tell(f"tracking has failed and ends here: {type(error).__name__}: {error}", self.observer)
-
-    def _validation(self) -> Metrics:
-        """Return the metrics on the validation images; where one cannot be read, the epoch before it is saved."""
-        task = self.learner.evaluated
-        metrics = task.metrics()
-        metrics.take_items(self.validation)
-        try:
-            with answering(task, self.device, follow=True) as answer:
-                return evaluate(answer, self.val_loader, metrics, on_batch=self._looked_at, group=self.group)
-        except DataError:
-            self.save()
-            raise
-
-    def _looked_at(self, images: int) -> None:
-        """Count evaluated images, and stop where a signal came."""
-        self.observer.advance(images)
-        if number := self.signal():
-            self.save()
-            self.stop(number)
-
-    def signal(self) -> int:
-        """Return the number of a signal that any process received, or 0."""
-        (number,) = self.group.all_reduce_max(self.signals.received)
-        return number
