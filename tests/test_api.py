@@ -12,7 +12,7 @@ from PIL import Image
 import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
 from vitrail.config.configuration import nested
-from vitrail.config.recipes import read_recipe, recipe_names
+from vitrail.config.recipes import recipe_names
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.sources import open_data
 from vitrail.data.readers.unlabelled import open_unlabelled
@@ -42,20 +42,6 @@ def test_a_run_tells_where_it_is_and_what_it_reached(run):
     assert run.split == "test"
     assert run.scores.keys() == {"top1", "loss", "images"}
     assert run.trained.labels == ["blue", "green", "red"]
-
-
-def test_settings_go_by_short_name_dotted_name_or_section(pictures, tiny, tmp_path):
-    more = {"model.depth": 2, "optimizer": {"lr": 0.02, "name": "sgd"}}
-    made = vitrail.train(pictures, tmp_path / "run", fast_dev_run=True, **{**tiny, **more})
-    assert made.trained.model.config.depth == 2
-    written = vitrail.train(out=tmp_path / "again", config=made.folder / "config.yaml")
-    assert written.scores == made.scores
-
-
-def test_an_unknown_setting_is_an_error_and_leaves_nothing(pictures, tmp_path):
-    with pytest.raises(ConfigError, match="epoch"):
-        vitrail.train(pictures, tmp_path / "run", epoch=3)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_digits_train_from_a_recipe(tmp_path):
@@ -138,21 +124,6 @@ def test_training_from_a_model_with_other_classes_starts_with_a_zero_head(run, p
     head = [p for name, p in tuned.trained.model.named_parameters() if name.startswith("head")]
     assert all(p.abs().max() < 1e-6 for p in head)
     assert tuned.trained.labels == ["blue", "red"]
-
-
-def test_training_from_a_model_that_does_not_fit_is_an_error_and_leaves_nothing(run, pictures, tmp_path):
-    with pytest.raises(ConfigError, match="does not fit"):
-        vitrail.train(pictures, tmp_path / "run", start=str(run.folder), **{"model.dim": 32})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_from_a_model_takes_the_recipe_for_fine_tuning(run):
-    given = {"data": {"source": "x"}, "start": str(run.folder)}
-    tuned, start = resolve_run(None, None, given)
-    assert tuned == resolve_run("finetune", None, given)[0]
-    assert tuned.optimizer.layer_decay == read_recipe("finetune")["optimizer"]["layer_decay"] < 1
-    assert tuned.model.dim == start.model.config.dim == run.trained.model.config.dim
-    assert resolve_run("scratch", None, given)[0].optimizer.layer_decay == 1
 
 
 def test_the_configuration_of_a_run_is_complete_though_it_began_from_a_model(run, pictures, tmp_path):
@@ -311,15 +282,6 @@ def test_a_run_inside_its_own_data_is_no_class(pictures, tiny, tmp_path):
     assert vitrail.evaluate(inside.folder)[1] == "test"
 
 
-def test_classes_that_are_never_trained_on_are_refused(pictures, tiny, tmp_path):
-    data = tmp_path / "data"
-    for split, names in {"train": ("red", "green"), "val": ("red", "green", "blue")}.items():
-        for name in names:
-            shutil.copytree(pictures / name, data / split / name)
-    with pytest.raises(DataError, match="'blue' have no training images"):
-        vitrail.train(data, tmp_path / "run", **tiny)
-
-
 def test_a_models_name_means_that_model_whatever_the_recipe_says():
     named = {"data": {"source": "x"}, "model": {"name": "ViT-CIFAR10-lecture"}}
     for recipe in recipe_names():
@@ -345,16 +307,6 @@ def test_a_signal_while_the_report_is_written_is_heard_and_the_report_stays_whol
     assert caught.value.exit_code == 143
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "finished"
     assert (tmp_path / "run" / "report.html").is_file()
-
-
-def test_a_run_folder_that_cannot_be_completed_is_taken_back(pictures, tiny, tmp_path, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(run_folder, "write_json", full)
-    with pytest.raises(ConfigError, match="No space left"):
-        vitrail.train(pictures, tmp_path / "new" / "run", **tiny)
-    assert not (tmp_path / "new").exists()
 
 
 def test_everybody_may_read_a_model(run):

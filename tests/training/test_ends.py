@@ -31,8 +31,6 @@ from words import TINY_TRANSLATOR, task_of, write_pairs
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
-NOTHING_MOVES = {"optimizer.lr": 1e-12, "schedule.warmup_epochs": 0}
-
 
 def rows_of(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -281,16 +279,6 @@ def test_an_extension_that_cannot_begin_leaves_the_run_finished(pictures, tiny, 
     assert ((run.folder / "status.json").read_text(), (run.folder / "config.yaml").read_text()) == before
     (tmp_path / "away.png").rename(data / "red/0.png")
     assert rows_of(api.resume(run.folder, epochs=2).folder)[-1]["epoch"] == 2
-
-
-def test_a_run_that_gave_up_goes_on_to_the_epochs_it_had_and_with_another_patience(pictures, tiny, tmp_path):
-    settings = {**tiny, "training.epochs": 6, "training.patience": 1, "optimizer.lr": 5.0}
-    run = api.train(pictures, tmp_path / "run", **settings)
-    gave_up = rows_of(run.folder)[-1]["epoch"]
-    if gave_up < 6:
-        again = api.resume(run.folder, epochs=6, patience=0)
-        assert rows_of(again.folder)[-1]["epoch"] == 6
-    assert api.resume(run.folder, **{"data.workers": 0}).folder == run.folder  # finished: nothing is done
 
 
 def test_a_fast_run_for_developers_is_not_extended(pictures, tiny, tmp_path):

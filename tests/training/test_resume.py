@@ -17,7 +17,7 @@ from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.parts.cpu import kernels
 from vitrail.parts.cpu.kernels import likely
 from vitrail.runtime.observer import Observer
-from vitrail.runtime.signals import HEARD, InterruptedRunError, remembered_signals
+from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.training.loop import trainer as loop
 from vitrail.training.runs import state as states
 from vitrail.training.runs.checkpoint import checkpoints
@@ -126,18 +126,6 @@ def test_a_resumed_run_equals_an_unbroken_one_under_every_kind_of_training(make_
     assert outcome(resumed) == outcome(unbroken)
 
 
-def test_a_run_may_be_interrupted_again_and_again(make_trainer):
-    unbroken = make_trainer.finished("unbroken", **RICH)
-    broken = make_trainer("broken", **RICH)
-    for step in (2, 3, 7):
-        with pytest.raises(InterruptedRunError):
-            broken.run(Stopping(broken, step))
-        broken = make_trainer.reopen(broken)
-        broken.restore()
-    broken.run()
-    assert outcome(broken) == outcome(unbroken)
-
-
 def test_a_run_killed_between_checkpoints_goes_on_from_the_last_of_them(make_trainer):
     class Killed(Observer):
         def step(self, epoch, sums):
@@ -166,15 +154,6 @@ def test_a_signal_is_answered_with_its_exit_code_and_the_command_to_resume(make_
         trainer.run(Stopping(trainer, 2, number))
     assert caught.value.exit_code == code
     assert caught.value.hint == status(trainer)["resume"] == f"vitrail resume {trainer.folder.path}"
-
-
-@pytest.mark.parametrize("number", HEARD)
-def test_every_signal_that_asks_a_run_to_stop_is_heard(number):
-    before = [signal.getsignal(n) for n in HEARD]
-    with remembered_signals() as signals:
-        signal.raise_signal(number)
-        assert signals.received == number
-    assert [signal.getsignal(n) for n in HEARD] == before
 
 
 def test_the_kernel_may_repeat_that_the_cpu_time_is_over_and_what_is_ignored_stays_so(monkeypatch):
@@ -294,14 +273,6 @@ def test_epochs_too_short_for_it_do_without_a_checkpoint_until_it_costs_little(m
     trainer = make_trainer(**{"training.epochs": 4})
     trainer.run()
     assert [p.name for p in checkpoints(trainer.folder.path)] == ["step-000000012", "step-000000003"]
-
-
-def test_there_is_no_checkpoint_yet_so_the_run_begins_anew(make_trainer):
-    unbroken = make_trainer.finished("unbroken", **RICH)
-    trainer = make_trainer("killed", **RICH)
-    trainer.restore()
-    trainer.run()
-    assert outcome(trainer) == outcome(unbroken)
 
 
 @pytest.mark.parametrize(

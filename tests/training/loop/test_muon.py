@@ -89,12 +89,6 @@ def test_a_matrix_without_a_gradient_stays_and_one_of_zeros_takes_no_step_but_de
     torch.testing.assert_close(decaying.detach(), torch.full((3, 4), 0.95**2))
 
 
-def well_conditioned(rows: int, columns: int) -> torch.Tensor:
-    """A matrix whose smallest singular value is not next to nothing: Muon's five iterations would leave that behind."""
-    u, s, v = torch.linalg.svd(torch.randn(rows, columns), full_matrices=False)
-    return u @ torch.diag(torch.linspace(1, 0.1, len(s))) @ v
-
-
 def test_the_step_of_muon_is_an_orthogonal_matrix_as_long_as_a_step_of_adam():
     model = vit(dim=32, mlp_dim=32)
     before = model.blocks[0].attention.layer.output.weight.detach().clone()

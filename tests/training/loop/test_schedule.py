@@ -1,10 +1,8 @@
 """The learning rate and the patch dropout of every step, against torch's schedulers and by hand."""
 
-import math
-
 import pytest
 import torch
-from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR
+from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR
 
 from vitrail.config.settings import ScheduleSettings
 from vitrail.tasks.image_schedule import image_size_at, patch_dropout_at
@@ -51,13 +49,6 @@ def test_linear_is_torchs_linear(final):
 
 def test_constant_is_torchs_constant():
     assert factors("constant") == torchs(lambda o: ConstantLR(o, factor=1.0))
-
-
-def test_warmup_then_cosine_is_torchs_lambda_of_the_same_formula():
-    def by_hand(step):
-        return (step + 1) / 11 if step < 10 else 0.5 * (1 + math.cos(math.pi * (step - 10) / (TOTAL - 10)))
-
-    assert factors("cosine", warmup=10) == pytest.approx(torchs(lambda o: LambdaLR(o, by_hand)), abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine"])

@@ -16,8 +16,6 @@ from vitrail.errors import ConfigError, DivergedError
 from vitrail.parts import last_layer
 from vitrail.runtime import device
 from vitrail.runtime.observer import Observer, Sums
-from vitrail.runtime.processes import Processes
-from vitrail.training.loop.learner import _may_ask_late
 from vitrail.training.loop.schedule import learning_rate_factor
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.runs.checkpoint import checkpoints
@@ -344,19 +342,6 @@ def test_a_step_that_is_read_late_changes_nothing_where_it_is_not_finite(make_tr
         closest(after[name], tensors, 0)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "precision", "processes", "may"),
-    [
-        ("adamw", "fp32", 1, True), ("adam", "fp32", 1, True), ("adamw", "bf16", 1, True), ("muon", "fp32", 1, False),
-        ("sgd", "fp32", 1, False), ("adamw", "fp16", 1, False), ("adamw", "fp32", 2, False),
-    ],
-)  # fmt: skip
-def test_only_a_step_that_can_be_told_to_change_nothing_is_read_late(make_trainer, optimizer, precision, processes, may):
-    learner = make_trainer(**{"optimizer.name": optimizer, "training.precision": precision}).learner
-    assert not learner.asks_late  # on a CPU
-    assert _may_ask_late(learner.optimizers, learner.scaler, Processes(0, processes)) is may
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("clip", [0, 1])
 def test_fp16_steps_over_a_gradient_that_overflows(make_trainer, optimizer, clip):
@@ -407,33 +392,11 @@ def test_epochs_are_compared_by_what_the_task_answers_for_that(make_trainer):
     assert sum(asked) == 2 * len(trainer.validation)
 
 
-def test_the_numbers_of_a_kept_model_are_those_of_its_row(make_trainer):
-    trainer = make_trainer(**{"training.ema": 0.9, "training.epochs": 4})
-    trainer.run()
-    kept = load_model(trainer.folder.path / "best")
-    items = trainer.data.splits["val"]
-    logits = torch.cat([kept.model(kept.preparation(item.image)) for item in items]).detach()
-    labels = torch.tensor([item.target for item in items])
-    assert F.cross_entropy(logits, labels).item() == pytest.approx(trainer.best["val_loss"], abs=1e-5)
-    assert (logits.argmax(dim=1) == labels).double().mean().item() == pytest.approx(trainer.best["val_top1"])
-
-
 def test_a_fast_run_for_developers_makes_two_batches_of_one_epoch(make_trainer):
     trainer = make_trainer(**{"training.fast_dev_run": True, "training.epochs": 50, "training.batch_size": 4})
     trainer.run()
     assert trainer.done == trainer.total == 2
     assert len(trainer.rows) == 1
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 8, 11, 30])
-def test_a_fast_run_takes_its_few_images_from_all_over_the_list(make_trainer, shades, batch_size):
-    trainer = make_trainer(**{"training.fast_dev_run": True, "training.batch_size": batch_size})
-    items = shades.splits["train"]
-    places = [items.index(item) for item in trainer.subset(items)]
-    assert 0 < len(places) <= 2 * batch_size
-    assert len(trainer.train_loader) <= 2
-    assert places == sorted(set(places))
-    assert len({item.target for item in trainer.subset(items)}) > 1 or batch_size == 1
 
 
 def test_an_observer_hears_of_every_step_and_every_epoch(make_trainer):
