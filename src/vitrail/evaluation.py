@@ -67,8 +67,7 @@ def evaluate(
         evaluation = row.module("evaluate").evaluation(request) if row.has("evaluate") else _of_run(request)
     observer.begin("evaluating", len(evaluation.items))
     metrics: Metrics = evaluation.run(workers=_workers(model, checked, evaluation), on_batch=observer.advance, group=group)
-    table = getattr(checked, "table", None)
-    if table is not None and group.first:
+    if (table := getattr(checked, "table", None)) is not None and group.first:
         write_table(table, evaluation.rows())
     return metrics, evaluation.split
 

@@ -71,7 +71,7 @@ def _task(values: Any) -> Any:
 
 
 class DataSettings(Settings):
-    """Where the images come from."""
+    """The data: its source, its splits and its loading."""
 
     source: str
     """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
@@ -107,7 +107,7 @@ class DataSettings(Settings):
 
 
 class LayerSettings(Settings):
-    """What is particular about a part of the model."""
+    """Settings of a part of the model."""
 
     lr: Annotated[float, Field(ge=0, le=1e6)] = 1.0
     """Factor on the learning rate; 0 freezes the part."""
@@ -116,7 +116,7 @@ class LayerSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """How weights follow gradients."""
+    """The optimizer: how weights follow gradients."""
 
     name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
     """AdamW decouples weight decay from the gradient; Adam and SGD add it; Muon takes linear layers and convolutions
@@ -225,7 +225,7 @@ class TrainingSettings(Settings):
 
 
 class Expected(Settings):
-    """What a recipe promises."""
+    """Results and cost that a recipe promises."""
 
     result: str = ""
     """On which images, and whether measured here or reported in a paper."""

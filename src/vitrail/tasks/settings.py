@@ -73,7 +73,7 @@ ImageSize = Annotated[tuple[PixelsOrShare, PixelsOrShare], BeforeValidator(heigh
 
 
 class ScheduleSettings(Settings):
-    """How the learning rate moves, step by step."""
+    """The schedule of the learning rate, patch dropout and image size, step by step."""
 
     name: Literal["constant", "linear", "cosine", "inverse-sqrt"] = "cosine"
     """What follows the warm-up: no change, a straight line down, half a cosine down, or one over the root of the steps."""

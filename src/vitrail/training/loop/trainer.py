@@ -265,5 +265,5 @@ class Trainer(Validation):
         try:
             self.track(row)
         except Exception as error:  # of somebody's library, server or network
-            self.track = Tracker(self.folder.path, self.epoch, {})
+            self.track = Tracker()
             self.folder.tell(f"tracking has failed and ends here: {type(error).__name__}: {error}", self.observer)

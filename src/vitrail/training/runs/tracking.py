@@ -17,16 +17,10 @@ PROJECT = "vitrail"
 
 
 class Tracker:
-    """Gets the metrics of every epoch; this one does nothing with them.
+    """Gets the metrics of every epoch; this one does nothing with them."""
 
-    Args:
-        folder: of the run.
-        epochs_done: epochs before this process's first.
-        settings: of the run, for those that keep them.
-    """
-
-    def __init__(self, folder: Path, epochs_done: int, settings: Mapping[str, Any]):
-        """Start the library."""
+    def __init__(self, *run: Any):
+        """Start the library for a run: its folder, the epochs done before, and its settings."""
 
     @staticmethod
     def library() -> Any:
