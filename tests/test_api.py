@@ -87,6 +87,14 @@ def test_evaluate_takes_all_of_a_folder_that_the_model_was_not_trained_on(run, p
     assert (split, result.images) == ("all", 24)
 
 
+def test_evaluate_counts_the_images_of_every_batch(run):
+    started, seen, observer = [], [], Observer()
+    observer.begin, observer.advance = lambda what, count: started.append(count), seen.append
+    result, _ = vitrail.evaluate(run.folder, split="all", batch_size=5, observer=observer)
+    assert started == [24] == [result.images]
+    assert seen == [5, 5, 5, 5, 4]
+
+
 def test_evaluate_repeats_the_splits_of_the_run_even_if_images_were_added(pictures, tiny, tmp_path):
     import shutil
 
@@ -137,6 +145,27 @@ def test_training_from_a_model_with_other_classes_starts_with_a_zero_head(run, p
     head = [p for name, p in tuned.trained.model.named_parameters() if name.startswith("head")]
     assert all(p.abs().max() < 1e-6 for p in head)
     assert tuned.trained.labels == ["blue", "red"]
+
+
+def test_the_configuration_of_a_run_is_complete_though_it_began_from_a_model(run, pictures, tmp_path):
+    tuned = vitrail.train(pictures, tmp_path / "run", start=str(run.folder), recipe="scratch", fast_dev_run=True)
+    again, _ = resolve_run(None, tuned.folder / "config.yaml", {})
+    assert again.start == str(run.folder)
+    assert again.optimizer == resolve_run("scratch", None, {"data": {"source": "x"}})[0].optimizer
+
+
+@pytest.mark.parametrize("tune", ["head", "lora"])
+def test_a_run_that_trains_a_part_of_a_model_leaves_one_that_answers(run, pictures, tmp_path, tune):
+    tuned = vitrail.train(pictures, tmp_path / "run", start=str(run.folder), tune=tune, epochs=1)
+    picture = pictures / "red" / "0.png"
+    for reference in (tuned.folder, tuned.folder / "best", tuned.folder / "last"):
+        assert vitrail.predict(reference, picture)[0][0][0] == "red"
+    assert vitrail.evaluate(tuned.folder)[0].scores() == pytest.approx(tuned.scores, abs=1e-5)
+    assert (tuned.folder / "best" / "adapter" / "adapter_config.json").is_file() == (tune == "lora")
+    ours, before = tuned.trained.model.state_dict(), run.trained.model.state_dict()
+    same = {name for name in ours if torch.equal(ours[name], before[name])}
+    assert "blocks.0.mlp.layer.expand.weight" in same
+    assert ("blocks.0.attention.layer.qkv.weight" in same) == (tune == "head")
 
 
 @pytest.fixture
@@ -234,25 +263,6 @@ def test_a_run_inside_its_own_data_is_no_class(pictures, tiny, tmp_path):
     assert vitrail.evaluate(inside.folder)[1] == "test"
 
 
-def test_a_test_split_of_its_own_is_what_is_evaluated_though_validation_was_split_off(pictures, run, tmp_path):
-    for split, numbers in {"train": range(6), "test": range(6, 8)}.items():
-        for name in ("red", "green", "blue"):
-            (tmp_path / split / name).mkdir(parents=True)
-            for number in numbers:
-                shutil.copy(pictures / name / f"{number}.png", tmp_path / split / name)
-    evaluation, split = vitrail.evaluate(run.folder / "best", tmp_path)
-    assert (split, evaluation.images) == ("test", 6)
-
-
-def test_classes_that_are_never_trained_on_are_refused(pictures, tiny, tmp_path):
-    data = tmp_path / "data"
-    for split, names in {"train": ("red", "green"), "val": ("red", "green", "blue")}.items():
-        for name in names:
-            shutil.copytree(pictures / name, data / split / name)
-    with pytest.raises(DataError, match="'blue' have no training images"):
-        vitrail.train(data, tmp_path / "run", **tiny)
-
-
 def test_a_models_name_means_that_model_whatever_the_recipe_says():
     named = {"data": {"source": "x"}, "model": {"name": "ViT-CIFAR10-lecture"}}
     configs = [resolve_run(recipe, None, named)[0].model.config for recipe in recipe_names()]
@@ -285,6 +295,10 @@ def test_a_run_folder_that_cannot_be_completed_is_taken_back(pictures, tiny, tmp
     with pytest.raises(ConfigError, match="No space left"):
         vitrail.train(pictures, tmp_path / "new" / "run", **tiny)
     assert not (tmp_path / "new").exists()
+
+
+def test_everybody_may_read_a_model(run):
+    assert all(file.stat().st_mode & 0o044 == 0o044 for file in (run.folder / "best").iterdir())
 
 
 def test_answers_that_are_not_finite_are_no_answers(run, pictures, tmp_path):

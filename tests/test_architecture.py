@@ -304,7 +304,7 @@ def test_the_tables_of_public_names_hold_only_our_own_modules():
     assert {f"vitrail.tasks.{row.room}.weights" for row in kinds} <= modules().keys()
     assert {f"vitrail.tasks.{row.room}.study.sections" for row in kinds if row.answers != "text"} <= modules().keys()
     assert {f"vitrail.models.{row.module}" for row in ROWS} <= modules().keys()
-    assert {f"vitrail.{home}" for home in vitrail._HOMES.values()} <= modules().keys()
+    assert {f"vitrail.{home}" for home in vitrail._NAMES} <= modules().keys()
     assert {f"vitrail.{home}" for home in vitrail.study._NAMES} <= modules().keys()
     assert {name for names in vitrail.study._NAMES.values() for name in names} == set(vitrail.study.__all__)
     assert all(callable(getattr(vitrail.study, name)) for name in vitrail.study.__all__)

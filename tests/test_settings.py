@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from vitrail.config.configuration import read_yaml
 from vitrail.config.settings import OptimizerSettings, RunSettings
+from vitrail.config.yaml_files import read_yaml
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import ROWS

@@ -1,4 +1,4 @@
-"""What training comes to."""
+"""The result of training."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

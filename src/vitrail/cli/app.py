@@ -37,7 +37,6 @@ from vitrail.cli.use.predict import predict
 from vitrail.cli.use.similar import similar
 from vitrail.cli.use.translate import translate
 from vitrail.errors import VitrailError
-from vitrail.runtime.processor import take_short_turns
 from vitrail.runtime.terminal import exit_at_once
 
 app = App(
@@ -75,7 +74,6 @@ def _leave(code: int) -> NoReturn:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with the exit code that `vitrail.errors` gives it; ``--debug`` shows tracebacks."""
-    take_short_turns()
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):

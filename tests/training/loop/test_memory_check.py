@@ -33,7 +33,9 @@ def test_the_weights_and_what_is_kept_of_each_are_counted():
     assert least_memory(settings(batch_size=64))[1] == 2 * least_memory(settings(batch_size=32))[1] > 0
 
 
-@pytest.mark.parametrize("model", ["ViT-Ti/16", "ResNet-18", "Mixer-S/32"])
+@pytest.mark.parametrize(
+    "model", ["ViT-Ti/16", pytest.param("ResNet-18", marks=pytest.mark.soak), pytest.param("Mixer-S/32", marks=pytest.mark.soak)]
+)
 def test_the_estimate_is_less_than_what_training_takes(model, tmp_path):
     asked = {"data": "digits", "model": model, "batch_size": 8, "image_size": 224}
     process = PROCESSES.Process(target=measure_step, args=(asked, tmp_path / "found.json"))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.config.configuration import read_yaml
+from vitrail.config.yaml_files import read_yaml
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.tasks.translation.ctranslate2 import ExportedTranslator

@@ -64,7 +64,7 @@ def _axis(words: str) -> tuple[str, list[Any]]:
     """Read ``model.depth=2,4`` as a name and values."""
     import yaml
 
-    from vitrail.config.configuration import takes_words
+    from vitrail.config.known_settings import takes_words
     from vitrail.plain_yaml import value_of, words_of
     from vitrail.training.sweep import dotted_name
 
