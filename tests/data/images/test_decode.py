@@ -17,7 +17,6 @@ from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from vitrail.data.images.decode import (
     FORMATS,
-    MAX_SCANS,
     SERVED,
     SUFFIXES,
     Whole,
@@ -28,6 +27,7 @@ from vitrail.data.images.decode import (
     decode_with_mode,
     upright_size,
 )
+from vitrail.data.images.jpeg_scans import MAX_SCANS
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)

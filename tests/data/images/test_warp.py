@@ -7,8 +7,8 @@ from scipy.ndimage import affine_transform
 from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale, get_warp_matrix, scipy_warp_affine
 
 from vitrail.data.images.box_preparation import Box, BoxPreparation
-from vitrail.data.images.decode import Reduced, Whole
 from vitrail.data.images.plan import Plan
+from vitrail.data.images.reduction import Reduced, Whole
 from vitrail.data.images.warp import Warp
 
 HIGH, WIDE = 64, 48

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from vitrail.data.images.image_names import find_image, folder_of
+from vitrail.data.readers.image_names import find_image, folder_of
 from vitrail.data.readers.sources import open_data
 from vitrail.data.tables.csv_rows import column_of, number_in
 from vitrail.errors import DataError

@@ -20,12 +20,11 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import predict_each
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.pose.cut_out import Framed
 from vitrail.tasks.pose.files.sources import open_people
-from vitrail.tasks.pose.heatmaps import encode, mirrored
+from vitrail.tasks.pose.heatmaps import encode, joints_in, mirrored
 from vitrail.tasks.pose.metrics import SCORES, average_precision
+from vitrail.tasks.pose.people.cut_out import Framed
 from vitrail.tasks.pose.predictor import PosePredictor, in_python
-from vitrail.tasks.pose.task import joints_in
 from vitrail.tasks.pose.weights import TrainedPose
 
 BOXES = [[4, 3, 22, 40], [30, 2, 25, 44, 0.5], [-5, 10, 30, 30]]

@@ -14,20 +14,10 @@ from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.pose.files.sources import open_people
-from vitrail.tasks.pose.heatmaps import decode, encode
+from vitrail.tasks.pose.heatmaps import decode, encode, heatmaps_of, in_views, joints_in, resized, surest_turns, turned, turned_by
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.settings import PoseSettings
-from vitrail.tasks.pose.task import (
-    PoseEstimation,
-    heatmaps_of,
-    in_views,
-    joints_in,
-    losses,
-    resized,
-    surest_turns,
-    turned,
-    turned_by,
-)
+from vitrail.tasks.pose.task import PoseEstimation, losses
 
 SIZE, HEATMAP = (64, 48), (32, 24)
 

@@ -72,9 +72,9 @@ POLICY: dict[str, Operation] = {
     "sharpness": _enhanced(ImageEnhance.Sharpness),
     **{name: _moved(name) for name in ("shear_x", "shear_y", "translate_x", "translate_y")},
 }
-"""The fourteen operations of RandAugment and TrivialAugment. Amounts: degrees anticlockwise of ``rotate``; the lowest bits of
-each value set to 0 by ``posterize``, of which one stays; the upper share of the scale inverted by ``solarize``; of the next four -1
-is grey, mean grey, black or smoothed, and 1 as far the other way; a share of the distance from the middle; pixels."""
+"""The fourteen operations of RandAugment and TrivialAugment, with these amounts: degrees anticlockwise of ``rotate``; bits set to
+0 by ``posterize``; the upper share of the scale inverted by ``solarize``; -1…1 of the next four, from grey, mean grey, black or
+smoothed to as far the other way; the share of the distance from the middle row or column; pixels."""
 
 OPERATIONS: dict[str, Operation] = {**POLICY, "hue": _hue}
 """All operations; ``hue`` turns colours by a share of the colour circle, and leaves grey."""

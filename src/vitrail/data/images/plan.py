@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from vitrail.data.images.decode import Box, Reduced, Whole
 from vitrail.data.images.operations import BACK, OPERATIONS, Colour, Matrix
+from vitrail.data.images.reduction import Box, Reduced, Whole
 
 Extent = tuple[int, int]
 """Width and height in pixels."""
@@ -30,10 +30,10 @@ class Step(Protocol):
     """A change of a picture that leaves its size as it is."""
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """Change uint8 (C, H, W); what is given stays as it was."""
+        """Return changed pixels, uint8 (C, H, W), and leave ``pixels`` as they are."""
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """Where it takes the places of a picture of this size, one move after another."""
+        """Return the moves of positions in a picture of this size, one after another."""
 
 
 class Frame(Protocol):
@@ -41,16 +41,14 @@ class Frame(Protocol):
 
     @property
     def result(self) -> Extent:
-        """Width and height of what comes of it."""
+        """Width and height of the resulting picture."""
 
-    def __call__(self, picture: Image.Image) -> Image.Image:
-        """The picture at that size."""
+    def __call__(self, picture: Image.Image) -> Image.Image: ...
 
     def of(self, move: Callable[[Box], Box]) -> "Frame":
-        """The same of another picture, in which boxes are elsewhere."""
+        """Return the same frame for another picture, to which ``move`` takes boxes of this one."""
 
-    def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
+    def moves(self, size: Extent) -> Iterable[Move]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +62,11 @@ class Resize:
     resampling: Image.Resampling
 
     def __call__(self, picture: Image.Image) -> Image.Image:
-        """The part that is kept of the part, resized."""
         resized = picture.resize(self.size, self.resampling, box=self.part)
         return resized if self.kept == (0, 0, *self.size) else resized.crop(self.kept)
 
     @property
     def result(self) -> Extent:
-        """Width and height of what comes of it."""
         left, top, right, bottom = self.kept
         return right - left, bottom - top
 
@@ -93,11 +89,9 @@ class Resize:
         return (right - left) / self.size[0], (bottom - top) / self.size[1]
 
     def of(self, move: Callable[[Box], Box]) -> "Resize":
-        """The same of another picture, in which its part is elsewhere."""
         return Resize(move(self.part), self.size, self.kept, self.resampling)
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         x, y = self._pitch
         yield Move((x, 0, self.part[0], 0, y, self.part[1]), size)
         yield Move((1, 0, self.kept[0], 0, 1, self.kept[1]), self.size)
@@ -112,7 +106,6 @@ class Shift:
     fill: Colour
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`."""
         right, down = self.right, self.down
         _, height, width = pixels.shape
         result = np.empty_like(pixels)
@@ -123,7 +116,6 @@ class Shift:
         return result
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         yield Move((1, 0, -self.right, 0, 1, -self.down), size)
 
 
@@ -135,7 +127,6 @@ class Flip:
     down: bool
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`; a view."""
         if self.across:
             pixels = pixels[:, :, ::-1]
         if self.down:
@@ -143,7 +134,6 @@ class Flip:
         return pixels
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         x, y = (-1, size[0]) if self.across else (1, 0), (-1, size[1]) if self.down else (1, 0)
         yield Move((x[0], 0, x[1], 0, y[0], y[1]), size)
 
@@ -156,14 +146,12 @@ class Operations:
     fill: Colour
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`."""
         picture = to_picture(pixels)
         for name, amount in self.operations:
             picture = OPERATIONS[name](picture, amount, self.fill)
         return to_pixels(picture)
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         return (Move(BACK[name](amount, *size), size) for name, amount in self.operations if name in BACK)
 
 
@@ -176,14 +164,12 @@ class Erase:
     noise: np.ndarray = field(repr=False, compare=False)
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`."""
         _, rows, columns = self.noise.shape
         result = pixels.copy()
         result[:, self.top : self.top + rows, self.left : self.left + columns] = self.noise
         return result
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """Nothing moves."""
         return ()
 
 
@@ -211,10 +197,6 @@ class Plan:
         for step in self.steps:
             pixels = step(pixels)
         return np.ascontiguousarray(pixels)
-
-    def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
-        """This plan, with these steps."""
-        return Plan(self.size, self.frame, steps)
 
     def of_whole(self, whole: Whole) -> "Plan":
         """Return the same plan for the whole picture, where this one is for a reduction of it."""
@@ -271,7 +253,6 @@ class Plan:
         return result
 
     def _moves(self) -> list[Move]:
-        """From the picture to the result."""
         return [*self.frame.moves(self.size), *(move for step in self.steps for move in step.moves(self.frame.result))]
 
     def _require(self, size: tuple[int, ...]) -> None:

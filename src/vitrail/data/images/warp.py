@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from vitrail.data.images.decode import Box
 from vitrail.data.images.operations import Matrix
 from vitrail.data.images.plan import Extent, Move
+from vitrail.data.images.reduction import Box
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,12 @@ class Warp:
         return (np.asarray(places, np.float64) + 0.5 - (c, f)) @ np.linalg.inv([[a, d], [b, e]]) - 0.5
 
     def of(self, move: Callable[[Box], Box]) -> "Warp":
-        """The same of another picture, in which boxes are elsewhere; it is as much smaller in width as in height."""
+        # a reduction is as much smaller in width as in height
         x, y = self.centre
         left, top, right, bottom = move((x, y, x + self.pitch[0], y + self.pitch[1]))
         return Warp((left, top), (right - left, bottom - top), self.angle, self.result)
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `vitrail.data.images.plan.Step`."""
         yield Move(self.back, size)
 
     def _around(self, size: Extent) -> tuple[int, int, int, int]:

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from vitrail.data.groups import GROUP
-from vitrail.data.images.image_names import find_image, folder_of, with_suffixes
 from vitrail.data.items import Contents, Issue, Named, natural_key, with_indices
-from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.image_names import MissingImages, find_image, folder_of, with_suffixes
 from vitrail.data.readers.tree import files_of, images_below
 from vitrail.data.tables.csv_rows import ENDINGS, IMAGE, SPLIT, Columns, Row, Table, column_of, listed, split_in
 from vitrail.data.tables.json_rows import open_table

@@ -16,10 +16,10 @@ from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import Evaluation, Request, TableOptions
 from vitrail.tasks.options import OptionPath
 from vitrail.tasks.pose.answer import PoseAnswer
-from vitrail.tasks.pose.cut_out import BoxReport, Framed
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.files.detections import Detections
 from vitrail.tasks.pose.metrics import average_precision
+from vitrail.tasks.pose.people.cut_out import BoxReport, Framed
 from vitrail.tasks.pose.people.people import Person, Picture
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.predictor import PoseOptions, PosePredictor

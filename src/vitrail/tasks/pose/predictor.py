@@ -27,16 +27,16 @@ from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import StreamedEvaluation
 from vitrail.tasks.options import OptionPath, Options
-from vitrail.tasks.pose.answer import FoundPerson, PoseAnswer
-from vitrail.tasks.pose.cut_out import Boxes, BoxReport, Framed, boxes_of, cut_out, numbers_of
+from vitrail.tasks.pose.answer import FoundPerson, PoseAnswer, judged_rows, person_head
 from vitrail.tasks.pose.files.detections import Detections, number_in
+from vitrail.tasks.pose.heatmaps import heatmaps_of, joints_in, surest_turns
 from vitrail.tasks.pose.metrics import person_score
+from vitrail.tasks.pose.people.cut_out import Boxes, BoxReport, Framed, boxes_of, cut_out, numbers_of
 from vitrail.tasks.pose.people.dataset import PersonDataset
 from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.settings import PoseSettings
-from vitrail.tasks.pose.table import judged_rows, person_head
-from vitrail.tasks.pose.task import PoseMetrics, answers_of, heatmaps_of, joints_in, surest_turns
+from vitrail.tasks.pose.task import PoseMetrics, answers_of
 from vitrail.tasks.pose.weights import no_joints, require_poses
 from vitrail.tasks.task import Answers
 from vitrail.weights.model_folder.folder import TrainedModel

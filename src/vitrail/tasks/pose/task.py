@@ -1,7 +1,7 @@
 """Where the joints of a person are: a heatmap for each (ViTPose; Xu et al. 2022, https://arxiv.org/abs/2204.12484)."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -9,19 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.checks import nearest_multiple
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.transform import Transform
 from vitrail.data.loading.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
-from vitrail.models.configs.base import ENLARGED
-from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.pose.heatmaps import decode, encode, mirrored
+from vitrail.tasks.pose.heatmaps import Network, encode, heatmaps_of, joints_in
 from vitrail.tasks.pose.metrics import (
     Found,
     average_precision,
@@ -39,13 +36,6 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.tasks.task import Answers, Metrics, Options
-
-Network = Callable[[Tensor], Tensor]
-"""Images (B, C, H, W) to heatmaps (B, K, h, w)."""
-SHARPNESS = 20.0
-"""What the mean height of a view's peaks is multiplied by in the softmax that weighs views. On validation 10 to 40 were alike."""
-FEW = 8
-"""Of fewer images than this, several turns are answered at once."""
 
 
 class PoseEstimation(ImageTask):
@@ -134,106 +124,6 @@ def answers_of(
     loss = losses(plain, batch, preparation.image_size, settings.sigma)
     joints, scores = joints_in(heatmaps, preparation)
     return {"joints": joints, "scores": scores, "loss": loss}
-
-
-def heatmaps_of(
-    network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool
-) -> tuple[Tensor, Tensor]:
-    """What a network answers to images (B, C, H, W), to read joints from and to compute the loss of: (B, K, h, w) each.
-
-    Both are the mean of the preparation's views, `in_views`, if it has more than one. Else the loss is computed of the answer to
-    the image alone. With ``mirror`` joints are read from the mean of the answers to an image and to its mirror image; beside
-    turns mirror images add nothing and are left out.
-    """
-    mirror = mirror and not preparation.upright
-
-    def both_sides(plain: Tensor, images: Tensor) -> Tensor:
-        return (plain + mirrored(network(images.flip(-1)), skeleton.order_mirrored)) / 2 if mirror else plain
-
-    if preparation.views > 1:
-        turns, smaller = preparation.turns, preparation.smaller_sizes
-        heatmaps = in_views(lambda images: both_sides(network(images), images), images, turns, smaller)
-        return heatmaps, heatmaps
-    plain = network(images)
-    return both_sides(plain, images), plain
-
-
-def in_views(network: Network, images: Tensor, turns: Sequence[int], smaller: Sequence[float] = ()) -> Tensor:
-    """Of images (B, C, H, W) the mean heatmaps (B, K, h, w) of some views, brought back; the surest views weigh the most.
-
-    A view is the surer, the higher its joints' peaks are in the mean. Images are square where they are turned.
-
-    Args:
-        network: images to heatmaps; of any size, if there are smaller ones.
-        images: as the network takes them.
-        turns: eighths of a turn against the clock.
-        smaller: sizes beside the images' own, as shares of it, to whole patches.
-    """
-    peaks, back = in_turns(network, images, turns)
-    size = back.shape[-2:]
-    patch = [ENLARGED * side // places for side, places in zip(images.shape[-2:], size, strict=True)]
-    for share in smaller:
-        sides = [nearest_multiple(share * side, own) for side, own in zip(images.shape[-2:], patch, strict=True)]
-        more, answers = in_turns(network, resized(images, sides), turns)
-        peaks, back = torch.cat([peaks, more]), torch.cat([back, resized(answers.flatten(0, 1), size).unflatten(0, more.shape)])
-    return torch.einsum("vb,vbkhw->bkhw", (SHARPNESS * peaks).softmax(dim=0), back)
-
-
-def in_turns(network: Network, images: Tensor, turns: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """`peaks_of` images (B, C, H, W) in T turns, (T, B), and their heatmaps, turned back, (T, B, K, h, w)."""
-    together = max(1, FEW // len(images))  # of one image several turns at once
-    parts = [turns[start : start + together] for start in range(0, len(turns), together)]
-    answers = torch.cat([network(torch.cat([turned_by(images, eighths) for eighths in part])) for part in parts])
-    answers = answers.unflatten(0, (len(turns), -1))
-    back = [turned_by(answer, -eighths, beyond="zeros") for eighths, answer in zip(turns, answers, strict=True)]
-    return peaks_of(answers), torch.stack(back)
-
-
-def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor:
-    """Square images (B, C, H, H), turned by eighths against the clock; ``beyond`` them lie "zeros", or the "border" goes on."""
-    quarters, diagonal = divmod(eighths, 2)
-    images = torch.rot90(images, quarters, (-2, -1)) if quarters else images
-    if not diagonal:
-        return images
-    side = math.sqrt(0.5)
-    matrix = torch.tensor([[side, -side, 0.0], [side, side, 0.0]], device=images.device).expand(len(images), 2, 3)
-    grid = F.affine_grid(matrix, list(images.shape), align_corners=True)
-    return _of_kind(images.dtype, F.grid_sample(images.float(), grid, padding_mode=beyond, align_corners=True))
-
-
-def resized(images: Tensor, size: Sequence[int]) -> Tensor:
-    """Images (B, C, H, W) of another height and width, corners on corners, as heatmaps lie on images."""
-    return _of_kind(images.dtype, F.interpolate(images.float(), list(size), mode="bilinear", align_corners=True))
-
-
-def _of_kind(kind: torch.dtype, values: Tensor) -> Tensor:
-    """The values, rounded to whole numbers where ``kind`` is a type of whole numbers."""
-    return values if kind.is_floating_point else values.round().to(kind)
-
-
-def surest_turns(network: Network, images: Tensor) -> Tensor:
-    """The quarter turns against the clock, (B,), in which the peaks of square images (B, C, H, H) are the highest."""
-    answers = torch.stack([network(torch.rot90(images, turns, (-2, -1))) for turns in range(4)])  # (4, B, K, h, h)
-    return peaks_of(answers).argmax(dim=0).cpu()
-
-
-def peaks_of(heatmaps: Tensor) -> Tensor:
-    """The mean height of the joints' peaks in heatmaps (…, K, h, w): (…)."""
-    return heatmaps.flatten(-2).amax(dim=-1).mean(dim=-1)
-
-
-def turned(images: Tensor, turns: Tensor) -> Tensor:
-    """Square images (B, C, H, H), each turned by its own number of quarter turns against the clock (B,)."""
-    if not turns.any():
-        return images
-    return torch.stack([torch.rot90(image, int(count), (-2, -1)) for image, count in zip(images, turns, strict=True)])
-
-
-def joints_in(heatmaps: Tensor, preparation: BoxPreparation) -> tuple[Tensor, Tensor]:
-    """The joints that heatmaps (B, K, h, w) of prepared inputs show: places in the input (B, K, 2), and scores (B, K)."""
-    places, scores = decode(heatmaps.float(), sigma=preparation.smoothing)
-    size = (heatmaps.shape[-2], heatmaps.shape[-1])
-    return places * pixels_per_place(preparation.image_size, size).to(places), scores
 
 
 class PoseMetrics(Metrics):

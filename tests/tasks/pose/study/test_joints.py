@@ -9,8 +9,8 @@ from tiny_pose import HEATMAP, SIZE, tiny_pose
 from vitrail.errors import ConfigError
 from vitrail.study.maps.attention import attention_map
 from vitrail.study.maps.patch_coordinates import patch_places
+from vitrail.tasks.pose.heatmaps import joints_in
 from vitrail.tasks.pose.study.joints import between_joints, joint_map, joint_maps, layer_maps, look_of_joints, patches_of
-from vitrail.tasks.pose.task import joints_in
 
 GRID = (8, 6)
 

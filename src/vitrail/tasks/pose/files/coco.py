@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitrail.data.images.box_preparation import Box
-from vitrail.data.images.image_names import find_image, folder_of
 from vitrail.data.items import Issue
+from vitrail.data.readers.image_names import find_image, folder_of
 from vitrail.data.tables.coco import MOST, is_crowd, number_of, pictures_in, read_json, whole
 from vitrail.errors import DataError
 from vitrail.settings import brief

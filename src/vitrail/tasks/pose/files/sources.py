@@ -11,7 +11,7 @@ from pathlib import Path
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import upright_size
 from vitrail.data.items import Issue
-from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.image_names import MissingImages
 from vitrail.data.readers.split_files import split_files
 from vitrail.data.readers.tree import files_of, unlisted_notes
 from vitrail.data.splits import SHARES, Assignment, named_apart

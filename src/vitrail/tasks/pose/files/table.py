@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from vitrail.data.images.image_names import find_image, folder_of
 from vitrail.data.items import Issue
+from vitrail.data.readers.image_names import find_image, folder_of
 from vitrail.data.readers.table import has_labels
 from vitrail.data.tables.csv_rows import IMAGE, NOT_MARKED, SPLIT, Columns, Table, column_of, listed, plain_name, split_in
 from vitrail.data.tables.json_rows import open_table

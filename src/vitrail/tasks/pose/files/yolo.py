@@ -10,8 +10,8 @@ import yaml
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import upright_size
-from vitrail.data.images.image_names import find_image
 from vitrail.data.items import Issue
+from vitrail.data.readers.image_names import find_image
 from vitrail.data.readers.tree import files_of, images_below
 from vitrail.data.tables.coco import number_of, whole
 from vitrail.data.tables.csv_rows import text_lines

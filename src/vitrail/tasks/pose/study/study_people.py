@@ -20,10 +20,11 @@ from vitrail.runtime.observer import Note, Observer
 from vitrail.study.maps.patch_coordinates import patch_places
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects
+from vitrail.tasks.pose.heatmaps import heatmaps_of, joints_in, surest_turns, turned
 from vitrail.tasks.pose.people.people import PeopleData, Person, Pose
 from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.study.joints import between_joints, maps_from, patches_of, weights_and_heatmaps
-from vitrail.tasks.pose.task import Row, heatmaps_of, joints_in, surest_turns, turned
+from vitrail.tasks.pose.task import Row
 from vitrail.tasks.pose.weights import TrainedPose
 
 Opened = Callable[[], tuple[PeopleData, str, PoseSettings]]
