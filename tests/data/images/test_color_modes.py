@@ -43,12 +43,6 @@ def test_strips_are_the_picture_as_a_whole(mode, transparent, monkeypatch):
             assert [to_mode(picture, wanted).tobytes() for wanted in ("RGB", "L")] == whole
 
 
-def test_sixteen_bits_are_rounded_to_eight():
-    values = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
-    found = np.asarray(to_mode(Image.fromarray(values), "L"))
-    np.testing.assert_array_equal(found, np.rint(values.astype(np.float64) / 65_535 * 255))
-
-
 def encoded(mode, format):
     file = io.BytesIO()
     picture = Image.fromarray(np.zeros((SIDE, SIDE), np.uint16)) if mode == "I;16" else Image.new(mode, (SIDE, SIDE))
@@ -56,6 +50,7 @@ def encoded(mode, format):
     return file.getvalue()
 
 
+@pytest.mark.soak
 def test_decoding_takes_few_bytes_a_pixel(tmp_path):
     """Of RGB four, as Pillow keeps it; WebP takes 16 within its own library."""
     small = io.BytesIO()

@@ -153,13 +153,6 @@ def test_images_lie_beside_a_table_or_in_the_usual_folders_or_the_only_other_one
     assert os.path.samefile(folder_of(table, ["gone.png", "1.png"] if place not in ("Images", "whatever") else ["1.png"]), folder)
 
 
-def test_of_two_other_folders_with_the_same_names_none_is_taken(tmp_path):
-    for name in ("left", "right"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").touch()
-    assert folder_of(tmp_path / "t.csv", ["1.png"]) == tmp_path
-
-
 @pytest.mark.parametrize(
     ("cell", "separator", "number"),
     [("12,5", ";", 12.5), ("1,234", ";", 1.234), ("12,5", ",", 12.5), ("-,5", "\t", -0.5), ("7", ",", 7), ("1e3", ",", 1000)]
