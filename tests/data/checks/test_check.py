@@ -16,12 +16,12 @@ from vitrail.data.checks.check import check_data
 from vitrail.errors import DataError
 
 CLASSES = ("ant", "bee", "cat", "dog", "eel")
-COUNTS = {"train": 280, "val": 60, "test": 60}  # of every class: 2,000 in all
+COUNTS = {"train": 28, "val": 6, "test": 6}  # of every class: 200 in all
 
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory) -> Path:
-    """2,000 different pictures of 6×5 pixels in three splits and five classes."""
+    """200 different pictures of 6×5 pixels in three splits and five classes."""
     root, random = tmp_path_factory.mktemp("check") / "clean", np.random.default_rng(0)
     for split, count in COUNTS.items():
         for name in CLASSES:
@@ -110,9 +110,9 @@ def test_a_clean_set_of_200_has_no_issue(clean):
 def test_all_37_planted_issues_are_found_with_their_paths(clean, tmp_path):
     root = shutil.copytree(clean, tmp_path / "planted")
     planted = plant(root)
-    shutil.copy(root / "train" / "cat" / "200.png", root / "train" / "cat" / "again.png")  # harms nothing
+    shutil.copy(root / "train" / "cat" / "20.png", root / "train" / "cat" / "again.png")  # harms nothing
     found = check_data(root)
-    assert ("duplicate", str(root / "train" / "cat" / "200.png")) in pairs(found.notices)
+    assert ("duplicate", str(root / "train" / "cat" / "20.png")) in pairs(found.notices)
     assert pairs(found.issues) - planted == set() and planted - pairs(found.issues) == set()
     assert len(found.issues) == 37
     for issue in found.issues:

@@ -317,12 +317,12 @@ def scanned(count, side=64):
     return content[:-2] + content[tables:-2] * (count - scans) + content[-2:]
 
 
-@pytest.mark.parametrize("least", [None, 8])
 def test_a_jpeg_of_several_pictures_shows_the_first():
     file = encoded(Image.new("RGB", (16, 16), "white"), "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16))])
     assert_solid(decode(file), "RGB", 255)
 
 
+@pytest.mark.parametrize("least", [None, 8])
 def test_a_jpeg_of_many_scans_is_refused_before_a_pixel_is_decoded(least, tmp_path, monkeypatch):
     file = tmp_path / "scans.jpg"
     for source in (scanned(MAX_SCANS), Image.open(io.BytesIO(scanned(MAX_SCANS + 1)))):

@@ -1,4 +1,4 @@
-"""People in an image, with their joints: as JSON, as rows of a table, as lines, as a picture."""
+"""People in an image, with their joints: as JSON, rows of a table, lines, or a picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,8 +55,8 @@ class PoseAnswer(Answer):
 
     def entries(self, name: str) -> list[dict[str, Any]]:
         """Return an entry for each person, as in COCO's results of keypoints."""
-        whose = {"image": name, "image_id": self.number}
-        return [{**whose, "box": list(one.box), **one.to_json(self.skeleton)} for one in self.people]
+        picture = {"image": name, "image_id": self.number}
+        return [{**picture, "box": list(one.box), **one.to_json(self.skeleton)} for one in self.people]
 
     def rows(self) -> list[Row]:
         return [
@@ -72,7 +72,7 @@ class PoseAnswer(Answer):
         return found or ["nobody"]
 
     def draw(self, picture: Image.Image) -> Image.Image:
-        """Return the picture with skeletons, and with the boxes that somebody gave."""
+        """Return the picture with skeletons, and with boxes, unless the only one is the whole picture."""
         from vitrail.tasks.pose.study import skeletons
 
         count, boxes = len(self.skeleton.joints), [one.box for one in self.people]

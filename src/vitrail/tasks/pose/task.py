@@ -1,4 +1,4 @@
-"""Where the joints of a person are: a heatmap for each (ViTPose; Xu et al. 2022, https://arxiv.org/abs/2204.12484)."""
+"""Pose estimation: a heatmap for each joint of a person (ViTPose; Xu et al. 2022, https://arxiv.org/abs/2204.12484)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,14 +41,14 @@ from vitrail.tasks.task import Answers, Metrics, Options
 class PoseEstimation(ImageTask):
     """Heatmaps with a bell at every joint that is marked.
 
-    The loss is the squared error of a heatmap, summed over its places, divided by what the bell itself has (π σ²): 1 for an empty
-    heatmap, 0 for the bell; of an image the mean over all joints, where those that are not marked count as 0.
+    The loss is the squared error of a heatmap, summed over its places and divided by that of an empty one (π σ²): 1 for an empty
+    heatmap, 0 for the bell. Of an image it is the mean over all joints, where unmarked ones count as 0.
 
     Args:
         model: images (B, C, H, W) to heatmaps (B, K, h, w).
         preparation: cuts people out and normalizes the pixels.
         skeleton: the joints.
-        settings: the width of the bells, and whether mirror images are asked as well.
+        settings: the width of the bells, and the use of mirror images.
     """
 
     name = "pose"
@@ -73,10 +73,8 @@ class PoseEstimation(ImageTask):
         seed: int = 0,
         transform: Transform | None = None,
     ) -> PersonDataset:
-        """People as the model sees them."""
         if transform is not None:
-            hint = "leave transform out"
-            raise ConfigError("joints cannot follow a transform of one's own", where="transform", hint=hint)
+            raise ConfigError("joints cannot follow a transform of one's own", where="transform", hint="leave transform out")
         return PersonDataset(items, self.boxes, self.skeleton, augmentation, seed)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -87,11 +85,11 @@ class PoseEstimation(ImageTask):
         return {"loss": losses(self.network(images), smaller, size, self.settings.sigma).mean()}
 
     def answer(self, batch: Batch) -> Answers:
-        """``joints``, places in the input (B, K, 2), ``scores``, the heights of their peaks (B, K), and the ``loss`` (B,)."""
+        """Return ``joints``, positions in the input (B, K, 2), ``scores``, their peaks' heights (B, K), and the ``loss`` (B,)."""
         return answers_of(self.network, self.images(batch), batch, self.boxes, self.skeleton, self.settings)
 
     def follow(self, batch: Batch) -> Answers:
-        """As `answer`, with people looked at in one size alone."""
+        """Answer as `answer`, with people looked at in one size alone."""
         boxes = self.boxes.changed(smaller_sizes=())
         return answers_of(self.network, self.images(batch), batch, boxes, self.skeleton, self.settings)
 
@@ -99,7 +97,7 @@ class PoseEstimation(ImageTask):
         return PoseMetrics(self.boxes, self.skeleton, keep=keep)
 
     def floor(self, metrics: Metrics, items: Sequence[Person], known: Sequence[Person]) -> Floor | None:
-        """Return the scores of the mean pose of the people that are ``known``, put into the box of everybody."""
+        """Return the scores of the mean pose of the ``known`` people, put into the box of each person."""
         assert isinstance(metrics, PoseMetrics)
         people = metrics.people
         found = Found(in_boxes(mean_pose(known), people), np.ones((len(people), len(self.skeleton.joints))))
@@ -110,7 +108,7 @@ class PoseEstimation(ImageTask):
 
 
 def losses(heatmaps: Tensor, batch: Batch, image_size: tuple[int, int], sigma: float) -> Tensor:
-    """The loss of each image, (B,), of heatmaps (B, K, h, w) of images of this height and width; see `PoseEstimation`."""
+    """Compute the loss of each image, (B,), of heatmaps (B, K, h, w) of images of this height and width; see `PoseEstimation`."""
     targets, shown = encode(batch["joints"], image_size, (heatmaps.shape[-2], heatmaps.shape[-1]), sigma=sigma)
     errors = F.mse_loss(heatmaps.float(), targets, reduction="none").sum(dim=(2, 3))  # (B, K)
     return (errors * shown * batch["weights"]).mean(dim=1) / (math.pi * sigma**2)
@@ -119,7 +117,7 @@ def losses(heatmaps: Tensor, batch: Batch, image_size: tuple[int, int], sigma: f
 def answers_of(
     network: Network, images: Tensor, batch: Batch, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings
 ) -> Answers:
-    """`PoseEstimation.answer` of any network: images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
+    """Return `PoseEstimation.answer` of any network from images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
     heatmaps, plain = heatmaps_of(network, images, preparation, skeleton, mirror=settings.mirror)
     loss = losses(plain, batch, preparation.image_size, settings.sigma)
     joints, scores = joints_in(heatmaps, preparation)
@@ -127,12 +125,12 @@ def answers_of(
 
 
 class PoseMetrics(Metrics):
-    """Whether joints are where they are marked; with ``keep`` also COCO's average precision.
+    """PCK and OKS of found joints; with ``keep`` also COCO's average precision, which takes longer.
 
     Args:
         preparation: by which people were cut out.
         skeleton: the joints.
-        keep: whether to compute what takes longer.
+        keep: computes all scores.
     """
 
     def __init__(self, preparation: BoxPreparation, skeleton: Skeleton, *, keep: bool = False):
@@ -153,12 +151,12 @@ class PoseMetrics(Metrics):
 
     @property
     def people(self) -> list[Person]:
-        """The people by their numbers, which are their names here."""
+        """Return the people, whose names are their numbers here."""
         return [row.person for row in self.rows]
 
     @property
     def found(self) -> Found:
-        """The joints of all `people` in their pictures."""
+        """Return the joints of all `people` in their pictures."""
         return Found(np.stack([row.joints for row in self.rows]), np.stack([row.scores for row in self.rows]))
 
     def scores(self) -> dict[str, float | int]:
@@ -172,9 +170,9 @@ class PoseMetrics(Metrics):
         return {**scores, "loss": float(np.mean([row.loss for row in self.rows])), "people": len(self.rows)}
 
     def details(self) -> dict[str, Any]:
-        """The `scores`, what PCK is measured by, and how many people have no such length and are left out of it.
+        """Return `scores`, the length of PCK (``pck_by``), people without it (``pck_left_out``), and the PCK of each joint.
 
-        And ``joints``: PCK of each by its name, None of one that is nowhere marked.
+        ``joints`` has None for a joint that is nowhere marked.
         """
         if not self.rows:
             return dict(self.scores())
@@ -195,14 +193,12 @@ class PoseMetrics(Metrics):
 
 
 class Row(NamedTuple):
-    """What is kept of a person."""
+    """A person with the joints in the picture (K, 2), their scores (K,), and the loss."""
 
     number: int
     person: Person
     joints: np.ndarray
-    """In the picture, (K, 2)."""
     scores: np.ndarray
-    """(K,)."""
     loss: float
 
 

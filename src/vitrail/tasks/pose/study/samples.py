@@ -1,4 +1,4 @@
-"""Pictures of people as the model sees them in training, with their joints."""
+"""Pictures of people in training, with their joints."""
 
 import matplotlib
 import numpy as np
@@ -13,11 +13,11 @@ from vitrail.tasks.pose.people.dataset import PersonDataset
 from vitrail.tasks.pose.study.skeletons import BOLD, draw_people
 
 HEIGHT = 1.9
-"""Of a picture on the sheet, in inches."""
+"""Height of a picture on the sheet, in inches."""
 
 
 def people_sheet(dataset: PersonDataset, *, versions: int = 5) -> Figure:
-    """A row for each person: as prepared, then what training makes of the person in ``versions`` epochs, with the joints."""
+    """Draw a row for each person: as prepared, then as in training in ``versions`` epochs, with the joints."""
     prepared = PersonDataset(dataset.people, dataset.boxes, dataset.skeleton)
     high, wide = dataset.preparation.image_size
     size = ((1 + versions) * (HEIGHT * wide / high + 0.1) + 1.6, len(dataset) * (HEIGHT + 0.1) + 0.3)
@@ -38,7 +38,7 @@ def people_sheet(dataset: PersonDataset, *, versions: int = 5) -> Figure:
 
 
 def drawn(dataset: PersonDataset, key: Key) -> Image.Image:
-    """A sample with the skeleton of its marked joints that are in view."""
+    """Draw a sample with the skeleton of its marked joints in view."""
     sample = {name: part[0].numpy() for name, part in dataset[key].items()}
     picture, joints = to_picture(sample["images"]), sample["joints"]
     shown = (sample["weights"] > 0) & in_view(joints, dataset.preparation.image_size)

@@ -1,4 +1,4 @@
-"""A study of a model that finds joints: where it finds them, where their queries look, and what it costs."""
+"""A study of a model that finds joints: the joints, the attention of their queries, and the cost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -32,7 +32,7 @@ from vitrail.weights.model_folder.trained import require_as_built
 SHOWN, COLUMNS = 5, 4
 """People whose maps are drawn, and joints of each where none are named."""
 Laid = Callable[[Image.Image, np.ndarray], Image.Image]
-"""Lays a map over what the model sees of a person."""
+"""A function that lays a map over the model's view of a person."""
 SIDE, THIN = 384, 0.006
 """Pixels of the longer side of a person on a sheet, and the width of limbs over maps, as a share of that."""
 SKELETON = " The left side of the body is blue, the right side orange; joints that the model is not sure of are fainter."
@@ -56,7 +56,7 @@ LEFT_OUT = (
 
 
 def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, StudiedPeople]:
-    """Return where the people of a study come from, and which; raises `VitrailError`."""
+    """Return the source of the people of a study, and the people; raise `VitrailError`."""
     require_as_built(trained.model, trained.config)
     refuse_given("the patch that looks is where the model finds a joint", {"--query": request.query is not None})
     note = request.observer.note
@@ -88,7 +88,6 @@ def write_study(
 
 
 def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
-    """Everything, in the order of the page."""
     yield page.cards([*_scores(study), *model_sections.size(study)])
     yield _found(study, columns)
     yield _queries(study, columns)
@@ -101,7 +100,6 @@ def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
 
 
 def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
-    """Cards with the scores, where joints are marked."""
     if not study.subjects.labelled:
         return
     metrics = PoseMetrics(study.preparation, study.skeleton)
@@ -113,7 +111,6 @@ def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
 
 
 def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
-    """The skeleton that is found of some people, beside the one that is marked, and heatmaps."""
     heatmaps = study.maps["heatmaps"]
     scores = {name: float(score) for name, score in zip(study.skeleton.joints, study.scores.mean(axis=0), strict=True)}
     study.numbers["mean_scores"] = scores
@@ -124,7 +121,6 @@ def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
 
 
 def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
-    """Where the queries of some joints look."""
     figure = _sheet(study, columns, study.maps["joints"].numpy(), partial(_laid, places=patch_places(study.model)))
     which = "the last layer" if study.layer == -1 else f"layer {study.layer}"
     layer = which if study.head is None else f"{which}, head {study.head}"
@@ -133,7 +129,7 @@ def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
 
 
 def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Laid, *, marked: bool = False) -> Figure:
-    """Some people with their skeletons, ``marked`` ones too, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
+    """Draw some people with found and ``marked`` skeletons, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
     rows, captions = [], []
     for number in spread(len(study.pixels), SHOWN):
         person, (view, plan) = study.subjects.items[number], study.view(number, SIDE)
@@ -152,7 +148,7 @@ def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Lai
 
 
 def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float = pictures.BRIGHTEST) -> Image.Image:
-    """A map laid over what the model sees, at any size: the centres of the outermost pixels lie on each other, as UDP has it."""
+    """Lay a map over the model's view, at any size: the centres of the outermost pixels lie on each other, as in UDP."""
     (width, height), (high, wide) = view.size, places.size
     x, y = (width - 1) / (wide - 1) / 2, (height - 1) / (high - 1) / 2  # half a pixel of the model's input
     box, seen = places.within((0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y))
@@ -160,7 +156,6 @@ def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float 
 
 
 def _between(study: PoseStudy) -> Markup:
-    """How much the queries of joints look at each other's patches."""
     study.numbers["between_joints"] = study.between.tolist()
     names = [figures.readable(name) for name in study.skeleton.joints]
     side = max(4.5, 1.8 + 0.3 * len(names))

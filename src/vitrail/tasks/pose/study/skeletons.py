@@ -1,4 +1,4 @@
-"""Joints and limbs drawn over pictures, told apart on any ground and by colour-blind eyes.
+"""Joints and limbs drawn over pictures, visible on any ground and to colour-blind eyes.
 
 Places are (x, y) in pixels of the picture, where the centre of the first pixel is (0, 0).
 """
@@ -20,13 +20,11 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 LEFT, RIGHT, MIDDLE = BLUE, ORANGE, "#222222"
-"""Colours of a person's sides; for eyes of every kind they are as far apart as three colours of this palette can be."""
+"""Colours of a person's sides, as far apart for all eyes as three colours of this palette can be."""
 SHADES = (0.0, 0.5, 0.25)
-"""How much white is in the colours of one person and the next."""
-CONFIDENT = 0.3
-"""Joints with a lower score are drawn fainter."""
-FAINT = 95
-"""Their opacity, of 255."""
+"""Shares of white in the colours of one person and the next."""
+CONFIDENT, FAINT = 0.3, 95
+"""Joints with a lower score are drawn with this opacity, of 255."""
 LINE, RIM, DOT = 0.011, 0.4, 0.85
 """Width of a limb as a share of the picture's size; of its white outline and radius of a joint as shares of that width."""
 THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
@@ -40,7 +38,7 @@ SHOWN, PAIRS = 12, 3
 CELL, BOLD = 340, 0.02
 """Pixels of the longer side of a picture on the sheet, and `LINE` there, where pictures are small."""
 AROUND = 1.25
-"""How much larger than a box around a person and the joints is what the sheet shows."""
+"""Size of the part on the sheet, in sizes of the box around a person and the joints."""
 
 
 def draw_people(
@@ -49,18 +47,16 @@ def draw_people(
     skeleton: Skeleton,
     scores: np.ndarray | None = None,
     *,
-    confident: float = CONFIDENT,
     line: float = LINE,
     boxes: Sequence[Box] = (),
 ) -> Image.Image:
-    """A picture with the skeletons of people, the left and the right side of a body in their own colours.
+    """Draw the skeletons of people over a picture, the sides of a body in their own colours.
 
     Args:
         picture: upright, of any size.
         joints: (N, K, 2); those that are NaN are not drawn.
-        skeleton: says which joints are connected, and of which side they are.
+        skeleton: has the limbs, and the side of each joint.
         scores: (N, K), by which joints are fainter; None for joints that are all certain.
-        confident: the least score of a joint that is not fainter.
         line: width of a limb as a share of the picture's size.
         boxes: of the N people, drawn with their numbers from 1; none where this is empty.
     """
@@ -70,7 +66,7 @@ def draw_people(
     width = factor * max(1.5, line * (picture.width * picture.height) ** 0.5)
     for number, box in enumerate(boxes, 1):
         _draw_box(pen, factor, box, number, width)
-    sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= confident
+    sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= CONFIDENT
     for number, (places, certain) in enumerate(zip(joints, sure, strict=True)):
         strokes = list(_strokes(factor * (places + 0.5) - 0.5, certain, skeleton, SHADES[number % len(SHADES)]))
         for faint in (True, False):
@@ -92,7 +88,7 @@ def _draw_box(pen: ImageDraw.ImageDraw, factor: int, box: Box, number: int, widt
 
 
 def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
-    """A picture with a white ring around a place (2,), which stands out on any ground."""
+    """Draw a white ring around a position (2,), which stands out on any ground."""
     copy, radius = picture.copy(), max(4.0, RING * max(picture.size))
     pen, centre = ImageDraw.Draw(copy), (place + 0.5).tolist()
     for more, colour, width in ((2, MIDDLE, 5), (0, "white", 2)):
@@ -101,15 +97,14 @@ def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
 
 
 class Stroke(NamedTuple):
-    """A limb between two places, or a joint at one."""
+    """A limb between two positions, or a joint at one: places (2, 2) or (1, 2)."""
 
     places: np.ndarray
-    """(2, 2) or (1, 2)."""
     colour: tuple[int, int, int]
     faint: bool
 
     def draw(self, pen: ImageDraw.ImageDraw, width: float, rim: float) -> None:
-        """With a white outline of the width ``rim``, or without any in its own colour."""
+        """Draw the white outline of the width ``rim``, or for 0 the stroke in its own colour."""
         colour = (*((255, 255, 255) if rim else self.colour), FAINT if self.faint else 255)
         if len(self.places) == 2:
             pen.line([tuple(place) for place in self.places.tolist()], colour, round(width + 2 * rim))
@@ -118,7 +113,7 @@ class Stroke(NamedTuple):
 
 
 def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade: float) -> Iterator[Stroke]:
-    """All limbs, then all joints of a person whose places (K, 2) are known."""
+    """Yield all limbs, then all joints of a person whose positions (K, 2) are known."""
     there, colours = np.isfinite(places).all(axis=1), _colours(skeleton, shade)
     for one, other in ((skeleton.joints.index(one), skeleton.joints.index(other)) for one, other in drawn_limbs(skeleton)):
         if there[one] and there[other]:
@@ -130,7 +125,7 @@ def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade:
 
 
 def _colours(skeleton: Skeleton, shade: float) -> list[tuple[int, int, int]]:
-    """The colour of each joint, and at the end the colour of what belongs to no side."""
+    """Return the colour of each joint, and at the end the colour of the middle."""
     of = dict.fromkeys(skeleton.joints, MIDDLE)
     for left, right in skeleton.complete.pairs or ():
         of[left], of[right] = LEFT, RIGHT
@@ -147,14 +142,14 @@ def worst_sheet(
     *,
     count: int = SHOWN,
 ) -> Figure:
-    """The people who were found worst, from the worst on: the joints that were found beside the joints that are marked.
+    """Draw the worst answers, from the worst on: found beside marked joints.
 
     Args:
         people: N people.
         found: their joints.
         skeleton: which joints are connected.
         quality: (N,), higher where joints are nearer; people with NaN are not shown.
-        captions: what to say of each of the N people, a few words.
+        captions: a few words on each person.
         count: people on the sheet.
     """
     order = [number for number in np.argsort(quality, kind="stable").tolist() if not np.isnan(quality[number])][:count]
@@ -179,7 +174,7 @@ def worst_sheet(
 
 
 def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tuple[Image.Image, Image.Image]:
-    """A person with the joints that were found, and with those that are marked."""
+    """Draw a person with the found joints, and with the marked ones."""
     (places,), (marked,) = marked_joints([person], skeleton)
     picture = decode(person.image)
     box = _shown(person, places[marked], picture.size)
@@ -196,7 +191,7 @@ def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tupl
 
 
 def _shown(person: Person, marked: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """The part of a picture that shows a person and the marked joints (M, 2); all of it where they are elsewhere."""
+    """Return the part of a picture with a person and the marked joints (M, 2); all of it where they are elsewhere."""
     box = person.target.box
     corners = np.concatenate([marked, [box[:2], (box.left + box.width, box.top + box.height)]])
     low, high = corners.min(axis=0), corners.max(axis=0) + 1

@@ -1,4 +1,4 @@
-"""The people of a study, and what the model finds of them."""
+"""The people of a study, and the joints that the model finds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,11 +32,7 @@ Opened = Callable[[], tuple[PeopleData, str, PoseSettings]]
 
 @dataclass(frozen=True)
 class StudiedPeople(Subjects):
-    """The people of a study.
-
-    Args:
-        mirror: whether an evaluation of them looks at mirror images, too.
-    """
+    """The people of a study; with ``mirror`` an evaluation of them looks at mirror images, too."""
 
     mirror: bool = False
 
@@ -48,10 +44,10 @@ def people_of(
     count: int,
     note: Note = lambda text: None,
 ) -> tuple[str, StudiedPeople]:
-    """Return where the people of a study come from, and which.
+    """Return the source of the people of a study, and the people.
 
-    People with the model's joints are ``opened``, which gives their split and how they are evaluated. Images without joints are
-    one person each, from rim to rim.
+    People with the model's joints are ``opened``, with their split and settings. Images without joints are one person each, from
+    rim to rim.
     """
     plain = unlabelled_items(data, count, note=note) if data is not None else []
     if plain and split is not None:
@@ -69,13 +65,13 @@ def _whole(name: str, image: Source) -> Person:
 
 
 class PoseStudy(StudyContext):
-    """A model that finds joints and the people of a study, with all that one pass tells of them.
+    """A model that finds joints and the people of a study, with the outputs of one pass.
 
     Args:
         folder: exists.
         trained: the model.
-        subjects: the people. With ``mirror`` scores are of joints that are read from the answers to mirror images, too, as
-            `evaluate` may have it; what is drawn is the answer to an image alone.
+        subjects: the people. With ``mirror`` scores are of joints read from mirror images, too, as in `evaluate`; drawings are of
+            the image alone.
         observer: gets every pass and its people.
         layer, head: of the attention, as in `vitrail.study.joint_map`.
     """
@@ -97,7 +93,7 @@ class PoseStudy(StudyContext):
         self.skeleton, self.layer, self.head = trained.skeleton, layer, head
         self.mirror = subjects.mirror and not trained.preparation.upright  # beside turns mirror images are left out
         self.turns = self._turns()
-        """By how many quarter turns against the clock each person is looked at, (N,)."""
+        """Quarter turns against the clock in which each person is looked at, (N,)."""
         self._any_size = self.model.at_any_size()
         self.pixels = turned(self.pixels, self.turns)
         parts = [self._pass(images) for images in self.batches(self.pixels, "joints")]
@@ -107,7 +103,7 @@ class PoseStudy(StudyContext):
         self.scores = scores.numpy()
         """(N, K)."""
         self.judged = judged[0].double().numpy(), judged[1].numpy()
-        """The same as an evaluation has them."""
+        """Joints and scores of an evaluation."""
         self.between = between.mean(dim=0).numpy()
         """`between_joints`, the mean over all people: (K, K)."""
         self.maps |= {"heatmaps": heatmaps, "joints": maps, "turns": self.turns}
@@ -129,7 +125,6 @@ class PoseStudy(StudyContext):
 
     @torch.no_grad()
     def _read(self, images: Tensor, *, mirror: bool) -> Tensor:
-        """The heatmaps from which joints are read."""
         return heatmaps_of(self._any_size, images, self.preparation, self.skeleton, mirror=mirror)[0]
 
     def pixels_of(self, item: Person) -> np.ndarray:
@@ -137,11 +132,11 @@ class PoseStudy(StudyContext):
         return self.preparation.cut_out(picture, item.target.box)
 
     def outside(self, number: int) -> np.ndarray:
-        """The joints of a person in the picture, (K, 2)."""
+        """Return the joints of a person in the picture, (K, 2)."""
         return self._warp(number, self.preparation).outside(self.joints[number])
 
     def row(self, number: int) -> Row:
-        """What an evaluation keeps of a person."""
+        """Return a person's row of an evaluation."""
         joints, scores = (found[number] for found in self.judged)
         outside = self._warp(number, self.preparation).outside(joints)
         return Row(number, self.subjects.items[number], outside, scores, 0.0)
@@ -150,7 +145,7 @@ class PoseStudy(StudyContext):
         return preparation.warp(self.subjects.items[number].target.box, angle=90.0 * int(self.turns[number]))
 
     def view(self, number: int, side: int) -> tuple[Image.Image, Plan]:
-        """What the model sees of a person, its longer side so many pixels, and the plan that leads places there."""
+        """Return the model's view of a person, with a longer side of ``side`` pixels, and the plan of it."""
         rows, columns = self.preparation.image_size
         size = (max(2, round(side * rows / max(rows, columns))), max(2, round(side * columns / max(rows, columns))))
         picture = self.preparation.decode(self.subjects.items[number].image)
