@@ -45,11 +45,7 @@ def test_strangers_are_refused_with_both_sides_listed(classes, labels):
         (["caf\u00e9"], ["cafe\u0301"], "by name, whatever"),  # an accent composed, and one by itself
         (["cat\u200b"], ["cat"], "by name, whatever"),
         (["01", "2"], ["1", "2"], "by number: '01' is '1'"),
-        (
-            ["Cat", "big-dog"],
-            ["cat", "big_dog"],
-            "capitals and underscores: 'Cat' is 'cat', 'big-dog' is 'big_dog'",
-        ),
+        (["Cat", "big-dog"], ["cat", "big_dog"], "capitals and underscores: 'Cat' is 'cat', 'big-dog' is 'big_dog'"),
         (["n01440764"], IMAGENET, "by WordNet's id or name: 'n01440764' is 'tench'"),
         ([str(i) for i in range(9)], IMAGENET, "'2' is 'great white shark', 6 more"),
     ],

@@ -264,15 +264,6 @@ def test_a_samples_plan_is_for_the_whole_picture_though_a_fraction_was_decoded(c
         assert (plan.mask(disc, fill=0) != (pixels[0] > 135)).mean() < 0.01
 
 
-def test_a_plan_for_a_reduction_gives_the_same_pixels_as_one_for_the_whole():
-    preparation, file = Preparation.standard((24, 24)), io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 40, 3), np.uint8)).resize((803, 1000)).save(file, "JPEG")
-    reduced = preparation.reduced(file.getvalue(), share=0.5)
-    assert reduced.image.width < 803
-    plan = plan_of(Augmentation(crop="resized", min_area=0.5), reduced.image.size, preparation, 3)
-    assert np.array_equal(plan.pixels(reduced.image), plan.of_whole(reduced.whole).pixels(reduced))
-
-
 def test_prepared_pixels_and_the_whole_picture_are_changed_alike():
     preparation = Preparation.standard((20, 24), 3, 0.9)
     picture = with_dot((50, 40), np.array([20, 20]), 3)

@@ -210,22 +210,6 @@ def foreign(kind: str = "ViTFeatureExtractor", **values) -> Preparation:
     return Preparation.from_hugging_face({"feature_extractor_type": kind, **FOREIGN, **values})
 
 
-def test_a_size_of_two_sides_squashes_and_a_shortest_edge_keeps_the_shape():
-    squashed = foreign(size={"height": 24, "width": 24})
-    covered = foreign(size={"shortest_edge": 32}, crop_size={"height": 24, "width": 24}, do_center_crop=True)
-    assert (squashed.fit, squashed.resize_size, squashed.image_size) == ("squash", (24, 24), (24, 24))
-    assert (covered.fit, covered.resize_size, covered.image_size) == ("cover", (32, 32), (24, 24))
-    image = Image.effect_noise((60, 30), 80).convert("RGB")
-    whole = np.asarray(image.resize((24, 24), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
-    np.testing.assert_array_equal(squashed.pixels(image), whole)
-    assert np.abs(covered.pixels(image).astype(int) - whole).mean() > 5
-
-
-@pytest.mark.parametrize("kind, fit", [("ViTFeatureExtractor", "squash"), ("CLIPFeatureExtractor", "cover")])
-def test_a_size_of_one_number_means_what_it_meant_to_the_class_of_its_time(kind, fit):
-    assert foreign(kind, size=24, crop_size=24).fit == fit
-
-
 def test_images_that_are_not_normalised_or_scaled_otherwise_are_as_transformers_makes_them():
     pixels = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
     plain = foreign(size=4, do_normalize=False)

@@ -13,7 +13,6 @@ from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPI
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.images.processors import PROCESSOR_OF_MODEL, PROCESSORS
 from vitrail.errors import ModelFileError
-from vitrail.weights.layouts import LAYOUTS
 
 PLAIN = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
 """Colours that leave values of 0…1, of which a level is 1/255."""
@@ -144,14 +143,3 @@ def test_transformers_prepares_images_for_our_models_as_we_do(tmp_path_factory, 
 
 
 # where no file says how images are prepared
-
-
-@pytest.mark.parametrize(
-    ("layout", "name"), [("timm", "vit_base_patch16_224"), ("timm-clip", "vit_base_patch16_clip_224.laion2b")]
-)
-def test_the_usual_preparation_of_timms_layouts_is_that_of_timm(layout, name):
-    import timm
-
-    usual, theirs = LAYOUTS[layout].colours, timm.get_pretrained_cfg(name)
-    assert (usual.mean, usual.std, usual.resampling) == (theirs.mean, theirs.std, theirs.interpolation)
-    assert usual.crop_ratio == theirs.crop_pct and usual.fit == "cover" and theirs.crop_mode == "center"

@@ -150,16 +150,6 @@ def test_copies_of_an_image_differ_from_each_other_and_the_first_is_the_plain_sa
     assert torch.equal(batches[0]["images"][0], augmented(20, crop="resized")[0, first]["images"][0])
 
 
-def test_a_balanced_epoch_shows_rare_classes_as_often():
-    data = ImageDataset(items_of([0] * 27 + [1] * 3), PREPARATION, Augmentation(crop="resized"), 3)
-    loader = EpochLoader(data, 7, shuffle=True, balance=True)
-    batches = list(loader.epoch())
-    shown = torch.cat([batch["labels"] for batch in batches])
-    assert len(shown) == 30 and len(batches) == len(loader) and (shown == 1).sum() == 15
-    rare = [image.numpy().tobytes() for batch in batches for image in batch["images"][batch["labels"] == 1]]
-    assert len(set(rare)) == 15  # three images, five different copies of each
-
-
 # further views of an item
 
 

@@ -104,17 +104,6 @@ def test_a_flat_folder_may_have_a_class_called_like_a_split(tmp_path, name):
     assert data.classes == sorted(["bus", "car", name]) and len(data.split("all")) == 12
 
 
-def test_an_earlier_deal_is_repeated_and_new_images_stay_out(tmp_path):
-    flat(tmp_path, cat=20, dog=20)
-    first = open_data(tmp_path, split_seed=5)
-    fill(tmp_path / "cat", 25)
-    again = open_data(tmp_path, split_seed=6, assignment=first.assignment)
-    assert all(names(again, s) == names(first, s) for s in first.splits)
-    only_train = flat(tmp_path / "other" / "train", cat=20, dog=20).parent
-    first = open_data(only_train)
-    assert open_data(only_train, split_seed=9, assignment=first.assignment).assignment == first.assignment
-
-
 # what is no image of a class
 
 
@@ -130,11 +119,7 @@ def test_what_lies_about_in_a_flat_folder_is_told(tmp_path):
     (tmp_path / "cat" / "more" / "x.txt").write_bytes(b"x")
     (tmp_path / "cat" / "gone.png").symlink_to("nowhere.png")
     contents = read_data(tmp_path)
-    assert pairs(contents.warnings, tmp_path) == {
-        ("no-class", "0.png"),
-        ("empty-class", "ghost"),
-        ("unreadable", "cat/gone.png"),
-    }
+    assert pairs(contents.warnings, tmp_path) == {("no-class", "0.png"), ("empty-class", "ghost"), ("unreadable", "cat/gone.png")}
     assert pairs(contents.ignored, tmp_path) == {("ignored", "README.md"), ("ignored", "cat/more/x.txt")}
     assert contents.issues == [] and contents.classes == ["cat", "dog"]
     assert open_data(tmp_path).classes == ["cat", "dog"]

@@ -82,14 +82,6 @@ def test_every_sample_has_its_picture_label_and_name(format, tmp_path):
     assert not data.has_splits and data.splits["test"] and data.splits["val"]
 
 
-def test_the_argument_opens_the_data_from_anywhere(tmp_path, monkeypatch):
-    shard(tmp_path / "a-0.tar", samples(0))
-    monkeypatch.chdir(tmp_path)
-    data = open_data("wds:a-{0..0}.tar")
-    monkeypatch.chdir("/")
-    assert open_data(data.source, assignment=data.assignment).splits == data.splits
-
-
 @pytest.mark.parametrize(
     ("label", "name"),
     [

@@ -70,17 +70,6 @@ def test_a_table_with_other_columns_or_separators_is_understood_and_said(table, 
     assert data.notes == (() if said is None else (f"list.csv: {said}",))
 
 
-def test_images_without_suffix_are_found_also_in_the_one_folder_that_holds_them(table, tmp_path):
-    file = table("id,label", "a,cat", "b,dog")
-    assert [item.image.name for item in open_data(file).split("all")] == ["a.png", "b.png"]
-    (tmp_path / "photos").mkdir()
-    for name in "abcdefghij":
-        (tmp_path / f"{name}.png").rename(tmp_path / "photos" / f"{name}.png")
-    data = open_data(file)
-    assert {item.image.parent.name for item in data.split("all")} == {"photos"}
-    assert data.notes == ("labels.csv: image in the column 'id', label in 'label', the images are in photos",)
-
-
 @pytest.mark.parametrize("name", ["annotations.csv", "train.tsv", "LIST.CSV"])
 def test_the_only_table_beside_images_is_read_whatever_its_name(table, tmp_path, name):
     file = table("filename\tclass", "a.png\tcat", "b.png\tdog", name=name)

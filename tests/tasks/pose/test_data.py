@@ -314,16 +314,6 @@ def test_boxes_are_looked_at_in_such_sizes_as_it_is_said_or_as_the_model_to_star
             completed(file, **{"task.smaller_sizes": wrong})
 
 
-def test_boxes_are_as_large_as_it_is_said_or_as_the_model_to_start_from_has_them(file):
-    settings, source = completed(file)
-    assert settings.preparation.box_scale == 1.25
-    settings, source = completed(file, **{"task.box_scale": 1.1})
-    assert settings.preparation.box_scale == 1.1
-    for told, expected in ((None, 1.1), (1.4, 1.4)):
-        again = settings.changed(task=settings.task.changed(box_scale=told))
-        assert people.preparation_of(again, source).box_scale == expected
-
-
 def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_stays(file, tmp_path):
     vit = create_model("ViT-Ti/16", num_classes=3, **VIT)
     TrainedModel(vit, ("a", "b", "c"), Preparation.standard((32, 32))).save_pretrained(tmp_path / "vit")

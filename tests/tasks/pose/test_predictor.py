@@ -325,18 +325,6 @@ def test_a_row_for_each_person_is_written(folder, keypoints, tmp_path):
     assert rows[0][0].startswith("1.png#") and head[-1] == "right_hand_distance"
 
 
-def test_people_with_other_joints_are_refused(folder, keypoints, tmp_path):
-    values = json.loads(keypoints.read_text())
-    values["categories"][0]["keypoints"] = [*JOINTS[:-1], "tail"]
-    for file in keypoints.parent.glob("*.png"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "keypoints.json").write_text(json.dumps(values))
-    with pytest.raises(DataError, match=r"the data has the joints head, .*tail, the model head"):
-        vitrail.evaluate(folder, tmp_path / "keypoints.json")
-    with pytest.raises(ConfigError, match="no data given"):
-        vitrail.evaluate(folder)
-
-
 # people who are turned upright
 
 

@@ -21,10 +21,7 @@ Pixels are uint8, or floats of 0…1. NumPy's are (H, W), (H, W, 3) or a batch (
 (B, 3, H, W); the three colours may be one grey, or four with opacity.
 """
 COLOURS = (1, 3, 4)
-SHAPES = {
-    np.ndarray: "(H, W), (H, W, 3) or a batch (B, H, W, 3)",
-    Tensor: "(H, W), (3, H, W) or a batch (B, 3, H, W)",
-}
+SHAPES = {np.ndarray: "(H, W), (H, W, 3) or a batch (B, H, W, 3)", Tensor: "(H, W), (3, H, W) or a batch (B, 3, H, W)"}
 
 
 def pictures_of(images: Picture | Iterable[Picture]) -> list[Source]:

@@ -186,10 +186,7 @@ def require_of_people(settings: RunSettings) -> None:
         "transform": bool(settings.transform),
     }
     refuse_given("it does not go with joints", refused)
-    others = {
-        "--teacher": settings.distillation.has_teacher,
-        "--balance": settings.data.balance != "none",
-    }
+    others = {"--teacher": settings.distillation.has_teacher, "--balance": settings.data.balance != "none"}
     refuse_given("pose estimation has no classes and no teacher", others)
     if getattr(settings.model.config, "answer", "") != "heatmaps":
         hint = "take one of those that vitrail models lists for poses, or start from a ViT with --from"

@@ -8,7 +8,7 @@ import pytest
 from data.people import CATEGORY, KEYPOINTS, annotation, picture, write_coco
 from vitrail.data.images.box_preparation import Box
 from vitrail.errors import DataError
-from vitrail.tasks.pose.files.coco import CROWD, NO_JOINTS, OTHER_COUNT, read_coco
+from vitrail.tasks.pose.files.coco import CROWD, NO_JOINTS, read_coco
 from vitrail.tasks.pose.people.bodies import FROM_0, NO_LIMBS
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
@@ -187,16 +187,6 @@ def test_what_is_wrong_with_an_annotation_is_told_with_its_number(file, fields, 
         and len(found.people) == 1
     )
     assert re.search(message, issue.what)
-
-
-@pytest.mark.parametrize("keypoints", [[], KEYPOINTS[:8], KEYPOINTS[:6], [*KEYPOINTS, 1, 1, 2]])
-def test_a_person_with_another_number_of_keypoints_is_left_out_and_counted(file, keypoints):
-    found = read_coco(write_coco(file, [annotation(1), annotation(27, keypoints=keypoints)]))
-    assert len(found.people) == 1 and not found.issues and not found.notices
-    assert found.left_out == {OTHER_COUNT: 1}
-    assert [warning.what for warning in found.warnings] == [
-        f"annotation 27 has {len(keypoints)} numbers for 3 joints, and not 3 for each"
-    ]
 
 
 def test_an_id_of_more_than_64_bits_is_an_issue_and_a_smaller_one_is_none(file):

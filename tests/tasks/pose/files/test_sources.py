@@ -46,14 +46,6 @@ def test_a_skeleton_of_the_same_joints_takes_the_place_of_the_datas_own(tmp_path
             open_people(file, skeleton=Skeleton(joints=others))
 
 
-def test_names_are_unique_where_splits_have_the_same_pictures(tmp_path):
-    picture(tmp_path / "a.png")
-    for split in ("train", "val"):
-        write_coco(tmp_path / f"{split}.json", [annotation(1)], [{"id": 1, "file_name": "a.png"}])
-    data = open_people(tmp_path)
-    assert [person.name for person in data.split("all")] == ["train/a.png#1", "val/a.png#1"]
-
-
 def test_numbers_of_pictures_are_unique_where_files_begin_anew_and_coco_s_own_stay_known(tmp_path):
     for shade, split in enumerate(("train", "val", "test")):
         write_many(tmp_path / split, 3, shade=10 * shade, name=f"../{split}.json")

@@ -38,11 +38,7 @@ class StudiedPeople(Subjects):
 
 
 def people_of(
-    data: str | Path | None,
-    opened: Opened,
-    split: str | None,
-    count: int,
-    note: Note = lambda text: None,
+    data: str | Path | None, opened: Opened, split: str | None, count: int, note: Note = lambda text: None
 ) -> tuple[str, StudiedPeople]:
     """Return the source of the people of a study, and the people.
 
@@ -79,14 +75,7 @@ class PoseStudy(StudyContext):
     preparation: BoxPreparation
 
     def __init__(
-        self,
-        folder: Path,
-        trained: TrainedPose,
-        subjects: StudiedPeople,
-        observer: Observer,
-        *,
-        layer: int,
-        head: int | None,
+        self, folder: Path, trained: TrainedPose, subjects: StudiedPeople, observer: Observer, *, layer: int, head: int | None
     ):
         super().__init__(folder, trained, subjects, None, observer)
         self.numbers["of"] = "people"
