@@ -117,7 +117,7 @@ class Contents:
     """The group of each image that has one, by name: images of a group belong in one split."""
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def lines(self) -> tuple[str, ...]:
         """Return the notes, and a line on what was left out: ``left out: 12 .txt, 3 .mp4``."""
         return (*self.notes, *left_out_notes([*self.ignored, *self.warnings]))
 

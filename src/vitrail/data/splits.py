@@ -36,7 +36,7 @@ def with_splits(
         return assign_splits(names, labels, shares, seed, copies, contents.groups)
 
     made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
-    notes = (*contents.told, *group_notes(names_of(made.splits), contents.groups))
+    notes = (*contents.lines, *group_notes(names_of(made.splits), contents.groups))
     if made.added:
         notes = (*notes, f"images added since the splits were made, which are in none: {made.added:,}")
     return ImageData(contents.source, contents.classes, made.splits, made.assignment, made.own, contents.multi_label, notes)

@@ -86,7 +86,7 @@ class Check(Found):
             "splits": self.counts,
             "sizes": size_range(self.sizes),
             "modes": dict(self.modes.most_common()),
-            "notes": list(self.contents.told),
+            "notes": list(self.contents.lines),
             **self.listed,
             "near_duplicates": [[path_in(item) for _, item in group] for group in self.alike],
             **({} if self.folder is None else {"folder": str(self.folder)}),
@@ -96,7 +96,7 @@ class Check(Found):
         classes = f" in {len(self.contents.classes):,} classes" if self.contents.classes else ""
         yield f"source   {self.contents.source}"
         yield f"images   {self.images:,}{classes}"
-        for line in self.contents.told:
+        for line in self.contents.lines:
             yield f"note     {line}"
         if self.sizes:
             sizes = size_range(self.sizes)

@@ -23,7 +23,7 @@ class Move(NamedTuple):
     back: Matrix
     """Takes a place in the result to its place in the picture."""
     size: Extent
-    """Of the picture: what comes from beyond it shows nothing of it."""
+    """Size of the picture; positions beyond it show nothing of it."""
 
 
 class Step(Protocol):
@@ -37,7 +37,7 @@ class Step(Protocol):
 
 
 class Frame(Protocol):
-    """What brings a picture to the model's size."""
+    """A way to bring a picture to the model's size."""
 
     @property
     def result(self) -> Extent:
@@ -72,7 +72,7 @@ class Resize:
 
     @property
     def seen(self) -> Box:
-        """What is kept, in the picture's own pixels."""
+        """Return the kept part in the picture's own pixels."""
         x, y = self._pitch
         left, top, right, bottom = self.kept
         return (
@@ -84,7 +84,7 @@ class Resize:
 
     @property
     def _pitch(self) -> tuple[float, float]:
-        """Pixels of the picture per pixel of the resized one."""
+        """Return the pixels of the picture per pixel of the resized one."""
         left, top, right, bottom = self.part
         return (right - left) / self.size[0], (bottom - top) / self.size[1]
 
@@ -181,19 +181,19 @@ class Plan:
     """
 
     size: Extent
-    """Of the picture."""
+    """Size of the picture."""
     frame: Frame
     steps: tuple[Step, ...] = ()
 
     def pixels(self, picture: Image.Image | Reduced) -> np.ndarray:
-        """The picture, or one decoded at a fraction of its size, brought to the model's and changed: uint8 (C, H, W)."""
+        """Bring a picture, or one decoded at a fraction of its size, to the model's size, and change it: uint8 (C, H, W)."""
         if isinstance(picture, Reduced):
             return Plan(picture.image.size, self.frame.of(picture.whole.inside), self.steps).pixels(picture.image)
         self._require(picture.size)
         return self.changed(to_pixels(self.frame(picture)))
 
     def changed(self, pixels: np.ndarray) -> np.ndarray:
-        """The steps alone: a new uint8 (C, H, W) of pixels that have the model's size, or the same where nothing changes."""
+        """Apply the steps to pixels of the model's size: a new uint8 (C, H, W), or the same where nothing changes."""
         for step in self.steps:
             pixels = step(pixels)
         return np.ascontiguousarray(pixels)
@@ -204,7 +204,7 @@ class Plan:
 
     @property
     def matrix(self) -> np.ndarray:
-        """Takes (x, y, 1) in the picture to its place in the result: float64 (3, 3)."""
+        """Return the map of (x, y, 1) in the picture to its position in the result: float64 (3, 3)."""
         back = np.eye(3)
         for move in self._moves():
             back = back @ (*np.reshape(move.back, (2, 3)), (0, 0, 1))
@@ -212,7 +212,7 @@ class Plan:
 
     @property
     def mirrored(self) -> bool:
-        """True if the result is a mirror image, in which a left hand looks like a right one.
+        """Return True if the result is a mirror image, in which a left hand looks like a right one.
 
         Turned by half a circle, which is flipped both ways, it is not.
         """
@@ -261,10 +261,10 @@ class Plan:
 
 
 def to_pixels(image: Image.Image) -> np.ndarray:
-    """A picture as uint8 (C, H, W)."""
+    """Return a picture as uint8 (C, H, W)."""
     return np.stack([np.asarray(channel) for channel in image.split()])
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
-    """uint8 (C, H, W) as a picture, RGB or grey."""
+    """Return uint8 (C, H, W) as a picture, RGB or grey."""
     return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))

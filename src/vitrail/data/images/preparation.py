@@ -36,7 +36,7 @@ MOST_PIXELS = 2**24
 
 
 class Preparation(Settings):
-    """How an image becomes a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
+    """The way from an image to a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
 
     image_size: Size
     """Height and width the model takes."""
@@ -47,7 +47,7 @@ class Preparation(Settings):
     fit: Literal["cover", "squash"] = "cover"
     """Keep the image's shape and just cover ``resize_size``, or squash it to exactly that."""
     crop_rounding: Literal["even", "down"] = "even"
-    """Where the crop starts if its middle falls between two pixels: at the even one of the two, as in torchvision and timm,
+    """Start of a crop whose middle falls between two pixels: at the even one of the two, as in torchvision and timm,
     or at the first, as in transformers."""
     resampling: Literal["nearest", "lanczos", "bilinear", "bicubic"] = "bilinear"
     """Interpolation of the resize, with antialiasing."""

@@ -24,7 +24,7 @@ class CellLabels(NamedTuple):
     """The labels in the cells of a column."""
 
     labels: list[tuple[str, ...]]
-    """Of each cell, without repetition."""
+    """Labels of each cell, without repetition."""
     multi_label: bool
     """True if a cell may hold several labels, or none."""
     said: str = ""

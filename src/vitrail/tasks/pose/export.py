@@ -11,9 +11,9 @@ FLOATS = "a model that finds joints is exported in floats"
 """Reason why `auto` stands for floats alone."""
 
 
-def require_exportable(trained: TrainedPose, to: str, asked: dict[str, bool], note: Note) -> None:
+def require_exportable(trained: TrainedPose, to: str, options: dict[str, bool], note: Note) -> None:
     """Raise `ConfigError` for options that need labels, or images of other sizes than the model's."""
-    refuse_given(f"{FLOATS}, with all its tokens, for boxes of one size", asked)
+    refuse_given(f"{FLOATS}, with all its tokens, for boxes of one size", options)
     if trained.preparation.smaller_sizes:
         note("a graph takes images of one size, and so looks at people in that size alone")
 

@@ -186,7 +186,7 @@ class PeopleEvaluation(StreamedEvaluation):
 
     @property
     def answered(self) -> list[Person]:
-        """The people in the order of the metrics."""
+        """Return the people in the order of the metrics."""
         return [self.items[row.number] for row in self.metrics.rows]
 
     def run(self, *, group: Processes = ALONE, **how: Any) -> PoseMetrics:

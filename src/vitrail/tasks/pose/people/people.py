@@ -49,7 +49,7 @@ class Person:
 
     @property
     def joints(self) -> np.ndarray:
-        """float64 (K, 3): x, y, visibility."""
+        """Return float64 (K, 3): x, y, visibility."""
         return np.array(self.target.joints, np.float64).reshape(-1, 3)
 
     def in_box(self, box: Box | None) -> "Person":

@@ -125,5 +125,7 @@ def _of_single_pairs(pairs: Pairs, source: str) -> tuple[list[Issue], list[str]]
                 f"{left} and {right} are the other way round than all other pairs in {1 - alike / count:.0%} of {count:,} people"
             )
             found.append(Issue("sides", source, f"{what}, as if these two were exchanged"))
-    told = f"too little to tell whether single pairs are exchanged, which takes {FEWEST_ALIKE} people with another pair beside it"
-    return found, [f"{told}: {first_of(rare)}"] if rare else []
+    little = (
+        f"too little to tell whether single pairs are exchanged, which takes {FEWEST_ALIKE} people with another pair beside it"
+    )
+    return found, [f"{little}: {first_of(rare)}"] if rare else []
