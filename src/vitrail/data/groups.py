@@ -82,7 +82,6 @@ def assign_groups(labels: Sequence[Label], groups: Sequence[Sequence[int]], shar
 
 
 def _may_go(left: np.ndarray, counts: np.ndarray) -> bool:
-    """Return True if training keeps images of every label of a group, and some images."""
     rest = left - counts
     return bool((rest[counts > 0] > 0).all() and rest.sum() > 0)
 

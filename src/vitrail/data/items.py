@@ -246,7 +246,6 @@ class ImageData(Data):
         return f"<ImageData {self.source}: {len(self.classes):,} classes; {splits} images>"
 
     def _repr_html_(self) -> str:
-        """Return a table of the images of every class in each split, for a notebook."""
         counts = [self.counts(split) for split in self.splits]
         rows = [(name, *numbers) for name, *numbers in zip(self.classes, *counts, strict=True)]
         more = f"and {len(rows) - MOST_SHOWN:,} more classes" if len(rows) > MOST_SHOWN else ""

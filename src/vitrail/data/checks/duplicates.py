@@ -83,7 +83,6 @@ def _alike(images: Sequence[Source], places: Iterable[int], key: Callable[[Sourc
 
 
 def _ending(source: Source) -> Hashable:
-    """Return the length of a file and its last bytes."""
     with _open(source) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - ENDING))

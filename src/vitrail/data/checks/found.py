@@ -107,7 +107,6 @@ class Check(Found):
         yield from self._class_lines()
 
     def _class_lines(self) -> Iterator[str]:
-        """Yield a table of the images of every class in every split."""
         counts, classes = self.counts, self.contents.classes
         rows = [(name, [of_split[name] for of_split in counts.values()]) for name in classes]
         if len(classes) > MAX_ROWS:

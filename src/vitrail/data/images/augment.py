@@ -128,7 +128,6 @@ class Augmentation(Settings):
 
 
 def _random_operation(strength: float, limits: dict[str, float], random: np.random.Generator) -> tuple[str, float]:
-    """Draw one operation of the policies, at ``strength`` times its limit."""
     name = list(POLICY)[random.integers(len(POLICY))]
     sign = -1 if random.random() < 0.5 and name in BOTH_WAYS else 1
     return name, sign * strength * limits.get(name, 0)

@@ -36,7 +36,6 @@ def to_mode(image: Image.Image, mode: Mode) -> Image.Image:
 
 
 def _strips(image: Image.Image) -> Iterator[Image.Image]:
-    """Yield the picture in strips of whole rows, from its top."""
     rows = max(1, STRIP // max(1, image.width))
     for top in range(0, image.height, rows):
         yield image.crop((0, top, image.width, min(top + rows, image.height)))

@@ -72,7 +72,6 @@ def _picture(pixels: np.ndarray | Tensor, given: np.ndarray | Tensor) -> Source:
 
 
 def _as_array(pixels: Tensor) -> np.ndarray:
-    """Return a tensor (H, W) or (C, H, W) as an array, the colours last."""
     pixels = pixels.detach().cpu()
     pixels = pixels.float() if pixels.dtype in (torch.bfloat16, torch.float16) else pixels
     return (pixels.movedim(0, -1) if pixels.ndim == 3 else pixels).numpy()

@@ -84,7 +84,6 @@ class Resize:
 
     @property
     def _pitch(self) -> tuple[float, float]:
-        """Return the pixels of the picture per pixel of the resized one."""
         left, top, right, bottom = self.part
         return (right - left) / self.size[0], (bottom - top) / self.size[1]
 

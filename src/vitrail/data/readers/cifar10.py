@@ -56,7 +56,6 @@ def read_cifar10(path: Path) -> Contents:
 
 
 def _unpacked(folder: Path) -> dict[str, bytes]:
-    """Read the files in a folder, or in the folder below it that an archive unpacks to, by name."""
     folder = next((folder / name for name in FOLDERS if (folder / name).is_dir()), folder)
     files = [file for file in folder.iterdir() if _wanted(file.name) and file.is_file()]
     for file in files:
@@ -65,7 +64,6 @@ def _unpacked(folder: Path) -> dict[str, bytes]:
 
 
 def _archived(archive: Path) -> dict[str, bytes]:
-    """Read the files in an archive, by name, wherever they lie in it."""
     files: dict[str, bytes] = {}
     with regular_file(archive) as file:
         zipped = file.read(2) == b"\x1f\x8b"

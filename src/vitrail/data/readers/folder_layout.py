@@ -82,7 +82,6 @@ def _inside(images: Images) -> Inside:
 
 
 def _named(root: Path) -> list[str] | None:
-    """Return the names in the file of classes, sorted; None without one."""
     try:
         return _sorted(set(read_lines(root / CLASSES)))
     except (OSError, UnicodeDecodeError):
@@ -125,7 +124,6 @@ def _two_ways(root: Path, outer: list[str], inner: list[str], named: list[str] |
 
 
 def _command(root: Path, names: list[str]) -> str:
-    """Return the command that writes the file of classes."""
     words = names if len(names) <= 12 else [*names[:2], "…"]
     return f"printf '%s\\n' {' '.join(map(shlex.quote, words))} > {shlex.quote(shown(root / CLASSES))}"
 

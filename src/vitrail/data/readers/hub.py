@@ -82,7 +82,6 @@ def read_hub(name: str) -> Contents:
 
 
 def _tables(local: Path, name: str, source: str) -> dict[str, Any]:
-    """Open the tables of a data set by split, or a single one called "all"."""
     try:
         import datasets
     except ImportError:

@@ -117,7 +117,6 @@ class _SampleError(Exception):
 
 
 def _samples(archive: Path) -> dict[str, dict[str, list[Member]]]:
-    """Return the files of every sample by the end of their name, in the order of the archive."""
     samples: dict[str, dict[str, list[Member]]] = {}
     if not os.path.isfile(archive):
         raise DataError(f"there is no archive {archive}", where="--data", hint="write wds:shards-{000..009}.tar")

@@ -195,7 +195,6 @@ def _existing(source: str | Path) -> Path:
 
 
 def _digits() -> Contents:
-    """Read the 1,797 handwritten digits of scikit-learn, 8×8 grey."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

@@ -112,7 +112,6 @@ def smoothed(heatmaps: Tensor, sigma: float) -> Tensor:
 
 
 def _smoothing(size: int, sigma: float) -> Tensor:
-    """Return the matrix (size, size) that smooths a line."""
     offsets = torch.arange(-RADIUS, RADIUS + 1)
     weights = torch.exp(-(offsets.double() ** 2) / (2 * sigma**2))
     places = (torch.arange(size)[:, None] + offsets) % (2 * size)

@@ -86,7 +86,6 @@ def oks(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarra
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """Compute the mean of values that are not NaN; NaN without any."""
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     return np.where(count, np.where(known, values, 0).sum(axis=axis) / np.maximum(count, 1), np.nan)
@@ -171,7 +170,6 @@ def usual_length(people: Sequence[Person], skeleton: Skeleton) -> Length:
 
 
 def _known(people: Sequence[Person], skeleton: Skeleton, by: Length) -> int:
-    """Count the people whose length is known."""
     if by != "box" and _ends(skeleton, by) is None:
         return 0
     return int(np.isfinite(lengths(people, skeleton, by)).sum())
@@ -267,7 +265,6 @@ def coco_eval() -> Any:
 def _truth(
     people: Sequence[Person], skeleton: Skeleton, ignored: Sequence[Mapping[str, Any]], images: set[int]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return people as a file of COCO's, with ``images`` beside their own pictures."""
     marked = [_annotation(person) for person in people]
     nothing = {"category_id": CATEGORY, "keypoints": [0] * 3 * len(skeleton.joints), "num_keypoints": 0}
     annotations = [*marked, *({**nothing, **one, "category_id": CATEGORY} for one in ignored)]

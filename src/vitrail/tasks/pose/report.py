@@ -173,7 +173,6 @@ def _worst(run: Reported) -> Markup:
 
 
 def _caption(alike: float, right: np.ndarray) -> str:
-    """Return the OKS of a person, and the number of near enough joints where that is known."""
     known = np.isfinite(right).sum()
     return f"OKS {alike:.2f}" + (f", {np.nansum(right):.0f} of {known} joints" if known else "")
 

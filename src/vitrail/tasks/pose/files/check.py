@@ -215,7 +215,6 @@ def _repeated(people: list[Person]) -> Iterator[Issue]:
 
 
 def _leaks(contents: PeopleContents, missing: set[str]) -> Iterator[Issue]:
-    """Yield issues of pictures in several splits, by their files' bytes."""
     places = {(str(person.image), split): person.image for split, people in contents.splits.items() for person in people}
     there = [(split, image) for (name, split), image in places.items() if name not in missing]
     splits, images = [split for split, _ in there], [image for _, image in there]

@@ -101,7 +101,6 @@ class Detections:
         return found._not_all_wrong()
 
     def _keep_or_count(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
-        """Keep a person's box, or count it among the crowds or the errors."""
         try:
             if is_crowd(row):
                 self.left_out["of crowds"] += 1
@@ -220,7 +219,6 @@ def counted_errors(errors: Sequence[DataError]) -> str:
 
 
 def _rows(values: Any, file: Path) -> list[Mapping[str, Any]]:
-    """Return a list of objects; raise `DataError` for anything else."""
     if not isinstance(values, list) or not all(isinstance(row, dict) for row in values):
         raise DataError(f"{file.name} has no boxes", where=file, hint=SHAPE)
     return values

@@ -140,7 +140,6 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[Person]]) -> PeopleContents:
-    """Join the files of all splits."""
     first, *others = found.values()
     for read in others:
         if read.skeleton.joints != first.skeleton.joints:

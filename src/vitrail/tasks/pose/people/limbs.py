@@ -28,7 +28,6 @@ def drawn_limbs(skeleton: Skeleton) -> tuple[Limb, ...]:
 
 
 def _are_neighbours(one: set[str], other: set[str]) -> bool:
-    """Return True if joints with these words in their names are connected."""
     if any(word in one and word in other and one ^ other == {"left", "right"} for word in ACROSS):
         return True
     for word, neighbour in NEIGHBOURS:

@@ -83,7 +83,6 @@ class Pairs:
 
 
 def _known(ways: np.ndarray) -> np.ndarray:
-    """Return the vectors (…, 2) that are not 0: (M, 2)."""
     return np.asarray(ways[ways.any(axis=-1)])
 
 
@@ -121,11 +120,7 @@ def _of_single_pairs(pairs: Pairs, source: str) -> tuple[list[Issue], list[str]]
         if count < FEWEST_ALIKE:
             rare.append(f"{left} ({count:,})")
         elif alike <= LEAST_ALIKE * count:
-            what = (
-                f"{left} and {right} are the other way round than all other pairs in {1 - alike / count:.0%} of {count:,} people"
-            )
-            found.append(Issue("sides", source, f"{what}, as if these two were exchanged"))
-    little = (
-        f"too little to tell whether single pairs are exchanged, which takes {FEWEST_ALIKE} people with another pair beside it"
-    )
-    return found, [f"{little}: {first_of(rare)}"] if rare else []
+            what = f"{left} and {right} are the other way round than all other pairs in {1 - alike / count:.0%}"
+            found.append(Issue("sides", source, f"{what} of {count:,} people, as if these two were exchanged"))
+    little = "too little to tell whether single pairs are exchanged, which takes"
+    return found, [f"{little} {FEWEST_ALIKE} people with another pair beside it: {first_of(rare)}"] if rare else []

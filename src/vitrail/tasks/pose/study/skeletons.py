@@ -174,7 +174,6 @@ def worst_sheet(
 
 
 def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tuple[Image.Image, Image.Image]:
-    """Draw a person with the found joints, and with the marked ones."""
     (places,), (marked,) = marked_joints([person], skeleton)
     picture = decode(person.image)
     box = _shown(person, places[marked], picture.size)
