@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import matplotlib
 import numpy as np
@@ -29,6 +29,7 @@ from vitrail.tasks.pose.metrics import (
 from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.study.skeletons import worst_sheet
+from vitrail.tasks.pose.task import PoseMetrics
 
 JOINTS = "joints.csv"
 """File in the run folder: every joint of every person that the run was evaluated on."""
@@ -38,13 +39,6 @@ LENGTHS = {"torso": "the distance of left shoulder and right hip", "box": "the l
 """Words for the lengths of PCK."""
 CARDS = ("pck", "oks", "ap", "ar")
 """Metrics that the report begins with; a table has the others."""
-
-
-class FoundJoints(Protocol):
-    """Metrics with the found joints, in the order of the items."""
-
-    skeleton: Skeleton
-    found: Found
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class FoundPeople:
 
 def report_part(run: Reported) -> Part:
     """Return the scores, each joint by itself, and the worst answers as pictures."""
-    metrics, scores = cast(FoundJoints, run.metrics), run.metrics.scores()
+    metrics, scores = cast(PoseMetrics, run.metrics), run.metrics.scores()
     kept = FoundPeople(run.items, metrics.skeleton, metrics.found)
     save_pictures(kept, run.plots)
     sections = [_joints(kept, run), _worst(run)]
