@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vitrail.data.images.decode import Box
+from vitrail.data.images.reduction import Box
 from vitrail.parts import PatchEmbedding
 from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.study.maps.attention import attending

@@ -20,11 +20,11 @@ from vitrail.runtime.device import Precision
 from vitrail.tasks.pose import schema
 from vitrail.tasks.pose.answer import FoundPerson
 from vitrail.tasks.pose.files.detections import require_inside
+from vitrail.tasks.pose.heatmaps import turned
 from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.people.limbs import drawn_limbs
 from vitrail.tasks.pose.predictor import PosePredictor
 from vitrail.tasks.pose.study.joints import look_of_joints
-from vitrail.tasks.pose.task import turned
 from vitrail.weights.model_folder.folder import TrainedModel
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data.groups import GROUP
-from vitrail.data.images.image_names import find_image, folder_of
 from vitrail.data.items import Issue, left_out_notes, split_of
-from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.image_names import MissingImages, find_image, folder_of
 from vitrail.data.readers.split_files import split_files
 from vitrail.data.readers.table import has_labels
 from vitrail.data.readers.tree import unlisted_in

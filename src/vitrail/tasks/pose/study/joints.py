@@ -1,4 +1,4 @@
-"""Where a joint's query looks: attention from the patch in which a model finds a joint."""
+"""Attention from the patch in which a model finds a joint."""
 
 from collections.abc import Callable
 from functools import partial
@@ -70,7 +70,7 @@ def joint_maps(
 ) -> tuple[Tensor, Tensor]:
     """Return the `joint_map` of every joint (B, K, rows, columns), and the heatmaps (B, K, h, w).
 
-    ``smoothing`` is what the model's preparation says, by which joints are read.
+    ``smoothing`` is that of the model's preparation.
     """
     weights, heatmaps = weights_and_heatmaps(model, images, layer=layer, head=head)
     vit = model_in(model)

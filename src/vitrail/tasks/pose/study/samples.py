@@ -1,4 +1,4 @@
-"""Pictures of people as the model sees them in training, with their joints."""
+"""Pictures of people in training, with their joints."""
 
 import numpy as np
 from matplotlib.figure import Figure

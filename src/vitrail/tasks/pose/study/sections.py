@@ -1,4 +1,4 @@
-"""A study of a model that finds joints: where it finds them, where their queries look, and what it costs."""
+"""A study of a model that finds joints: the joints, the attention of their queries, and the cost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -56,7 +56,7 @@ LEFT_OUT = (
 
 
 def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, StudiedPeople]:
-    """Return where the people of a study come from, and which; raises `VitrailError`."""
+    """Return the source of the people of a study, and the people; raise `VitrailError`."""
     require_as_built(trained.model, trained.config)
     refuse_given("the patch that looks is where the model finds a joint", {"--query": request.query is not None})
     if plain := plain_items(request, "joints"):

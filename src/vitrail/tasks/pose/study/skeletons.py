@@ -1,4 +1,4 @@
-"""Joints and limbs drawn over pictures, told apart on any ground and by colour-blind eyes.
+"""Joints and limbs drawn over pictures, visible on any ground and to colour-blind eyes.
 
 Places are (x, y) in pixels of the picture, where the centre of the first pixel is (0, 0).
 """
@@ -48,7 +48,6 @@ def draw_people(
     skeleton: Skeleton,
     scores: np.ndarray | None = None,
     *,
-    confident: float = CONFIDENT,
     line: float = LINE,
     boxes: Sequence[Box] = (),
 ) -> Image.Image:
@@ -57,9 +56,8 @@ def draw_people(
     Args:
         picture: upright, of any size.
         joints: (N, K, 2); those that are NaN are not drawn.
-        skeleton: says which joints are connected, and of which side they are.
+        skeleton: has the limbs, and the side of each joint.
         scores: (N, K), by which joints are fainter; None for joints that are all certain.
-        confident: the least score of a joint that is not fainter.
         line: width of a limb as a share of the picture's size.
         boxes: of the N people, drawn with their numbers from 1; none where this is empty.
     """
@@ -69,7 +67,7 @@ def draw_people(
     width = factor * max(1.5, line * (picture.width * picture.height) ** 0.5)
     for number, box in enumerate(boxes, 1):
         _draw_box(pen, factor, box, number, width)
-    sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= confident
+    sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= CONFIDENT
     for number, (places, certain) in enumerate(zip(joints, sure, strict=True)):
         strokes = list(_strokes(factor * (places + 0.5) - 0.5, certain, skeleton, SHADES[number % len(SHADES)]))
         for faint in (True, False):
@@ -100,10 +98,9 @@ def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
 
 
 class Stroke(NamedTuple):
-    """A limb between two places, or a joint at one."""
+    """A limb between two positions, or a joint at one: places (2, 2) or (1, 2)."""
 
     places: np.ndarray
-    """(2, 2) or (1, 2)."""
     colour: tuple[int, int, int]
     faint: bool
 

@@ -1,4 +1,4 @@
-"""The people of a study, and what the model finds of them."""
+"""The people of a study, and the joints that the model finds."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects
 from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.study.joints import between_joints, maps_from, patches_of, weights_and_heatmaps
-from vitrail.tasks.pose.task import Row, heatmaps_of, joints_in, surest_turns, turned
+from vitrail.tasks.pose.task import Row
 from vitrail.tasks.pose.weights import TrainedPose
 
 
@@ -41,14 +41,7 @@ class PoseStudy(StudyContext):
     preparation: BoxPreparation
 
     def __init__(
-        self,
-        folder: Path,
-        trained: TrainedPose,
-        subjects: StudiedPeople,
-        observer: Observer,
-        *,
-        layer: int,
-        head: int | None,
+        self, folder: Path, trained: TrainedPose, subjects: StudiedPeople, observer: Observer, *, layer: int, head: int | None
     ):
         super().__init__(folder, trained, subjects, None, observer)
         self.numbers["of"] = "people"
