@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 
 from documents import ROOT, blocks, command_lines, run_python
 from vitrail.cli.app import app
-from vitrail.config.configuration import SHORT_NAMES
 from vitrail.config.known_settings import check_names
+from vitrail.config.short_names import SHORT_NAMES
 from vitrail.errors import ConfigError
 
 GUIDES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]

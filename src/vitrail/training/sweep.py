@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.configuration import SHORT_NAMES, deep_merge, nested, plain
+from vitrail.config.configuration import deep_merge, nested, plain
 from vitrail.config.known_settings import check_names, fields_of
 from vitrail.config.request import Request
 from vitrail.config.run_files import is_run
+from vitrail.config.short_names import SHORT_NAMES
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.files import path_of, read_text, write_json
 from vitrail.runtime.observer import Observer

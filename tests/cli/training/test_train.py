@@ -12,8 +12,9 @@ import yaml
 
 from vitrail import api
 from vitrail.cli.training.train import dotted_settings, print_result
-from vitrail.config.configuration import SHORT_NAMES, deep_merge, nested
+from vitrail.config.configuration import deep_merge, nested
 from vitrail.config.settings import RunSettings
+from vitrail.config.short_names import SHORT_NAMES
 from vitrail.models.inference import quickest_precision
 from vitrail.result import Run
 from vitrail.runtime.device import pick_device

@@ -16,6 +16,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.study.maps.patch_coordinates import patch_places
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects
+from vitrail.tasks.pose.heatmaps import heatmaps_of, joints_in, surest_turns, turned
 from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.study.joints import between_joints, maps_from, patches_of, weights_and_heatmaps
 from vitrail.tasks.pose.task import Row
