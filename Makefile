@@ -3,15 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCKED := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types golden layouts mutants docs docs-serve soak bench install lock sbom clean
+.PHONY: help demo test quick lint types golden layouts mutants docs docs-serve soak bench install lock sbom clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
+	@echo "make quick ROOM=weights  lint of one room, and as many of its tests as a minute allows; without ROOM: of the rooms with changes"
 	@echo "make lint    only the lint; make types: only the types"
 	@echo "make golden BEFORE=COMMIT  train by that commit and by the working tree: the same weights, to the bit? (five minutes)"
 	@echo "make layouts read and write every Vision Transformer of timm, transformers and vit-pytorch: right, or refused (twenty minutes)"
-	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
+	@echo "make mutants BEFORE=COMMIT  put faults into the lines that differ from COMMIT, and print those that no test notices (two minutes;"
+	@echo "             ONLY=text of a path, COUNT=number, SECONDS=time, SEED=number; without BEFORE: into all sources)"
 	@echo "make docs    build the documents as a site, into build/site; make docs-serve: show them while they change"
 	@echo "make soak    kill, damage and starve runs by the hundred, then a server, then open 50,000 spoilt files (three hours)"
 	@echo "make bench   measure Vitrail beside its peers, into a page of docs/benchmarks (twenty-five minutes; make bench QUICK=1: seven)"
@@ -24,6 +26,15 @@ demo: .venv/.core
 
 test: lint types
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
+quick: ROOM ?= $(shell git status --porcelain -- src/vitrail tests | sed -nE 's,^...(src/vitrail|tests)/([^/]+)/.*,\2,p' | sort -u)
+quick: PATHS = $(wildcard $(foreach room,$(ROOM),src/vitrail/$(room) tests/$(room)))
+quick: .venv/.dev
+	@test -n "$(PATHS)" || { echo "No room has changes. Try: make quick ROOM=weights"; exit 2; }
+	@$(BIN)/ruff check $(PATHS)
+	@$(BIN)/ruff format --check $(PATHS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --no-loadscope-reorder --dist loadfile --seconds 35 \
+		$(filter tests/%,$(PATHS)) $(wildcard tests/test_architecture.py)
 
 lint: .venv/.dev
 	@$(BIN)/ruff check
@@ -39,7 +50,8 @@ layouts: .venv/.dev
 	@PYTHONPATH=tests:tests/weights OMP_NUM_THREADS=1 $(BIN)/python -m sweep $(if $(ONLY),--only '$(ONLY)') $(if $(JSON),--json $(JSON))
 
 mutants: .venv/.dev
-	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 docs: .venv/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

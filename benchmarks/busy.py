@@ -1,10 +1,9 @@
-"""What work keeps of its rate beside one greedy process per core, by how long OpenMP's threads turn while they wait.
+"""Measure the rate of work beside one greedy process per core, by how long OpenMP's threads spin while they wait.
 
     python benchmarks/busy.py [--spins 300000 vitrail] [--works predict "training, ViT-Ti/16"] [--rounds 5] [--seconds 1]
 
 Every number of turns (GOMP_SPINCOUNT) has a process of its own, since OpenMP reads it once: 300000 is what GNU's takes by itself,
-"vitrail" what Vitrail chooses, whose commands also take the core for shorter times (see `vitrail.runtime.processor`). They take
-turns, first all in quiet, then all beside the greedy processes. Needs the extra export.
+"vitrail" what Vitrail chooses. They take turns, first all in quiet, then all beside the greedy processes. Needs the extra export.
 """
 
 import argparse
@@ -17,8 +16,6 @@ import time
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
-
-from vitrail.runtime.processor import take_short_turns
 
 FILES, BATCH = 64, 16
 GREEDY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for i in range(10**5): i * i"
@@ -59,7 +56,7 @@ def quickest():
 
 
 def work_of(name: str, folder: Path):
-    """What is called again and again, and how many images each call takes."""
+    """Return a function to call repeatedly, and the number of images of a call."""
     import torch
 
     import vitrail
@@ -120,7 +117,7 @@ class Contender:
     def __init__(self, spins: str, folder: Path):
         environment = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
         environment |= {} if spins == OWN else {"GOMP_SPINCOUNT": spins}
-        command = [sys.executable, __file__, "--answer", str(folder), *(["--short-turns"] if spins == OWN else [])]
+        command = [sys.executable, __file__, "--answer", str(folder)]
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def turn(self, work: str, seconds: float) -> tuple[float, float]:
@@ -132,7 +129,7 @@ class Contender:
 
 
 def rows(work: str, contenders: dict[str, Contender], rounds: int, seconds: float) -> tuple[list[list[str]], float]:
-    """Of the table, and the most that others took in quiet."""
+    """Return the rows of the table, and the largest share that other processes took in quiet."""
     import side_by_side
 
     for contender in contenders.values():
@@ -163,10 +160,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of every turn, at least")
     parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--short-turns", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.short_turns:
-        take_short_turns()
     if given.answer:
         answer(given.answer)
         return

@@ -1,4 +1,4 @@
-"""What keeping the state of a run costs, as a share of its time from the first step to the last, at the default period.
+"""Measure the cost of saving the state of a run, as a share of its time from the first step to the last, at the default period.
 
     python benchmarks/checkpoints.py [--data FOLDER --start MODEL]
 

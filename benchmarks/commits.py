@@ -1,4 +1,4 @@
-"""Whether a change made anything slower: a commit and the working tree in turns, in two processes of one thread on the same core.
+"""Check that a change made nothing slower: a commit and the working tree in turns, each with one thread on the same core.
 
     python benchmarks/commits.py COMMIT
 

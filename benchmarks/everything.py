@@ -35,7 +35,7 @@ INDEX = """\
 
 
 def machine() -> str:
-    """What was measured on."""
+    """Return the name of the machine."""
     return f"{processor()}, {torch.get_num_threads()} threads"
 
 

@@ -1,4 +1,4 @@
-"""How long a B/16 takes to open, and how much memory, beside safetensors' own reader and building the model.
+"""Measure the time and memory to open a B/16, beside safetensors' own reader and building the model.
 
     python benchmarks/load_weights.py
 

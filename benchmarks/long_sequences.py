@@ -27,7 +27,7 @@ CONTENDERS = {
 
 
 def megabytes(field: str) -> float:
-    """Of this process, as the system counts them."""
+    """Return a size of this process in megabytes, as the system reports it."""
     found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) / 1024

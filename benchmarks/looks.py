@@ -1,4 +1,4 @@
-"""Whether a captioner looks at people where it writes of them.
+"""Check that a captioner looks at people where it writes of them.
 
     python benchmarks/looks.py RUN COCO
 
@@ -38,7 +38,7 @@ def boxes_of(folder: Path) -> dict[Path, list[list[float]]]:
 
 
 def covered(writer: Writer, picture: Path, boxes: list[list[float]]) -> np.ndarray:
-    """How much of each patch the boxes cover, as the model sees the picture: (rows, columns)."""
+    """Return the fraction of each patch that the boxes cover, as the model sees the picture: (rows, columns)."""
     with Image.open(picture) as image:
         mask = Image.new("RGB", image.size)
     pen = ImageDraw.Draw(mask)

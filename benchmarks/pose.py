@@ -55,7 +55,7 @@ def opened(trained: TrainedPose, folder: Path) -> dict[str, PosePredictor]:
 
 
 def transformers_work(trained: TrainedPose, folder: Path) -> partial:
-    """What transformers computes of pixels, with the same weights."""
+    """Return the output of transformers for pixels, with the same weights."""
     from transformers import VitPoseForPoseEstimation
 
     trained.save_pretrained(folder / "theirs")

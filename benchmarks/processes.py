@@ -19,7 +19,7 @@ TOGETHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 def images_per_second(command: list[str], threads: int, words: list[str]) -> list[float]:
-    """Of every epoch of a run but the first, which reads the images."""
+    """Return images per second of every epoch of a run but the first, which reads the images."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}

@@ -23,7 +23,7 @@ import vitrail
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
 from vitrail.models.registry import architecture_of, build, model_config
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.training.loop.learner import Learner
 
 PRECISIONS = ("fp32", "bf16")

@@ -1,4 +1,4 @@
-"""What the server makes of a model: images per second beside the model's own, latency alone and under load, and overload.
+"""Measure a server: images per second beside the model's own, latency alone and under load, and overload.
 
     python benchmarks/serving.py [MODEL] [--engine auto] [--quick]
 

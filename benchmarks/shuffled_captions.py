@@ -1,4 +1,4 @@
-"""What captions are worth beside other images.
+"""Score captions beside other images than their own.
 
     vitrail evaluate RUN --split test --csv captions.csv
     python benchmarks/shuffled_captions.py captions.csv

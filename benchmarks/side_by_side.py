@@ -1,4 +1,4 @@
-"""What the benchmarks share: contenders that take turns, how far their ratios spread, and the machine's own rate of products."""
+"""Shared parts of benchmarks: contenders that take turns, the spread of their ratios, the machine's own rate of products."""
 
 import contextlib
 import statistics
@@ -30,7 +30,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Measured:
-    """What contenders took, round by round.
+    """The times of contenders, round by round.
 
     Attributes:
         rounds: the median seconds of each contender's turns, in the order of the rounds.
@@ -45,7 +45,7 @@ class Measured:
         return statistics.median(self.rounds[name])
 
     def ratio(self, name: str, reference: str) -> str:
-        """How many times as fast as another: the median of the rounds' own ratios, and between what the middle half of them lies.
+        """Return how many times as fast as another: the median of the ratios within each round, and their middle half.
 
         Two turns of a round lie seconds apart. A machine that gets slower from round to round changes both, not their ratio.
         """

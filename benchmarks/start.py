@@ -1,4 +1,4 @@
-"""How long commands take to say what they can do or what is wrong, and `import vitrail` to be there.
+"""Measure how long `--help`, a wrong command and `import vitrail` take.
 
     python benchmarks/start.py [--quick]
 

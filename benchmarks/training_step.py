@@ -17,7 +17,7 @@ from torch import nn
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.training.loop.learner import Learner
 
 SHAPES = {

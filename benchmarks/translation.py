@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.tokenizer import END, PAD, START
-from vitrail.deploy.speculative_decoding import drafted_copy, fast_copy
+from vitrail.deploy.fast_writing import fast_copy
 from vitrail.models.registry import create_model
 from vitrail.models.text.search import beam_search, greedy
 from vitrail.parts import token_loss
@@ -121,8 +121,7 @@ def writing(threads: int) -> None:
 
     torch.set_num_threads(threads)
     model = create_model("Transformer-base", vocabulary=8000, norm="post").eval()
-    many = fast_copy(model)
-    one = drafted_copy(model, many)
+    fast = fast_copy(model)
     config = MarianConfig(
         vocab_size=8000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8, decoder_attention_heads=8,
         encoder_ffn_dim=2048, decoder_ffn_dim=2048, pad_token_id=0, decoder_start_token_id=0, eos_token_id=2,
@@ -134,16 +133,15 @@ def writing(threads: int) -> None:
         source[:, -1] = END
         words = [[f"t{token}" for token in row] for row in source.tolist()]
         limits = {"max_decoding_length": 32, "min_decoding_length": 32}
-        fast = one if count == 1 else many
         for beams in (1, 4):
             ways: dict[str, Callable[[], Any]] = {
-                "vitrail": lambda s=source, m=fast: greedy(m, s, max_length=32, banned=[0, 1, 2]),
+                "vitrail": lambda s=source: greedy(fast, s, max_length=32, banned=[0, 1, 2]),
                 "vitrail's model": lambda s=source: greedy(model, s, max_length=32, banned=[0, 1, 2]),
                 "Marian": lambda s=source, k=beams: theirs.generate(s, num_beams=k, min_length=33, max_length=34),
                 "ctranslate2": lambda w=words, k=beams, n=limits: engine.translate_batch(w, beam_size=k, **n),
             }
             if beams > 1:
-                ways["vitrail"] = lambda s=source, k=beams: beam_search(many, s, beams=k, max_length=32, banned=[0, 1, 2])
+                ways["vitrail"] = lambda s=source, k=beams: beam_search(fast, s, beams=k, max_length=32, banned=[0, 1, 2])
                 ways["vitrail's model"] = lambda s=source, k=beams: beam_search(
                     model, s, beams=k, max_length=32, banned=[0, 1, 2]
                 )

@@ -1,4 +1,4 @@
-"""What torch's nn.Transformer learns of the same sentences in the same time, beside `vitrail train --task translate`.
+"""Train torch's nn.Transformer on the same sentences for the same time, beside `vitrail train --task translate`.
 
     python benchmarks/translation_peer.py --data FOLDER --source en --target de --minutes 9
 

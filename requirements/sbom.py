@@ -1,4 +1,4 @@
-"""What is installed of a lock, as CycloneDX 1.6 on standard output: ``python requirements/sbom.py [core | serve | dev]``.
+"""Print the installed packages of a lock as CycloneDX 1.6: ``python requirements/sbom.py [core | serve | dev]``.
 
 Of each package version, licence and what it asks for, as its own metadata say, and the SHA-256 of every file that a lock accepts.
 """
@@ -36,7 +36,7 @@ def installed(name: str) -> Distribution | None:
 
 
 def asked_for(package: Distribution, extras: Collection[str] = ()) -> set[str]:
-    """What a package needs here, with some of its extras, by name."""
+    """Return the names of the packages that a package needs here, with some of its extras."""
     found, seen, rest = set(), set(), ["", *extras]
     needs = [Requirement(text) for text in package.requires or ()]
     while rest:

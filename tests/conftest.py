@@ -1,8 +1,10 @@
-"""What many tests need: small images, a tiny run trained on them, and a trainer for a tiny model."""
+"""Fixtures of many tests: small images, finished runs, a trainer of a tiny model; and how all tests are run."""
 
 import gc
 import os
 import signal
+import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +18,8 @@ from PIL import Image
 from shades import SHADES, shades_data
 
 from peers import declare_operators
+from stick_figures import write_people
+from tiny_pose import TINY_POSE
 from vitrail import api
 from vitrail import result as reporting
 from vitrail.cli.app import main
@@ -32,7 +36,7 @@ from vitrail.study import speed
 from vitrail.study.sections import context
 from vitrail.tasks.classification.judging import worth
 from vitrail.tasks.translation.weights import TrainedTranslator
-from vitrail.training.loop import memory_check as fitting
+from vitrail.training.loop import memory_check
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.runs import run as running
 from vitrail.training.runs.create_task import create_task
@@ -41,13 +45,16 @@ from vitrail.weights.model_folder.folder import TrainedModel
 from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
-os.environ["VITRAIL_CACHE"] = ""  # tests compute with what is likely, and measure no machine
+os.environ["VITRAIL_CACHE"] = ""  # expected speeds take the place of measured ones
 LONG = (
-    "test_processes.py", "test_soak.py", "test_contract.py", "test_export.py", "test_resume.py", "test_study.py", "test_docs.py",
+    "test_processes.py", "test_contract.py", "test_export.py", "test_resume.py", "test_study.py", "test_docs.py",
     "test_resnet.py", "test_translate.py", "test_quantise.py", "test_export_model.py", "test_task_contract.py", "test_network.py",
-    "test_trainer.py", "test_site.py",
+    "test_trainer.py",
 )  # fmt: skip
-"""Files of tests that take long: they come first, so that no process is left alone with one at the end."""
+"""Files of long tests. They come first, so that no process is left alone with one at the end."""
+NO_TIME = "there is no time left"
+END = pytest.StashKey[float]()
+"""The time to stop at."""
 
 TINY = {
     "model.name": "ViT-Ti/4",
@@ -64,39 +71,61 @@ TINY = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind: its exit code and what it printed."""
+    """The exit code of a command, and what it printed."""
 
     code: int
     out: str
     err: str
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: looking through it for garbage takes a second, at each of hundreds of collections.
-
-    What is imported later, by exports above all, takes a tenth of everything, unless it is looked through less often.
-    """
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add a limit of time, for `make quick`."""
+    parser.addoption("--seconds", type=float, help="skip the tests that are left after so many seconds; long files come last")
 
 
 def pytest_configure() -> None:
-    """Under nohup, or in the background of a shell, signals are ignored that runs and servers are tested to hear."""
+    """Hear signals again that a shell ignores in the background or under nohup: tests send them to runs and servers."""
     for name in ("SIGHUP", "SIGQUIT"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the files of long tests first, or last where time is limited. Leave what opens a browser to `make soak`."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("soak")
+    places = {name: place - len(LONG) for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, 0), reverse=bool(config.getoption("seconds")))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exempt all imported modules from garbage collection, which takes a second each time, and collect more rarely."""
+    session.config.stash[END] = time.monotonic() + (session.config.getoption("seconds") or float("inf"))
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test for which there is no time left."""
+    if time.monotonic() > item.config.stash[END]:
+        pytest.skip(NO_TIME)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print in one line how many tests did not run because a program or time was missing."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports if isinstance(report.longrepr, tuple))
+    missing = [f"{reason} for {count} tests" for reason, count in reasons.items() if reason.startswith("there is no ")]
+    if missing:
+        terminalreporter.write_line(f"Not run: {'; '.join(missing)}")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _what_is_the_same_for_every_export_is_done_once() -> None:
-    """Else torch registers the operators of ONNX, goes through its own and looks up the lines of the source for every graph,
-    which takes a third of the time.
-    """
+def _export_setup_once() -> None:
+    """Let torch register operators once, and not for every graph, which takes a third of the time of an export."""
     from torch._export import utils
     from torch.fx import config
     from torch.onnx._internal.exporter._registration import ONNXRegistry
@@ -107,43 +136,42 @@ def _what_is_the_same_for_every_export_is_done_once() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _a_model_is_counted_once() -> None:
-    """Every run counts its model four times, which takes longer than its training; what has tests of its own counts anew."""
-    counted = cache(costing.cost)
-    for module in (costing, fitting, running, reporting, context):
-        module.cost = counted
+def _cost_once() -> None:
+    """Count the cost of a model once: every run counts it four times, which takes longer than the training of a tiny one."""
+    cached = cache(costing.cost)
+    for module in (costing, memory_check, running, reporting, context):
+        module.cost = cached
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_power_is_lost() -> None:
-    """Nobody waits for the disk; what waits when is tested by its calls, in test_files.py and test_checkpoint.py."""
+def _no_fsync() -> None:
+    """Do not wait for the disk; test_files.py and test_checkpoint.py test the order of these calls."""
     os.fsync = lambda file: None
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _speeds_are_measured_for_a_moment() -> None:
-    """They mean nothing here; `vitrail.deploy.bench.measure` and `vitrail.study.speed` have tests of their own."""
-
-    of_a_size = speed._measured
+def _short_timings() -> None:
+    """Measure speeds for a moment; `vitrail.deploy.bench.measure` and `vitrail.study.speed` have tests of their own."""
+    measured = speed._measured
 
     def timed(works: Mapping[str, Any], pixels: torch.Tensor, *, seconds: float = 1.0) -> dict[str, measure.Timing]:
         return measure.timed(works, pixels, seconds=0.01)
 
     measure.SETTLE = 0.001
     worth.timed = engines.timed = timed
-    speed._measured = lambda model, size, batch, seconds: of_a_size(model, size, batch, 0.01)
+    speed._measured = lambda model, size, batch, seconds: measured(model, size, batch, 0.01)
     calibration.LEAST, calibration.TURNS, calibration.LENGTHS = 0.0, 1, (5, 9)
 
 
 @pytest.fixture(scope="session")
 def tiny() -> dict:
-    """Settings, by dotted name, of a run of the ``scratch`` recipe that takes no time."""
+    """Return settings, by dotted name, of a run of the ``scratch`` recipe that takes no time."""
     return dict(TINY)
 
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory) -> Path:
-    """Three classes, without splits: eight images each, of 10×10 pixels."""
+    """Write three classes without splits: eight images each, of 10×10 pixels."""
     folder = tmp_path_factory.mktemp("data") / "pictures"
     random = np.random.default_rng(0)
     for channel, name in enumerate(("red", "green", "blue")):
@@ -157,7 +185,7 @@ def pictures(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def run(pictures, tmp_path_factory) -> api.Run:
-    """A finished run on ``pictures``; tests must leave it as it is."""
+    """Return a finished run on ``pictures``; tests must not change it."""
     return api.train(
         pictures, tmp_path_factory.mktemp("runs") / "colours", **{**TINY, "optimizer.lr": 0.01, "training.epochs": 8}
     )
@@ -165,42 +193,55 @@ def run(pictures, tmp_path_factory) -> api.Run:
 
 @pytest.fixture
 def unreported(monkeypatch) -> None:
-    """Runs without pictures and pages, which take longer than the training of a tiny model."""
+    """Leave out figures and pages of runs, which take longer than the training of a tiny model."""
     monkeypatch.setattr(api, "write_report", lambda finished: None)
 
 
 @pytest.fixture
 def reported(unreported, monkeypatch) -> None:
-    """A test whose runs have them after all, in a file of others."""
+    """Write the figures and pages after all, in a file of tests without them."""
     monkeypatch.setattr(api, "write_report", write_report)
 
 
 @pytest.fixture(scope="session")
 def translated_run(tmp_path_factory) -> api.Run:
-    """A finished run that translates word by word; tests must leave it as it is."""
+    """Return a finished run that translates word by word; tests must not change it."""
     data = write_pairs(tmp_path_factory.mktemp("words") / "pairs.tsv")
     return api.train(data, tmp_path_factory.mktemp("runs") / "words", **TINY_TRANSLATOR)
 
 
 @pytest.fixture(scope="session")
+def people(tmp_path_factory) -> Path:
+    """Write eight images with two stick figures each."""
+    return write_people(tmp_path_factory.mktemp("people"), 8, people=2)
+
+
+@pytest.fixture(scope="session")
+def pose_run(people, tmp_path_factory) -> api.Run:
+    """Return a finished run on ``people``, without figures and a page; tests must not change it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "write_report", lambda finished: None)
+        return api.train(people, tmp_path_factory.mktemp("runs") / "people", **TINY_POSE)
+
+
+@pytest.fixture(scope="session")
 def translator(translated_run) -> TrainedTranslator:
-    """Its model; tests must leave it as it is."""
+    """Return the model of ``translated_run``; tests must not change it."""
     return translated_run.trained
 
 
 @pytest.fixture(scope="session")
 def shades() -> ImageData:
-    """See `shades_data`."""
+    """Return `shades_data`."""
     return shades_data()
 
 
 @pytest.fixture
 def make_trainer(shades, tmp_path):
-    """``make_trainer("name", **{"training.epochs": 3})``: a trainer whose run folder has that name.
+    """Return a function: ``make_trainer("name", **{"training.epochs": 3})`` is a trainer whose run folder has that name.
 
-    ``teacher`` is a model to learn from. ``make_trainer.finished`` has trained to the end; ``make_trainer.reopen(trainer)``
-    is a new one for the same folder.
-    Making one seeds torch, so a run must follow before the next is made.
+    ``teacher`` is a model to learn from. ``make_trainer.finished`` has trained to the end. ``make_trainer.reopen(trainer)`` is a
+    new trainer of the same folder. Each call seeds torch, so a run must follow before the next call.
     """
 
     def make(name: str = "run", teacher: TrainedModel | None = None, **settings: Any) -> Trainer:
@@ -226,7 +267,7 @@ def make_trainer(shades, tmp_path):
 
 @pytest.fixture
 def vitrail(capsys):
-    """``vitrail("models", "--json")`` runs a command and returns its `Answer`."""
+    """Return a function: ``vitrail("models", "--json")`` runs a command and returns its `Answer`."""
 
     def call(*words: object) -> Answer:
         capsys.readouterr()

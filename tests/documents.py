@@ -1,4 +1,4 @@
-"""What is in a document: its blocks of code, which can be run, and the commands of its shell blocks.
+"""The code blocks of a document, which can be run, and the commands of its shell blocks.
 
 ``<!-- not run -->`` before a block leaves it out.
 """

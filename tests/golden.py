@@ -1,4 +1,4 @@
-"""Whether two commits train the same weights, to the last bit: `make golden BEFORE=COMMIT`.
+"""Check that two commits train the same weights, to the last bit: `make golden BEFORE=COMMIT`.
 
 Run it around a change that moves code and should change no result. Bits differ between processors and versions of torch, so
 nothing is stored: the commit and the working tree both train here, side by side, with one thread each.

@@ -1,4 +1,4 @@
-"""What memory a thing takes; each function is run in a process of its own."""
+"""Measurements of memory; each function runs in its own process."""
 
 import json
 from pathlib import Path

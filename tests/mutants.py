@@ -1,212 +1,255 @@
-"""Faults put into the sources on purpose, one at a time: the tests must notice each (`make mutants`).
+"""Put faults into the sources, one at a time, and report those that no test notices: ``make mutants BEFORE=COMMIT``.
 
-``mutants.toml`` lists them. Each is tried in a copy of the project of its own, so the checkout is never touched, by the tests
-that are named beside it. A process that has already imported the large libraries, and nothing of the project, forks for each.
+Faults come from `mutation_rules`. They are drawn from the lines that differ from a commit, or from all sources. The tests that
+mirror the file run first, then those that import it. Each fault is tried in a copy of the project, in a process that is forked
+from one with the large libraries. A test that fails must pass without the fault, or nothing is decided.
 """
 
 import argparse
+import ast
+import compileall
 import gc
 import importlib
 import os
+import random
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
-import tomllib
+import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from mutation_rules import Fault, faults
+
 ROOT = Path(__file__).parents[1]
-LIST = Path(__file__).with_suffix(".toml")
 SOURCES = Path("src/vitrail")
-COPIED = ("src", "tests", "docs", "benchmarks", "README.md", "Makefile", "pyproject.toml")
-"""What of the project the tests read. The virtual environment is linked."""
+COPIED = ("src", "tests", "docs", "benchmarks", "requirements", "README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml")
 LIBRARIES = (
-    "hypothesis", "matplotlib.figure", "onnxruntime", "pydantic", "rich", "schemathesis.pytest.plugin", "sklearn.linear_model",
-    "sklearn.metrics", "sklearn.neighbors", "timm", "torch.distributed.fsdp", "torch.utils.data", "transformers.modeling_utils",
+    "hypothesis", "matplotlib.figure", "onnxruntime", "pydantic", "rich", "sklearn.linear_model", "sklearn.metrics",
+    "sklearn.neighbors", "timm", "torch.distributed.fsdp", "torch.utils.data", "transformers.modeling_utils",
 )  # fmt: skip
-"""Imported once for all mutants."""
-TIMEOUT = 600
-"""Seconds after which the tests of a mutant are stopped."""
+"""Libraries that are imported once for all mutants."""
+LIMIT = 60
+"""Seconds for the tests of one mutant."""
+MOST_FILES = 4
+"""Number of test files that try one mutant."""
+LIVED, KILLED, UNDECIDED = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A file of `SOURCES` in which ``old``, found exactly once, becomes ``new``, and the tests that must fail then."""
+    """A fault in a file, whose path is relative to the project."""
 
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
+    file: Path
+    fault: Fault
 
     def __str__(self) -> str:
-        line = self.source().partition(self.old)[0].count("\n") + 1
-        return f"{self.file}:{line}: {' '.join(self.old.split())} → {' '.join(self.new.split())}"
+        return f"{self.file}:{self.fault.line}: {self.fault.describe(self.source)}"
 
+    @property
     def source(self) -> str:
-        """The text of the file as it should be."""
-        return (ROOT / SOURCES / self.file).read_text(encoding="utf-8")
-
-    def faults(self) -> Iterator[str]:
-        """What is wrong with the entry itself."""
-        found = self.source().count(self.old)
-        if found != 1:
-            yield f"{self.file}: “{self.old}” is found {found} times, not once"
-        if self.old == self.new:
-            yield f"{self.file}: “{self.old}” stays as it is"
-        for test in self.tests:
-            file, _, name = test.partition("::")
-            path = ROOT / "tests" / file
-            if not path.is_file() or f"def {name.partition('[')[0]}" not in path.read_text(encoding="utf-8"):
-                yield f"{self.file}: there is no test {test}"
+        return (ROOT / self.file).read_text(encoding="utf-8")
 
 
-def mutants() -> list[Mutant]:
-    """The list."""
-    groups = tomllib.loads(LIST.read_text(encoding="utf-8"))["mutants"]
-    return [Mutant(group["file"], old, new, tuple(group["tests"])) for group in groups for old, new in group["faults"]]
+def changed_lines(commit: str) -> dict[Path, set[int]]:
+    """Return the numbers of the lines of every source file that differ from a commit."""
+    command = ["git", "diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-prefix", commit, "--", str(SOURCES)]
+    diff = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    lines: dict[Path, set[int]] = {}
+    for line in diff.splitlines():
+        if line.startswith("+++ "):
+            file = Path(line[4:])
+        elif found := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            start, count = int(found[1]), int(found[2] or 1)
+            lines.setdefault(file, set()).update(range(start, start + count))
+    return {file: numbers for file, numbers in lines.items() if file.suffix == ".py"}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Put faults into the sources, one at a time, and see whether the tests notice.")
-    parser.add_argument("--only", metavar="TEXT", default="", help="only mutants whose line, as it is printed, contains this")
-    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="tried side by side (all cores)")
-    options = parser.parse_args()
-    wanted = mutants()
-    faults = [fault for mutant in wanted for fault in mutant.faults()]
-    if faults:
-        print(*faults, sep="\n")
-        return 1
-    wanted = [mutant for mutant in wanted if options.only in str(mutant)]
-    if not wanted:
-        parser.error(f"no mutant's line contains “{options.only}”")
-    _import_libraries()
-    with tempfile.TemporaryDirectory(prefix="vitrail-mutants-") as place:
-        clean = Path(place, "clean")
-        _copy_project(clean)
-        suites = _by_file({test for mutant in wanted for test in mutant.tests})
-        broken = [
-            f"without any mutant the tests fail: {' '.join(suites[number])}\n{output}"
-            for number, code, output in _tried(clean, [(None, suite) for suite in suites], options.jobs)
-            if code != pytest.ExitCode.OK
-        ]
-        if broken:
-            print(*broken, sep="\n")
-            return 1
-        lived = 0
-        for number, code, output in _tried(clean, [(mutant, mutant.tests) for mutant in wanted], options.jobs):
-            if code != pytest.ExitCode.TESTS_FAILED:
-                lived += 1
-                print(f"lived: {wanted[number]}", flush=True)
-                if code != pytest.ExitCode.OK:
-                    print(f"its tests neither passed nor failed ({code}):\n{output}", flush=True)
-    print(f"{len(wanted) - lived} killed, {lived} lived")
-    return int(lived > 0)
+def draw(lines: dict[Path, set[int]] | None, only: str, seed: int) -> list[Mutant]:
+    """Return mutants in random order: first one of every line, then a second one of every line, and so on."""
+    files = sorted(lines) if lines is not None else sorted(file.relative_to(ROOT) for file in (ROOT / SOURCES).rglob("*.py"))
+    mutants = [
+        Mutant(file, fault)
+        for file in files
+        if only in str(file)
+        for fault in faults((ROOT / file).read_text(encoding="utf-8"))
+        if lines is None or fault.line in lines[file]
+    ]
+    random.Random(seed).shuffle(mutants)
+    seen: Counter[tuple[Path, int]] = Counter()
+    rounds = []
+    for mutant in mutants:
+        seen[mutant.file, mutant.fault.line] += 1
+        rounds.append(seen[mutant.file, mutant.fault.line])
+    return [mutant for _, mutant in sorted(zip(rounds, mutants, strict=True), key=lambda pair: pair[0])]
 
 
-def _by_file(tests: Iterable[str]) -> list[tuple[str, ...]]:
-    """The tests of each file, or the file itself where all of it is asked for."""
-    files: dict[str, list[str]] = {}
-    for test in sorted(tests):
-        files.setdefault(test.partition("::")[0], []).append(test)
-    return [(file,) if file in own else tuple(own) for file, own in files.items()]
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """Return the names of the modules of the library that a file imports."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vitrail"):
+            names |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {name.name for name in node.names if name.name.startswith("vitrail")}
+    return frozenset(names)
 
 
-def _import_libraries() -> None:
-    importlib.import_module("peers").declare_operators()
-    for library in LIBRARIES:
-        importlib.import_module(library)
-    gc.freeze()  # or every collection in a fork would go through all of it, and copy it
+def find_tests(file: Path) -> list[str]:
+    """Return the test files for a source file: its mirror, then the nearest ones that import it, or a module that imports it."""
+    inner = file.relative_to(SOURCES)
+    mirror = ROOT / "tests" / inner.with_name(f"test_{inner.name}")
+    modules = {".".join(("vitrail", *inner.with_suffix("").parts)).removesuffix(".__init__")}
+    found = [mirror] if mirror.is_file() else []
+    for _ in range(3):
+        tests = [test for test in (ROOT / "tests").rglob("test_*.py") if test != mirror and imports(test) & modules]
+        near = {test: len(os.path.commonpath([test, mirror])) for test in tests}
+        found += sorted(tests, key=lambda test: (-near[test], test.stat().st_size))
+        if found:
+            break
+        sources = [path for path in (ROOT / SOURCES).rglob("*.py") if imports(path) & modules]
+        modules |= {".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in sources}
+    return [str(test.relative_to(ROOT)) for test in found[:MOST_FILES]]
 
 
-def _copy_project(target: Path) -> None:
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source, target / name)
-    target.joinpath(".venv").symlink_to((ROOT / ".venv").resolve())
-
-
-def _tried(clean: Path, trials: Sequence[tuple[Mutant | None, tuple[str, ...]]], jobs: int) -> Iterator[tuple[int, int, str]]:
-    """The number of each trial as it ends, the exit status of its tests (below 0 their signal), and their output."""
-    waiting, running = list(enumerate(trials))[::-1], {}
-    ended = 0
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                number, (mutant, tests) = waiting.pop()
-                place = clean if mutant is None else _mutated(clean, clean.with_name(f"mutant-{number}"), mutant)
-                output = clean.with_name(f"output-{number}")
-                running[_started(place, tests, output)] = number, place, output
-            process, status = os.wait()
-            _end(process)
-            number, place, output = running.pop(process)
-            if place != clean:
-                shutil.rmtree(place, ignore_errors=True)
-            ended += 1
-            mutant, tests = trials[number]
-            print(f"{ended}/{len(trials)}  {mutant or ' '.join(tests)}", file=sys.stderr, flush=True)
-            yield number, os.waitstatus_to_exitcode(status), output.read_text(errors="replace")
-    finally:
-        for process in running:
-            _end(process)
-
-
-def _end(process: int) -> None:
-    """End a process, if it has not ended, and what its tests have left running."""
-    with suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
-
-
-def _mutated(clean: Path, place: Path, mutant: Mutant) -> Path:
-    """A copy of the project, what Python has compiled of it included, with a mutant in it."""
+def judge(mutant: Mutant, clean: Path, place: Path) -> int:
+    """Return whether the tests notice a mutant: `LIVED`, `KILLED` or `UNDECIDED`."""
     shutil.copytree(clean, place, symlinks=True, copy_function=os.link)
-    file = place / SOURCES / mutant.file
-    source = file.read_text(encoding="utf-8")
-    file.unlink()  # the same file as the clean one, until now
-    file.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
-    return place
+    file, tests = place / mutant.file, find_tests(mutant.file)
+    file.unlink()  # a link to the clean file
+    file.write_text(mutant.fault.apply(mutant.source), encoding="utf-8")
+    if not tests or run_tests(place, tests) == pytest.ExitCode.OK:
+        return LIVED
+    failed = place / "failed"
+    suspects = failed.read_text().splitlines()[:1] if failed.is_file() else tests
+    return KILLED if run_tests(clean, suspects) == pytest.ExitCode.OK else UNDECIDED
 
 
-def _started(place: Path, tests: Sequence[str], output: Path) -> int:
-    """A process that runs the tests of a copy: its number, which is its group's number, too."""
+def run_tests(place: Path, tests: Sequence[str]) -> int:
+    """Return the exit status of tests in a copy of the project, in a process that ends after `LIMIT` seconds."""
     process = os.fork()
     if process:
-        return process
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     code = 70
     try:
-        os.setsid()
-        signal.alarm(TIMEOUT)
-        code = _run(place, tests, output)
+        signal.alarm(LIMIT)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(silent, stream)
+        os.chdir(place)
+        os.environ["PYTHONPATH"] = str(place / "src")
+        sys.path.insert(0, os.environ["PYTHONPATH"])
+        if Path(importlib.import_module("vitrail").__file__ or "").is_relative_to(place):
+            code = int(
+                pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", f"--rootdir={place}", *tests], [Failures(place)])
+            )
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def _run(place: Path, tests: Sequence[str], output: Path) -> int:
-    """The exit status of the tests of a copy, in this process."""
-    with output.open("w") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    os.chdir(place)
-    sys.path.insert(0, str(place / "src"))
-    os.environ["PYTHONPATH"] = sys.path[0]
-    import vitrail
+class Failures:
+    """A plugin that writes the names of failed tests into a file."""
 
-    if not Path(vitrail.__file__).is_relative_to(place):
-        raise ImportError(f"the tests would try {vitrail.__file__}")
-    files = [str(place / "tests" / test) for test in tests]
-    code = pytest.main(["-x", "-q", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={place}", *files])
-    sys.stdout.flush()
-    return int(code)
+    def __init__(self, place: Path) -> None:
+        self.file = place / "failed"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        """Write the name of a test, or of a file that cannot be collected."""
+        if report.failed:
+            with self.file.open("a") as file:
+                file.write(f"{report.nodeid}\n")
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def try_all(mutants: Iterable[Mutant], clean: Path, jobs: int, deadline: float) -> Counter[int]:
+    """Try mutants side by side until the deadline, print those that live, and return the number of each verdict."""
+    waiting, running, verdicts = iter(mutants), {}, Counter[int]()
+    while True:
+        while len(running) < jobs and time.monotonic() < deadline and (mutant := next(waiting, None)):
+            place = clean.with_name(f"mutant-{verdicts.total() + len(running)}-{mutant.fault.start}")
+            running[_fork(mutant, clean, place)] = mutant, place
+        if not running:
+            return verdicts
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if process:
+            mutant, place = running.pop(process)
+            verdict = os.waitstatus_to_exitcode(status)
+            verdicts[verdict if verdict in (LIVED, KILLED) else UNDECIDED] += 1
+            if verdict == LIVED:
+                print(f"lived: {mutant}", flush=True)
+            _end(process, place)
+        elif time.monotonic() >= deadline:
+            for process, (_, place) in running.items():
+                _end(process, place)
+            return verdicts
+        else:
+            time.sleep(0.05)
+
+
+def _fork(mutant: Mutant, clean: Path, place: Path) -> int:
+    process = os.fork()
+    if not process:
+        code = UNDECIDED
+        try:
+            os.setsid()
+            code = judge(mutant, clean, place)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return process
+
+
+def _end(process: int, place: Path) -> None:
+    """End a process with all that its tests have left running, and remove its folder."""
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def main() -> int:
+    """Try the mutants that the command line describes; 1 if one lives."""
+    parser = argparse.ArgumentParser(description="Put faults into the sources, one at a time, and see whether the tests notice.")
+    parser.add_argument("--before", metavar="COMMIT", help="only lines that differ from this commit")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only files whose path contains this")
+    parser.add_argument("--count", metavar="N", type=int, help="number of mutants (as many as there is time for)")
+    parser.add_argument("--seconds", metavar="N", type=float, default=120, help="time to stop after (120)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of the order (0)")
+    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="tried side by side (all cores)")
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    mutants = draw(changed_lines(options.before) if options.before else None, options.only, options.seed)
+    importlib.import_module("peers").declare_operators()
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    gc.freeze()  # a collection in a fork would copy all of it
+    with tempfile.TemporaryDirectory(prefix="vitrail-mutants-", ignore_cleanup_errors=True) as folder:
+        clean = Path(folder, "clean")
+        clean.mkdir()
+        for name in COPIED:
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, clean / name)
+        clean.joinpath(".venv").symlink_to((ROOT / ".venv").resolve())
+        compileall.compile_dir(clean / "src", quiet=2, workers=options.jobs)
+        verdicts = try_all(mutants[: options.count], clean, options.jobs, deadline)
+    print(f"{verdicts[KILLED]} killed, {verdicts[LIVED]} lived, {verdicts[UNDECIDED]} undecided", end="")
+    print(f"; {verdicts.total()} of {len(mutants)} possible mutants, seed {options.seed}")
+    return int(verdicts[LIVED] > 0)
 
 
 if __name__ == "__main__":

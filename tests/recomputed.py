@@ -1,4 +1,4 @@
-"""What a step of training keeps and gives, of a model whose layers may be computed again in the backward pass."""
+"""Memory and results of a training step whose layers may be computed again in the backward pass."""
 
 import copy
 

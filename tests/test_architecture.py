@@ -4,7 +4,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
@@ -18,7 +19,6 @@ from vitrail.task_registry import TASKS, row_of_kind
 from vitrail.tasks.metrics import METRICS
 
 ROOT = Path(vitrail.__file__).parent
-FILES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def module_name(path: Path) -> str:
@@ -26,22 +26,25 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): tree for path, tree in FILES.items()}
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return the parsed source of every module of the library, by name."""
+    return {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def every_module(test: Callable[[str], None]) -> Callable[[], None]:
-    """One test that looks at every module, and tells of all that are not as they should be."""
+    """Return one test that checks every module and lists all faults."""
 
-    def look_at_all() -> None:
+    def check_all() -> None:
         faults = []
-        for name in MODULES:
+        for name in modules():
             try:
                 test(name)
             except AssertionError as error:
                 faults.append(f"{name}: {error}")
         assert not faults, "\n".join(faults)
 
-    return look_at_all
+    return check_all
 
 
 GROUND = {"errors", "checks", "settings", "plain_text", "plain_yaml", "files", "runtime", "task_registry"}
@@ -82,10 +85,10 @@ ALLOWED = {
     "study": GROUND | {"lazy", "parts", "models", "data", "weights", "tasks"},
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "room": GROUND | FRAMEWORKS,
-    "result": GROUND | FRAMEWORKS | {"room"},
+    "result": GROUND | FRAMEWORKS,
     "evaluation": GROUND | FRAMEWORKS,
-    "studies": GROUND | FRAMEWORKS | {"room"},
-    "api": GROUND | FRAMEWORKS | {"room", "result", "evaluation", "studies"},
+    "studies": GROUND | FRAMEWORKS,
+    "api": GROUND | FRAMEWORKS | {"result", "evaluation", "studies"},
     "cli": GROUND | FRAMEWORKS | {"", "api", "room"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page, "room" a task's folder."""
@@ -105,28 +108,30 @@ def place(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imported(name: str) -> Iterator[str]:
-    """Every module that a module of ours imports anywhere, ours by their full names."""
-    package = name if any(other.startswith(f"{name}.") for other in MODULES) else name.rpartition(".")[0]
-    for node in ast.walk(MODULES[name]):
+@cache
+def imported(name: str) -> frozenset[str]:
+    """Return every module that a module of the library imports anywhere, the library's own by their full names."""
+    names = set()
+    package = name if any(other.startswith(f"{name}.") for other in modules()) else name.rpartition(".")[0]
+    for node in ast.walk(modules()[name]):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             source = resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:
                 inner = f"{source}.{alias.name}"
-                yield inner if inner in MODULES else source
+                names.add(inner if inner in modules() else source)
+    return frozenset(names)
 
 
 def of_ours(name: str) -> set[str]:
     return {module for module in imported(name) if module.split(".")[0] == "vitrail"}
 
 
-def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Every call with what is called, as it is written."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+@cache
+def calls(name: str) -> list[tuple[str, ast.Call]]:
+    """Return every call in a module, with the source of the called function."""
+    return [(ast.unparse(node.func), node) for node in ast.walk(modules()[name]) if isinstance(node, ast.Call)]
 
 
 # imports run one way
@@ -145,17 +150,14 @@ def test_no_task_imports_another(name):
     assert {room(module) for module in of_ours(name)} <= {None, room(name)} or not room(name)
 
 
-def test_the_rows_themselves_run_one_way():
-    assert len(list(TopologicalSorter({place: others - {""} for place, others in ALLOWED.items()}).static_order())) > 10
-
-
-def test_no_modules_import_each_other_in_a_circle():
-    TopologicalSorter({name: of_ours(name) - {name} for name in MODULES}).prepare()
+def test_no_modules_import_each_other_in_a_circle_nor_do_the_rows():
+    TopologicalSorter({place: others - {""} for place, others in ALLOWED.items()}).prepare()
+    TopologicalSorter({name: of_ours(name) - {name} for name in modules()}).prepare()
 
 
 @every_module
 def test_only_modules_that_exist_are_imported(name):
-    assert of_ours(name) <= MODULES.keys()
+    assert of_ours(name) <= modules().keys()
 
 
 @every_module
@@ -164,7 +166,7 @@ def test_parts_and_models_know_no_file(name):
         return
     files = {"pathlib", "os", "io", "shutil", "tempfile", "glob", "safetensors", "PIL"}
     assert not {module.split(".")[0] for module in imported(name)} & files
-    assert "open" not in {called for called, _ in calls(MODULES[name])}
+    assert "open" not in {called for called, _ in calls(name)}
 
 
 @every_module
@@ -177,14 +179,14 @@ def test_no_module_is_a_drawer_for_everything(name):
 
 def test_no_other_file_names_an_architecture():
     names = {name for row in ROWS for name in (row.name, row.config.__name__, *row.presets)}
-    modules = {f"vitrail.models.{row.module}" for row in ROWS} | {f"vitrail.models.configs.{row.module}" for row in ROWS}
+    files = {f"vitrail.models.{row.module}" for row in ROWS} | {f"vitrail.models.configs.{row.module}" for row in ROWS}
     own = ("vitrail.models.", "vitrail.weights.layouts.", "vitrail.weights.published", "vitrail.data.images.processors")
     found = {}
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         words |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-        if module != "vitrail" and not module.startswith(own) and (words & names or of_ours(module) & modules):
-            found[module] = words & names | of_ours(module) & modules
+        if module != "vitrail" and not module.startswith(own) and (words & names or of_ours(module) & files):
+            found[module] = words & names | of_ours(module) & files
     assert not found, "vitrail/__init__.py lists the public names, two tables others' names; nothing else may name any"
 
 
@@ -192,7 +194,7 @@ def test_a_model_that_a_hint_or_the_help_gives_as_an_example_is_one():
     """Hints take the registry's; the help of a command, which is its docstring, cannot."""
     yardstick = ("vitrail.study.page.images", {"ResNet-50"})  # of a figure
     examples, spelt = set(), []
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         if module.startswith(("vitrail.models.", "vitrail.weights.layouts.", "vitrail.weights.published")):
             continue
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -216,7 +218,7 @@ def test_no_other_file_names_a_metric():
     names |= {f"{split}_{name}" for name in names for split in ("train", "val")} | {m.short for m in METRICS.values()} - {"loss"}
     own = ("vitrail.tasks.", "vitrail.weights.layouts.")  # the last knows timm's pooling "map"
     found = {}
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
         strings = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and n not in texts]
         words = {*strings, *(word for text in strings for word in text.split() if word != "map")}
@@ -237,7 +239,7 @@ def test_importing_does_not_import_what_computes(module):
 
 def test_every_public_name_can_be_imported_and_no_other():
     assert {name for name in vitrail.__all__ if getattr(vitrail, name, None) is None} == set()
-    assert set(dir(vitrail)) == set(vitrail.__all__)
+    assert dir(vitrail) == sorted(vitrail.__all__) and all(getattr(vitrail, name).__doc__ for name in vitrail.__all__)
     for name in ("os", "api.Run", "nothing"):
         with pytest.raises(AttributeError, match=name):
             getattr(vitrail, name)
@@ -254,7 +256,7 @@ def test_optional_libraries_are_not_imported_by_the_core(name):
 
 @every_module
 def test_nothing_evaluates_text_or_unpickles(name):
-    assert not {called for called, _ in calls(MODULES[name])} & {"eval", "exec", "compile", "__import__", "builtins.eval"}
+    assert not {called for called, _ in calls(name)} & {"eval", "exec", "compile", "__import__", "builtins.eval"}
     unsafe = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "runpy", "code"}
     allowed = {"pickle"} if name == "vitrail.data.readers.safe_unpickle" else set()  # reads CIFAR-10's, running nothing
     assert not {module.split(".")[0] for module in imported(name)} & (unsafe - allowed)
@@ -262,7 +264,7 @@ def test_nothing_evaluates_text_or_unpickles(name):
 
 @every_module
 def test_torch_loads_weights_only(name):
-    for called, call in calls(MODULES[name]):
+    for called, call in calls(name):
         if called in ("torch.load", "torch.serialization.load"):
             assert {k.arg: ast.unparse(k.value) for k in call.keywords}.get("weights_only") == "True", f"{name}:{call.lineno}"
         assert called not in ("torch.jit.load", "torch.hub.load", "torch.package.PackageImporter"), f"{name}:{call.lineno}"
@@ -270,7 +272,7 @@ def test_torch_loads_weights_only(name):
 
 @every_module
 def test_yaml_and_arrays_are_read_safely(name):
-    for called, call in calls(MODULES[name]):
+    for called, call in calls(name):
         assert called not in ("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"), f"{name}:{call.lineno}"
         assert "allow_pickle" not in {k.arg for k in call.keywords}, f"{name}:{call.lineno}"
 
@@ -283,7 +285,7 @@ IMPORTED_BY_NAME = {
 
 @every_module
 def test_modules_are_imported_by_name_only_from_our_own_table(name):
-    for called, call in calls(MODULES[name]):
+    for called, call in calls(name):
         if called.split(".")[-1] in ("import_module", "find_spec", "spec_from_file_location", "SourceFileLoader"):
             assert name in IMPORTED_BY_NAME, f"{name}:{call.lineno} imports a name that it is given"
             assert ast.unparse(call.args[0]) == IMPORTED_BY_NAME[name]
@@ -297,12 +299,14 @@ def test_the_tables_of_public_names_hold_only_our_own_modules():
         f"vitrail.tasks.{row.room}.{part}"
         for row in TASKS.values()
         for part in ("settings", "data", "task", "report", "inspection")
-    } <= MODULES.keys()
+    } <= modules().keys()
     kinds = {row_of_kind(row.reads, row.answers) for row in TASKS.values()}
-    assert {f"vitrail.tasks.{row.room}.weights" for row in kinds} <= MODULES.keys()
-    assert {f"vitrail.tasks.{row.room}.study.sections" for row in kinds if row.answers not in ("text", "noise")} <= MODULES.keys()
-    assert {f"vitrail.models.{row.module}" for row in ROWS} <= MODULES.keys()
-    assert {f"vitrail.{home}" for home in vitrail._HOMES.values()} <= MODULES.keys()
-    assert {f"vitrail.{home}" for home in vitrail.study._NAMES} <= MODULES.keys()
+    assert {f"vitrail.tasks.{row.room}.weights" for row in kinds} <= modules().keys()
+    assert {
+        f"vitrail.tasks.{row.room}.study.sections" for row in kinds if row.answers not in ("text", "noise")
+    } <= modules().keys()
+    assert {f"vitrail.models.{row.module}" for row in ROWS} <= modules().keys()
+    assert {f"vitrail.{home}" for home in vitrail._NAMES} <= modules().keys()
+    assert {f"vitrail.{home}" for home in vitrail.study._NAMES} <= modules().keys()
     assert {name for names in vitrail.study._NAMES.values() for name in names} == set(vitrail.study.__all__)
     assert all(callable(getattr(vitrail.study, name)) for name in vitrail.study.__all__)

@@ -1,4 +1,4 @@
-"""What a benchmark measures on has chosen nothing, and its error counts photographs, not their views."""
+"""Benchmarks measure on images that chose nothing, and their error counts photographs, not views."""
 
 import importlib
 import math

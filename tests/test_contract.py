@@ -1,4 +1,4 @@
-"""What the library promises of every architecture, found in the table by itself: no architecture without its row here."""
+"""Promises of the library for every architecture. They are found in the table: none is without its row here."""
 
 import json
 import math
@@ -43,13 +43,7 @@ TINY = {
     "CvT": {"dims": (8, 16), "depths": (1, 2), "heads": (1, 2), "patch_sizes": (3, 3), "strides": (1, 2), "paddings": (1, 1)},
     "TNT": {"patch_size": 4, "word_stride": 2, "dim": 16, "depth": 2, "heads": 2, "word_dim": 8, "word_heads": 2},
     "T2T": {
-        "patch_sizes": (3, 3, 3),
-        "strides": (1, 2, 1),
-        "token_dim": 8,
-        "random_features": 4,
-        "dim": 16,
-        "depth": 2,
-        "heads": 2,
+        "patch_sizes": (3, 3, 3), "strides": (1, 2, 1), "token_dim": 8, "random_features": 4, "dim": 16, "depth": 2, "heads": 2,
         "mlp_dim": 24,
     },
     "Mixer": {"patch_size": 4, "dim": 16, "depth": 2, "token_dim": 12, "channel_dim": 24},
@@ -65,9 +59,7 @@ IMAGES = {"image_size": 8, "channels": 3, "num_classes": 3}
 
 
 OF_IMAGES = [row.name for row in ROWS if issubclass(row.config, ImageConfig) and row.config.answer != "noise"]
-"""Models of texts have their contract in test_text_contract.py, those of noisy images in models/vision/test_dit.py."""
-
-
+"""Architectures of images; those of texts have their contract in test_text_contract.py, of noise in models/vision/test_dit.py."""
 OF_CLASSES = [kind for kind in OF_IMAGES if ARCHITECTURES[kind].config.answer == "vector"]
 
 
@@ -82,7 +74,7 @@ def classifier(request) -> str:
 
 
 def tiny(kind: str, **fields) -> ImageModel:
-    """A model with random weights, none of them zero."""
+    """Return a model with random weights, none of them zero."""
     torch.manual_seed(0)
     model = build(ARCHITECTURES[kind].config.read({**IMAGES, **TINY[kind], **fields}))
     for parameter in model.parameters():
@@ -92,14 +84,14 @@ def tiny(kind: str, **fields) -> ImageModel:
 
 
 def answer_shape(model: ImageModel, height: int = 8, width: int = 8) -> tuple[int, ...]:
-    """Of what it gives of an image of this size: classes, or a map for each."""
+    """Return the shape of the output for an image of this size: classes, or a map for each."""
     if model.config.answer == "vector":
         return (model.config.num_classes,)
     return model.config.num_classes, *model.config.changed(image_size=(height, width)).heatmap_size
 
 
 def settings_of(kind: str, **more) -> dict:
-    """A run of a few steps, by dotted name."""
+    """Return the settings of a run of a few steps, by dotted name."""
     fields = {f"model.{name}": value for name, value in {**TINY[kind], "image_size": 8}.items()}
     run = {"training.epochs": 2, "training.batch_size": 8, "optimizer.lr": 0.01, "augmentation.crop": "none", "seed": 3}
     return {"model.name": next(iter(ARCHITECTURES[kind].presets)), **fields, **run, **more}
@@ -179,7 +171,7 @@ def test_an_image_is_answered_among_others_as_alone(kind):
 
 
 def of_convolutions(grad, x, weight, *others, **options) -> int:
-    """Operations of a convolution's gradients, of which torch's own formula takes those in groups for whole ones."""
+    """Return the operations of a convolution's gradients; torch's own formula is wrong for convolutions in groups."""
     wanted, transposed = others[-1], others[4]
     return 2 * grad[0] * math.prod((x if transposed else grad)[2:]) * math.prod(weight) * sum(wanted[:2])
 
@@ -199,7 +191,7 @@ def test_images_of_another_shape_are_refused(kind, shape):
         tiny(kind)(torch.zeros(shape))
 
 
-def test_other_sizes_are_answered_or_refused_with_a_sentence(kind):
+def test_other_sizes_are_refused_with_a_sentence_or_computed_in_turns_without_a_changed_bit(kind):
     model = tiny(kind)
     try:
         network = model.at_any_size()
@@ -209,14 +201,6 @@ def test_other_sizes_are_answered_or_refused_with_a_sentence(kind):
     assert network(torch.randn(2, 3, 16, 12)).shape == (2, *answer_shape(model, 16, 12))
     images = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(network(images), model(images))
-
-
-def test_sizes_in_turns_change_no_bit(kind):
-    model = tiny(kind)
-    try:
-        network = model.at_any_size()
-    except ConfigError:
-        return  # which the test before has looked at
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     sizes = [(8, 8), (16, 12), (4, 20), (8, 8), (16, 12)]
     with torch.inference_mode():
@@ -282,7 +266,7 @@ def test_weights_of_another_architecture_are_refused(kind):
 
 
 def trained_of(kind: str) -> TrainedModel:
-    """A model with labels, or with joints of these names."""
+    """Return a model with labels, or with keypoints of these names."""
     model, labels = tiny(kind), ["a", "b", "c"]
     if model.config.answer == "heatmaps":
         return TrainedPose(model, Skeleton.of(labels).complete, BoxPreparation.of_size((8, 8)))
@@ -297,7 +281,7 @@ def test_a_folder_opens_as_the_same_model(kind, tmp_path):
     assert again.config == trained.config and torch.equal(again(images), trained(images))
 
 
-@pytest.mark.parametrize("to", ["onnx", "openvino"])
+@pytest.mark.parametrize("to", [pytest.param("onnx", marks=pytest.mark.soak), "openvino"])
 def test_a_graph_answers_as_the_model_does(kind, to, tmp_path):
     trained = trained_of(kind)
     written = export_graph(trained, Description.of_model(trained, "tiny", "fp32"), to, tmp_path)
@@ -343,11 +327,17 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(classifier, pictures, tmp_p
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
 def test_every_optimizer_trains_it_with_rates_that_fall_towards_the_image(classifier, optimizer, pictures, tmp_path):
     more = {"optimizer.name": optimizer, "optimizer.layer_decay": 0.5, "training.ema": 0.5, "training.epochs": 1}
-    api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(classifier, **more))
+    run = api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(classifier, **more))
+    assert math.isfinite(run.scores["loss"])
 
 
-def test_it_is_studied(classifier, pictures, tmp_path):
-    trained = TrainedModel(tiny(classifier), ["red", "green", "blue"], vitrail.Preparation.standard((8, 8), 3), False)
+STUDIED = ("ViT", "Swin", "PVT", "ResNet")
+"""One architecture of each kind of study; `make soak` studies the others."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(k, marks=() if k in STUDIED else pytest.mark.soak) for k in OF_CLASSES])
+def test_it_is_studied(name, pictures, tmp_path):
+    trained = TrainedModel(tiny(name), ["red", "green", "blue"], vitrail.Preparation.standard((8, 8), 3), False)
     folder, numbers = api.study_model(trained, pictures, tmp_path / "study", images=6)
     assert (folder / "report.html").is_file() and numbers["parameters"] == cost(trained.config).parameters
     assert numbers["cost"][0]["images_per_second"] > 0
@@ -366,7 +356,7 @@ def test_who_asks_for_classes_is_told_that_it_has_none(kind):
 
 
 def _some_linear(kind: str) -> list[str]:
-    """The name of some linear layer inside of the layers, if there are any."""
+    """Return the name of a linear layer inside the layers, if there is one."""
     layers = tiny(kind).layers()
     names = {name.rpartition(".")[2] for layer in layers for name, m in layer.named_modules() if isinstance(m, nn.Linear)}
     return sorted(names)[:1]

@@ -1,4 +1,4 @@
-"""What the documents say is true: their snippets run, their links lead somewhere, their commands exist."""
+"""Checks of the documents: their snippets run, their links lead somewhere, their commands exist."""
 
 import ast
 import re
@@ -13,7 +13,8 @@ from sklearn.datasets import load_digits
 
 from documents import ROOT, blocks, command_lines, run_python
 from vitrail.cli.app import app
-from vitrail.config.configuration import SHORT_NAMES, check_names
+from vitrail.config.known_settings import check_names
+from vitrail.config.short_names import SHORT_NAMES
 from vitrail.errors import ConfigError
 
 GUIDES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
@@ -30,11 +31,10 @@ def name_of(document: Path) -> str:
 
 
 each_guide = pytest.mark.parametrize("guide", GUIDES, ids=name_of)
-each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 def prose(markdown: str) -> str:
-    """A document without its code, every line in its place."""
+    """Return a document without its code, every line in its place."""
     lines = markdown.splitlines()
     for block in blocks(markdown):
         for number in range(block.line, block.line + block.text.count("\n") + 1):
@@ -47,7 +47,7 @@ def prose(markdown: str) -> str:
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of its own, with photos/CLASS/*.png: three of scikit-learn's digits, 20 images of each."""
+    """Create a working directory with photos/CLASS/*.png: three of scikit-learn's digits, 20 images of each."""
     digits = load_digits()
     for label, name in enumerate(("zero", "one", "two")):
         folder = tmp_path / "photos" / name
@@ -67,18 +67,18 @@ def test_snippets_run(guide: Path, photos: Path, request: pytest.FixtureRequest)
     run_python(name_of(guide), guide.read_text(encoding="utf-8"))
 
 
-@each_guide
-def test_few_snippets_are_left_out(guide: Path) -> None:
-    left_out = [b.line for b in blocks(guide.read_text(encoding="utf-8")) if b.language == "python" and not b.run]
-    allowed = NOT_RUN_AT_MOST.get(name_of(guide), NOT_RUN_ELSEWHERE)
-    assert len(left_out) <= allowed, f"{name_of(guide)}: at most {allowed} blocks are left out, these are: lines {left_out}"
+def test_few_snippets_are_left_out() -> None:
+    for guide in GUIDES:
+        left_out = [b.line for b in blocks(guide.read_text(encoding="utf-8")) if b.language == "python" and not b.run]
+        allowed = NOT_RUN_AT_MOST.get(name_of(guide), NOT_RUN_ELSEWHERE)
+        assert len(left_out) <= allowed, f"{name_of(guide)}: at most {allowed} blocks are left out, these are: lines {left_out}"
 
 
 # Links
 
 
 def relative_links(markdown: str) -> Iterator[tuple[int, str]]:
-    """Line and target of every link and image that leads to a file."""
+    """Yield the line and target of every link and image that leads to a file."""
     text = prose(markdown)
     patterns = (
         r"\]\(\s*<?([^)<>\s]+)",  # [text](target) and ![text](target "title")
@@ -102,9 +102,8 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
-@each_page
-def test_links_lead_somewhere(page: Path) -> None:
-    broken = broken_links(page)
+def test_links_lead_somewhere() -> None:
+    broken = [link for page in PAGES for link in broken_links(page)]
     assert not broken, "\n".join(broken)
 
 
@@ -112,13 +111,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def flags_of(command: App) -> set[str]:
-    """The flags that ``vitrail COMMAND --help`` shows."""
+    """Return the flags that ``vitrail COMMAND --help`` shows."""
     arguments = command.assemble_argument_collection()
     return {name for argument in arguments if argument.show for name in argument.names if name.startswith("-")}
 
 
 def is_setting(dotted: str) -> bool:
-    """Whether ``model.patch-size`` leads through the sections of a run's settings to one of them."""
+    """Return whether ``model.patch-size`` leads through the sections of a run's settings to one of them."""
     values: Any = True
     for key in reversed(dotted.replace("-", "_").split(".")):
         values = {key: values}
@@ -130,7 +129,7 @@ def is_setting(dotted: str) -> bool:
 
 
 def wrong_words(words: list[str]) -> list[str]:
-    """What ``vitrail`` would not understand in ``words``: a command or flags."""
+    """Return the problems of ``words``: an unknown command or flags."""
     if not words:
         return []
     command, *rest = words
@@ -155,10 +154,10 @@ def wrong_words(words: list[str]) -> list[str]:
     return wrong
 
 
-@each_page
-def test_command_lines_exist(page: Path) -> None:
+def test_command_lines_exist() -> None:
     wrong = [
         f"{name_of(page)}, line {line}: {problem}"
+        for page in PAGES
         for block in blocks(page.read_text(encoding="utf-8"))
         if block.language in ("sh", "bash", "shell", "console")
         for line, words in command_lines(block)
@@ -170,22 +169,21 @@ def test_command_lines_exist(page: Path) -> None:
 # Figures
 
 
-@each_page
-def test_benchmarks_that_are_named_exist(page: Path) -> None:
-    named = set(re.findall(r"benchmarks/\w+\.py", page.read_text(encoding="utf-8")))
-    assert not {name for name in named if not (ROOT / name).is_file()}
+def test_benchmarks_that_are_named_exist() -> None:
+    named = {(page, name) for page in PAGES for name in re.findall(r"benchmarks/\w+\.py", page.read_text(encoding="utf-8"))}
+    assert not {(name_of(page), name) for page, name in named if not (ROOT / name).is_file()}
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=name_of)
-def test_a_benchmark_says_how_it_is_called(script: Path) -> None:
-    source = ast.parse(script.read_text(encoding="utf-8"))
-    if "__main__" in ast.unparse(source):
-        assert f"    python {name_of(script)}" in (ast.get_docstring(source, clean=False) or "")
-        assert "ArgumentParser(description=__doc__" in ast.unparse(source)  # so that --help says it, too
+def test_a_benchmark_says_how_it_is_called() -> None:
+    for script in (ROOT / "benchmarks").glob("*.py"):
+        source = ast.parse(script.read_text(encoding="utf-8"))
+        if "__main__" in ast.unparse(source):
+            assert f"    python {name_of(script)}" in (ast.get_docstring(source, clean=False) or ""), script
+            assert "ArgumentParser(description=__doc__" in ast.unparse(source), script  # so that --help says it, too
 
 
 def figures_without_a_command(markdown: str) -> list[str]:
-    """What the rows of tables of figures (what, how, figure) are about whose second cell names no command in backticks."""
+    """Return the first cells of the rows of tables of figures (what, how, figure) whose second cell names no command."""
     missing, inside = [], False
     for line in markdown.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -199,15 +197,14 @@ def figures_without_a_command(markdown: str) -> list[str]:
 
 
 def is_command(cell: str) -> bool:
-    """Whether something in backticks is a command: of vitrail, make or pytest, a test or a benchmark."""
+    """Return whether something in backticks is a command: of vitrail, make or pytest, a test or a benchmark."""
     texts = re.findall(r"`([^`]+)`", cell)
     return any(re.match(r"(/usr/bin/time -v )?(vitrail|make|pytest) |(tests|benchmarks)/\S+\.py\b", text) for text in texts)
 
 
-@each_page
-def test_every_measured_figure_names_the_command_that_prints_it(page: Path) -> None:
-    missing = figures_without_a_command(page.read_text(encoding="utf-8"))
-    assert not missing, f"{name_of(page)}: no command prints the figures of {', '.join(missing)}"
+def test_every_measured_figure_names_the_command_that_prints_it() -> None:
+    missing = {name_of(page): figures_without_a_command(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert not any(missing.values()), f"no command prints these figures: {missing}"
 
 
 # The checks themselves

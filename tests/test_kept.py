@@ -1,4 +1,4 @@
-"""What an earlier version wrote goes on working: runs resume, models and graphs open and answer as they did.
+"""Files of an earlier version keep working: runs resume, models and graphs open and predict the same.
 
 ``tests/kept`` was written by the commit before the library was opened for other architectures and tasks, and is never written
 anew. Both runs have the same settings and seed; one was interrupted in the middle of its second epoch.
@@ -28,6 +28,7 @@ def kept(tmp_path):
     return copy
 
 
+@pytest.mark.usefixtures("unreported")
 def test_an_interrupted_run_goes_on_to_where_the_unbroken_one_came(kept):
     run = api.resume(kept("interrupted"))
     status, unbroken = (json.loads((folder / "status.json").read_text()) for folder in (run.folder, KEPT / "finished"))
@@ -50,6 +51,7 @@ def test_a_finished_run_is_evaluated_on_its_own_images_with_the_same_scores():
     assert split == "test" and result.scores() == pytest.approx(scores, abs=1e-4)
 
 
+@pytest.mark.usefixtures("unreported")
 def test_a_finished_run_is_compared_and_fine_tuned(kept, tmp_path):
     run = kept("finished")
     (found,) = api.compare([run], tmp_path / "comparison")
@@ -66,7 +68,7 @@ def test_a_model_answers_as_it_did(name):
 
 
 def test_a_model_is_written_as_it_was(tmp_path):
-    """What has come since says that nothing is new about the model."""
+    """Fields that were added since have their defaults."""
     opened = vitrail.open_model(KEPT / "model")
     opened.save_pretrained(tmp_path / "model")
     for name in ("config.json", "preprocessor_config.json"):

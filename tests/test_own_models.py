@@ -8,9 +8,11 @@ from torch import nn
 
 import vitrail
 from test_contract import tiny
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.study.maps.captures import hides
+from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -134,9 +136,6 @@ def test_a_run_is_made_of_names_and_files(setting, value, photos, tmp_path):
     with pytest.raises(ConfigError, match="is no setting") as error:
         vitrail.train(photos, tmp_path / "run", epochs=1, **{setting: value})
     assert "save_pretrained" in str(error.value) and not (tmp_path / "run").exists()
-
-
-def test_open_data_is_no_source(photos):
     with pytest.raises(ConfigError, match="ImageData is neither text nor a path"):
         vitrail.train(vitrail.open_data(photos), model="ViT-Ti/8", epochs=1)
 
@@ -148,9 +147,6 @@ def test_what_needs_a_model_of_the_library_says_so_of_a_module(function, photos)
 
 
 def test_a_changed_model_of_joints_has_no_study(photos, tmp_path):
-    from vitrail.data.images.box_preparation import BoxPreparation
-    from vitrail.tasks.pose.people.skeleton import Skeleton
-
     model = tiny("ViTPose")
     model.blocks[0].attention.layer = OwnAttention(16, 16)
     trained = TrainedPose(model, Skeleton.of(LABELS, ()), BoxPreparation.of_size((8, 8), 3))

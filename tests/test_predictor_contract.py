@@ -1,4 +1,4 @@
-"""What the library promises of the predictor of every task, found in the table by itself: no room without its row here."""
+"""Promises of the library for the predictor of every task. They are found in the table: none is without its row here."""
 
 import inspect
 import json
@@ -14,8 +14,8 @@ from vitrail.deploy.predictor import Prepared, in_python, predict_each, row_of
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.task_registry import TASKS
 from vitrail.tasks.options import read_options
-from vitrail.tasks.pose.cut_out import Framed
 from vitrail.tasks.pose.files.detections import Detection
+from vitrail.tasks.pose.people.cut_out import Framed
 
 IMAGES = [Image.new("RGB", (30, 40), colour) for colour in ("red", "white", "green")]
 BOXES = [None, [Detection.of((2, 3, 20, 30)), Detection.of((4, 0, 20, 30, 0.5))], []]

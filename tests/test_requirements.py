@@ -1,4 +1,4 @@
-"""What is installed is pinned by its hashes, completely, and a document lists it."""
+"""Every installed package is pinned by its hashes, and a document lists it."""
 
 import re
 import tomllib

@@ -4,13 +4,13 @@ import ast
 import inspect
 import json
 import textwrap
+from functools import cache
 from itertools import pairwise
 
 import pytest
-from pydantic import ValidationError
 
-from vitrail.config.configuration import read_yaml
 from vitrail.config.settings import OptimizerSettings, RunSettings
+from vitrail.config.yaml_files import read_yaml
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import ROWS
@@ -111,14 +111,6 @@ def test_a_value_is_shown_no_longer_than_a_line_holds():
     assert len(caught.value.what) < 500
 
 
-def test_settings_are_frozen():
-    settings = RunSettings.read(COMPLETE)
-    with pytest.raises(ValidationError):
-        settings.training.epochs = 3
-    with pytest.raises(ValidationError):
-        settings.model = None
-
-
 def test_a_changed_copy_is_checked_as_well():
     settings = OptimizerSettings()
     assert settings.changed(lr=0.5).lr == 0.5
@@ -134,31 +126,29 @@ def test_settings_are_json():
     assert RunSettings.read(json.loads(json.dumps(settings.model_dump(mode="json")))) == settings
 
 
-def told(section) -> set[str]:
-    """The fields that have a docstring below them, in the class or in those it is made of."""
-    found = set()
+@cache
+def documented(section) -> set[str]:
+    """Return the fields that have a docstring below them, in the class or in those it is made of."""
+    fields = set()
     for base in section.__mro__:
         if base.__module__.startswith("vitrail."):
             body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
             for field, text in pairwise(body):
                 if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                    found.add(field.target.id)
-    return found
+                    fields.add(field.target.id)
+    return fields
 
 
-SECTIONS = [RunSettings, *(row.config for row in ROWS), *(row.settings for row in TASKS.values())]
-
-
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_every_setting_says_what_it_is(section):
-    def silent(section, prefix=""):
+def test_every_setting_says_what_it_is():
+    def silent(section, prefix):
         for name, field in section.model_fields.items():
             if isinstance(field.annotation, type) and hasattr(field.annotation, "model_fields"):
-                yield from silent(field.annotation, f"{prefix}{name}.")
-            elif name not in told(section):
-                yield prefix + name
+                yield from silent(field.annotation, f"{prefix}.{name}")
+            elif name not in documented(section):
+                yield f"{prefix}.{name}"
 
-    assert list(silent(section)) == []
+    sections = [RunSettings, *(row.config for row in ROWS), *(row.settings for row in TASKS.values())]
+    assert [name for section in sections for name in silent(section, section.__name__)] == []
 
 
 # files
@@ -188,11 +178,6 @@ def test_a_file_that_is_no_mapping_is_an_error(tmp_path, text):
         read_yaml(write(tmp_path, text))
 
 
-def test_a_file_that_is_no_text_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match="no YAML"):
-        read_yaml(write(tmp_path, b"\xff\xfe\x00\x80"))
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -208,11 +193,6 @@ def test_a_file_never_runs_or_imports_code(tmp_path, text):
     with pytest.raises(ConfigError, match="no YAML"):
         read_yaml(write(tmp_path, "about: " + text.format(made=made) + "\n"))
     assert not made.exists()
-
-
-def test_numbers_written_with_an_exponent_are_numbers(tmp_path):
-    values = read_yaml(write(tmp_path, "optimizer:\n  lr: 1e-4\n"))
-    assert RunSettings.read(complete(**values)).optimizer.lr == 1e-4
 
 
 def test_a_setting_of_several_kinds_is_told_by_its_own_name_alone():

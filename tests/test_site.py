@@ -31,8 +31,8 @@ cli()
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The built site; a warning of the strict build fails every test of it."""
-    pytest.importorskip("mkdocs", reason="what builds the site is in the extra docs")
+    """Return the folder of the built site; a warning of the strict build fails every test of it."""
+    pytest.importorskip("mkdocs", reason="there is no mkdocs (extra docs)")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-c", NO_CONNECTION, "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -40,6 +40,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_every_document_is_a_page_and_no_page_loads_anything_from_elsewhere(site):
     documents = {document.stem for document in (ROOT / "docs").glob("*.md")} | {"index", "CHANGELOG", "CONTRIBUTING"}
     pages = {page.stem: page.read_text(encoding="utf-8") for page in site.glob("*.html")}
@@ -50,6 +51,7 @@ def test_every_document_is_a_page_and_no_page_loads_anything_from_elsewhere(site
         assert pages[name].count('<svg viewBox="0 0 ') > 50
 
 
+@pytest.mark.soak
 def test_the_reference_has_every_public_name_with_its_docstring(site):
     page = (site / "reference.html").read_text(encoding="utf-8")
     missing = {name for name in vitrail.__all__ if not re.search(rf'id="vitrail\.{name}"', page)}
@@ -70,6 +72,7 @@ def beginner(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("the tutorial asked for an address"))
 
 
+@pytest.mark.soak
 def test_the_commands_of_the_tutorial_run_in_their_order(beginner):
     namespace: dict[str, Any] = {}
     for block in blocks((ROOT / "docs/tutorial.md").read_text(encoding="utf-8")):
@@ -92,6 +95,7 @@ def test_the_commands_of_the_tutorial_run_in_their_order(beginner):
         assert Path(written).exists()
 
 
+@pytest.mark.soak
 def test_the_notebook_runs(beginner):
     cells = json.loads((ROOT / "docs/tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -1,4 +1,4 @@
-"""What is installed from a wheel is the whole library: one that was built from this clone runs from an empty folder."""
+"""A wheel of this clone holds the whole library and runs from an empty folder."""
 
 import os
 import re
@@ -24,13 +24,14 @@ def pip(*words: object) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    pytest.importorskip("hatchling", reason="what builds the wheel is in the extra dev")
+    pytest.importorskip("hatchling", reason="there is no hatchling (extra dev)")
     folder = tmp_path_factory.mktemp("wheel")
     pip("wheel", ROOT, "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
     (found,) = folder.iterdir()
     return found
 
 
+@pytest.mark.soak
 def test_a_wheel_installed_into_an_empty_folder_runs(wheel, tmp_path):
     pip("install", wheel, "--no-deps", "--target", tmp_path / "installed")
     script = f"import vitrail; assert vitrail.__file__.startswith({str(tmp_path)!r}); from vitrail.cli.app import main; main()"
@@ -42,6 +43,7 @@ def test_a_wheel_installed_into_an_empty_folder_runs(wheel, tmp_path):
         assert answer.returncode == 0 and said in answer.stdout, answer.stderr
 
 
+@pytest.mark.soak
 def test_a_wheel_holds_every_file_of_the_library(wheel):
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("vitrail/")}

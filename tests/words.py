@@ -26,5 +26,5 @@ def write_pairs(file: Path, *, header: str = "en\tde", most: int = 3) -> Path:
 
 
 def task_of(trained: TrainedTranslator) -> Translation:
-    """What such a model has learned."""
+    """Return the task of such a model."""
     return Translation(trained.model, trained.preparation, TranslationSettings(source="en", target="de", beams=2))

@@ -18,7 +18,8 @@ from PIL import Image
 import vitrail
 from vitrail import api
 from vitrail.cli.app import main
-from vitrail.config.configuration import read_yaml, resolve
+from vitrail.config.configuration import resolve
+from vitrail.config.yaml_files import read_yaml
 from vitrail.deploy.bench.engines import open_graph
 from vitrail.runtime.observer import Observer
 from vitrail.training.finetune.adapters import load_adapter, merge_lora

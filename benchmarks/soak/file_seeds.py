@@ -106,6 +106,8 @@ def trained_models() -> Iterator[tuple[str, TrainedModel]]:
 
 def _write_models(root: Path) -> None:
     """Folders of our own; every layout that holds a model, as a folder, as a file alone, and as a pickle."""
+    for layout in LAYOUTS.values():
+        object.__setattr__(layout, "written", True)  # those that are only read are spoilt as well
     for name, trained in trained_models():
         trained.save_pretrained(root / "own" / name, layout="vitrail")
         for layout in LAYOUTS.values():

@@ -1,8 +1,8 @@
-"""Attacks a server: the worst pictures, clients that stall, hang up or send rubbish, guessed tokens, killed processes.
+"""Attack a server: the worst pictures, clients that stall, hang up or send rubbish, guessed tokens, killed workers.
 
     python benchmarks/soak/soak_attacks.py [MODEL] [--seconds 600] [--workers 1] [--quick]
 
-Part of ``make soak``. Clients and server share the cores.
+Part of ``make soak``. Clients, server and, in the second siege, nginx share the cores.
 """
 
 import argparse
@@ -29,18 +29,20 @@ sys.path.append(str(Path(__file__).parents[2] / "tests/deploy"))
 from server_load import ask, besieged, request
 from server_running import Process
 from soak_shared import marked, ms, photographs, save_model
+from test_server_proxy import NGINX, TOKEN, Proxy
 
 GROWTH, BACK_WITHIN, MOST_MEMORY = 0.10, 2.0, 2 * 2**30
 
 
-def hostile(server: Process, seconds: float) -> Iterator[tuple[str, str]]:
-    """Twenty clients who do the worst they can without a pause, beside two who send photographs."""
-    good, worst = [request(content) for content in photographs()], worst_pictures()
-    others = [_stall, _stall, _stall, _hang_up, _hang_up, _rubbish]
-    besieged(server.url, worst, good, 14, max(5.0, seconds / 10), others)
+def hostile(server: Process, url: str, seconds: float, token: str = "") -> Iterator[tuple[str, str]]:
+    """Let twenty clients do the worst they can without a pause, beside two who send photographs; at a URL of the server."""
+    headers = f"Authorization: Bearer {token}\r\n" if token else ""
+    good, worst = [request(content, headers=headers) for content in photographs()], worst_pictures(headers)
+    others = [_stall, _stall, _stall, _hang_up, _hang_up, _rubbish, *([_guess] if token else [])]
+    besieged(url, worst, good, 14, max(5.0, seconds / 10), others)
     before = memory(server)
     with peak_memory(server) as peak:
-        bad, answers = besieged(server.url, worst, good, 14, seconds, others)
+        bad, answers = besieged(url, worst, good, 14, seconds, others)
     growth, counts, slowest = memory(server) / before - 1, dict(answers.counts), answers.share(200, 0.99)
     yield (
         f"{seconds:.0f} s of 20 clients: 14 with the worst pictures, 3 who never read, 2 who hang up, 1 with rubbish",
@@ -103,22 +105,15 @@ def peak_memory(server: Process) -> Iterator[list[int]]:
         over.set()
 
 
-def guessed(model: Path, seconds: float, clients: int = 16) -> Iterator[tuple[str, str]]:
-    """Clients who guess tokens as fast as they can, beside one of the same address who has it."""
-    token = "correct-horse-battery"
-    words = ("-m", "vitrail", "serve", str(model), "--port", "0")
-    right, wrong = (request(photographs()[0], headers=f"Authorization: Bearer {given}\r\n") for given in (token, "wrong"))
-    with Process(*words, environment={**os.environ, "VITRAIL_TOKEN": token}) as server:
-        outcome, good = besieged(server.url, [wrong], [right], clients, seconds)
-    rate = outcome.counts[401] / seconds
-    yield (
-        f"{clients} clients who guess tokens for {seconds:.0f} s: guesses that are answered",
-        marked(rate <= 100, f"{rate:.0f} a second"),
-    )
-    yield "good clients beside them, 99 %", marked(set(good.counts) == {200}, ms(good.share(200, 0.99)))
+async def _guess(host: str, port: int) -> None:
+    """Guess a token."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET /model HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\nConnection: close\r\n\r\n")
+    await asyncio.wait_for(reader.read(), 15)
+    writer.close()
 
 
-def worst_pictures() -> list[bytes]:
+def worst_pictures(headers: str = "") -> list[bytes]:
     """Requests of few bytes for the largest pictures that are accepted, one that is not, and forms of many."""
     wide = Image.fromarray(np.zeros((5000, 5000), np.uint16))
     pictures = [
@@ -128,7 +123,8 @@ def worst_pictures() -> list[bytes]:
         encoded(Image.new("RGB", (9000, 9000)), "WEBP"),
         many_scans(encoded(Image.new("RGB", (5000, 5000)), "JPEG"), 64),
     ]
-    return [*map(request, pictures), *(form([picture] * 32) for picture in pictures)]
+    single = [request(picture, headers=headers) for picture in pictures]
+    return [*single, *(form([picture] * 32, headers) for picture in pictures)]
 
 
 def encoded(image: Image.Image, format: str) -> bytes:
@@ -144,16 +140,18 @@ def many_scans(jpeg: bytes, count: int) -> bytes:
     return jpeg[:-2] + jpeg[tables:-2] * (count - jpeg.count(b"\xff\xda")) + jpeg[-2:]
 
 
-def form(pictures: list[bytes]) -> bytes:
+def form(pictures: list[bytes], headers: str = "") -> bytes:
     """A request with several pictures."""
     head = b'--edge\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\n'
     body = b"".join(head + picture + b"\r\n" for picture in pictures) + b"--edge--\r\n"
-    words = f"Content-Type: multipart/form-data; boundary=edge\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    words = (
+        f"{headers}Content-Type: multipart/form-data; boundary=edge\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
     return b"POST /predict HTTP/1.1\r\nHost: localhost\r\n" + words.encode() + body
 
 
 def killed(model: Path, rounds: int, workers: int = 2) -> Iterator[tuple[str, str]]:
-    """Any process of a server is killed, time after time, while four clients ask for what they know the answer of."""
+    """Kill a worker of a server, time after time, while four clients ask for predictions that they know."""
     words = [sys.executable, "-m", "vitrail", "serve", str(model), "--port", "0", "--workers", str(workers)]
     chance = random.Random(0)
     with Process(*words[1:]) as server, ThreadPoolExecutor(5) as threads:
@@ -173,18 +171,16 @@ def killed(model: Path, rounds: int, workers: int = 2) -> Iterator[tuple[str, st
         slowest = 0.0
         for _ in range(rounds):
             time.sleep(chance.uniform(0.2, 3))
-            at, victim = time.monotonic(), chance.choice(_processes(words))
+            at, victim = time.monotonic(), chance.choice(_workers(server))
             victim.kill()
             while not (after := [end for begin, end, good in found if good and begin > at]) and time.monotonic() < at + 60:
                 time.sleep(0.005)
             slowest = max(slowest, min(after, default=float("inf")) - at)
         over.set()
         time.sleep(1)
-        for process in _processes(words):
-            process.kill()
     wrong, answers = sum(good is False for *_, good in found), sum(good is not None for *_, good in found)
     yield (
-        f"`kill -9` of any of the processes of {workers} workers, {rounds} times: answers, wrong ones",
+        f"`kill -9` of one of {workers} workers, {rounds} times: answers, wrong ones",
         marked(not wrong, f"{answers:,}, {wrong}"),
     )
     yield "longest time from a kill to the next answer", marked(slowest <= BACK_WITHIN, f"{slowest:.2f} s")
@@ -199,19 +195,34 @@ def _label(url: str, content: bytes) -> str | None:
     return answer["predictions"][0]["predictions"][0]["label"] if status == 200 else f"status {status}"
 
 
-def _processes(words: list[str]) -> list[psutil.Process]:
-    """Those that run with these words and have not ended."""
-    found = psutil.process_iter(["cmdline", "status"])
-    return [process for process in found if process.info["cmdline"] == words and process.info["status"] != psutil.STATUS_ZOMBIE]
+def _workers(server: Process) -> list[psutil.Process]:
+    """Return the workers of a server that live."""
+    children = psutil.Process(server.process.pid).children()
+    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "spawn_main" in " ".join(child.cmdline())]
 
 
 def _table(model: Path, seconds: float, workers: int, kills: int) -> Iterator[tuple[str, str]]:
     with Process("-m", "vitrail", "serve", str(model), "--port", "0", "--workers", str(workers)) as server:
-        yield from hostile(server, seconds)
+        yield from hostile(server, server.url, seconds)
         server.terminate()
         yield "exit code at SIGTERM", marked((code := server.ended()[0]) == 0, str(code))
-    yield from guessed(model, min(30.0, seconds))
+    if NGINX is None:
+        yield "the same behind nginx", "nginx is not installed"
+    else:
+        yield from _behind_proxy(model, seconds)
     yield from killed(model, kills)
+
+
+def _behind_proxy(model: Path, seconds: float) -> Iterator[tuple[str, str]]:
+    """Repeat the siege, with a guesser of tokens, through nginx as docs/deploy.md configures it."""
+    words = ("-m", "vitrail", "serve", str(model), "--port", "0")
+    with Process(*words, environment={**os.environ, "VITRAIL_TOKEN": TOKEN}) as server, tempfile.TemporaryDirectory() as folder:
+        proxy = Proxy(Path(folder))
+        proxy.lead_to(int(server.url.rpartition(":")[2]))
+        with proxy.up():
+            time.sleep(1)
+            for what, found in hostile(server, proxy.url, seconds, TOKEN):
+                yield f"behind nginx: {what}", found
 
 
 def main() -> None:

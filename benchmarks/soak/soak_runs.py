@@ -555,13 +555,13 @@ def spoilt_images(count: int, *, seed: int = 0) -> tuple[Trial, float]:
 def two_beside_one(root: Path) -> tuple[Trial, float]:
     """Runs of two processes, DDP and FSDP2, beside runs of one process, and the largest difference of a parameter."""
     sys.path.append(str(HELPERS))
-    from together import CASES
+    from together import cases
 
     trial, largest = Trial(), 0.0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run([*torchrun, str(HELPERS / "together.py"), str(root)], check=True, capture_output=True)
+    subprocess.run([*torchrun, str(HELPERS / "together.py"), str(root), "all"], check=True, capture_output=True)
     results = json.loads((root / "results.json").read_text())
-    for name in (f"{kind} {case}" for kind in ("ddp", "fsdp") for case in (*CASES, "adamw", "texts")):
+    for name in (f"{kind} {case}" for kind in ("ddp", "fsdp") for case in (*cases(kind), "adamw", "texts")):
         difference = results[name]["weights"]
         largest = max(largest, difference)
         trial.note(None if difference <= 1e-6 else f"{name}: {difference}")

@@ -1,4 +1,4 @@
-"""What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
+"""The functions behind the commands: train, resume, evaluate, predict."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,6 @@ from vitrail.result import Run, write_report
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import require_free
 from vitrail.studies import study_model as study_model
-from vitrail.tasks.classification.predictor import predict as predict
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.runs.progress import watching
 from vitrail.training.runs.resuming import settings_to_resume
@@ -60,10 +59,10 @@ def train(
     """
     if data is not None:
         settings["data"] = data if isinstance(data, str) else str(path_of(data))
-    given, own = nested(settings | teacher_settings(teacher)), None if isinstance(teacher, str | Path) else teacher
+    values, own = nested(settings | teacher_settings(teacher)), None if isinstance(teacher, str | Path) else teacher
     with watching(observer, progress) as observer:
         options: dict[str, Any] = {"observer": observer, "transform": transform, "teacher": own}
-        return Run.of(begin_run(out, write_report, given, recipe=recipe, config=config, **options))
+        return Run.of(begin_run(out, write_report, values, recipe=recipe, config=config, **options))
 
 
 def resume(
@@ -87,28 +86,28 @@ def resume(
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    run, given = RunFolder.open(path_of(folder)), nested(settings)
-    extends = settings_to_resume(run, given).schedule.extended_at != run.settings.schedule.extended_at
+    run, values = RunFolder.open(path_of(folder)), nested(settings)
+    extends = settings_to_resume(run, values).schedule.extended_at != run.settings.schedule.extended_at
     if not extends and (ended := finished_run(run)) is not None:
         return Run(*ended)
     with watching(observer, progress) as observer:
-        return Run.of(resume_run(folder, write_report, given, observer=observer, transform=transform, teacher=teacher))
+        return Run.of(resume_run(folder, write_report, values, observer=observer, transform=transform, teacher=teacher))
 
 
 def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a model in engines and precisions, into ``out`` with a picture if it is given; see `vitrail.deploy.bench`."""
+    """Measure a model in engines and precisions, with a plot in ``out`` if it is given; see `vitrail.deploy.bench`."""
     if out is not None:
         require_free(path_of(out))
-    found = benches.bench(model, data, **options)
+    measured = benches.bench(model, data, **options)
     if out is not None:
         from vitrail.study.page.bench_plot import write_bench
 
-        write_bench(path_of(out), found, benches.best_rows(found["rows"]))
-    return found
+        write_bench(path_of(out), measured, benches.best_rows(measured["rows"]))
+    return measured
 
 
 def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
-    """Runs side by side, in the order given: scores with their uncertainty, curves, cost, and the settings that differ.
+    """Compare runs side by side, in the order given: scores with their uncertainty, curves, cost, differing settings.
 
     Args:
         runs: the folder of a run, finished or not, or several.
@@ -120,14 +119,14 @@ def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = No
     from vitrail.study.compare.comparison import Compared, by_last_name
     from vitrail.study.compare.comparison_page import write_comparison
 
-    runs = [runs] if isinstance(runs, str | Path) else runs
     if out is not None:
         require_free(path_of(out))
-    found = by_last_name([Compared(str(run), **RunFolder.open(path_of(run)).record) for run in runs])
+    folders = [runs] if isinstance(runs, str | Path) else runs
+    compared = by_last_name([Compared(str(run), **RunFolder.open(path_of(run)).record) for run in folders])
     if out is not None:
         with whole_folder(path_of(out), replace=False) as draft:
-            write_comparison(draft, found)
-    return found
+            write_comparison(draft, compared)
+    return compared
 
 
 def sweep(
@@ -164,6 +163,6 @@ def sweep(
     sweep, folder = Sweep(data, over, recipe=recipe, config=config, settings=settings), path_of(out)
     against = score_axis(against, sweep.axes, dotted_name)
     runs = sweep.run(folder, observer or Observer(), train=train, resume=resume)
-    found = [(values, Compared(name, **record)) for values, name, record in runs]
-    write_sweep(folder, found, title=sweep.title, against=against)
-    return found
+    compared = [(values, Compared(name, **record)) for values, name, record in runs]
+    write_sweep(folder, compared, title=sweep.title, against=against)
+    return compared

@@ -1,4 +1,4 @@
-"""Refusals of combinations that cannot work, each with both numbers and the nearest values that would."""
+"""Checks of combinations of numbers; each error names both numbers and the nearest values that would work."""
 
 import math
 from collections.abc import Mapping
@@ -7,18 +7,18 @@ from vitrail.errors import ConfigError
 
 
 def nearest_multiple(value: float, divisor: int) -> int:
-    """The multiple of ``divisor`` nearest to ``value``; none below ``divisor`` itself."""
+    """Return the multiple of ``divisor`` nearest to ``value``; none below ``divisor`` itself."""
     return max(1, round(value / divisor)) * divisor
 
 
 def nearest_multiples(value: int, divisor: int) -> list[int]:
-    """The multiples of ``divisor`` just below and just above ``value``; none below 1."""
+    """Return the multiples of ``divisor`` just below and just above ``value``; none below 1."""
     below = value // divisor * divisor
     return [n for n in (below, below + divisor) if n > 0]
 
 
 def nearest_divisors(value: int, divisor: int) -> list[int]:
-    """The divisors of ``value`` just below and just above ``divisor``."""
+    """Return the divisors of ``value`` just below and just above ``divisor``."""
     divisors = [n for n in range(1, value + 1) if value % n == 0]
     below = [n for n in divisors if n < divisor][-1:]
     above = [n for n in divisors if n > divisor][:1]
@@ -26,33 +26,33 @@ def nearest_divisors(value: int, divisor: int) -> list[int]:
 
 
 def refuse_given(what: str, given: Mapping[str, bool]) -> None:
-    """Refuse the first of some settings, by their names, that is given where it means nothing."""
+    """Raise `ConfigError` for the first of some settings, by their names, that is given where it means nothing."""
     if where := next((name for name, is_given in given.items() if is_given), None):
         raise ConfigError(what, where=where, hint="leave it out")
 
 
 def require_positive(**values: float) -> None:
-    """Refuse any of ``values`` that is not above zero, as no number (nan) is, either."""
+    """Raise `ConfigError` unless all ``values`` are above zero, which nan is not."""
     for name, value in values.items():
         if not value > 0:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value above 0")
 
 
 def require_not_negative(**values: float) -> None:
-    """Refuse any of ``values`` that is not zero or above, as no number (nan) is, either."""
+    """Raise `ConfigError` unless all ``values`` are zero or above, which nan is not."""
     for name, value in values.items():
         if not value >= 0:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value of 0 or more")
 
 
 def require_at_most(name: str, value: int, most: int) -> None:
-    """Refuse ``value`` above ``most``."""
+    """Raise `ConfigError` for a ``value`` above ``most``."""
     if value > most:
         raise ConfigError(f"{name} is {value:,}", where=name, hint=f"at most {most:,} work")
 
 
 def require_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
-    """Refuse ``value`` unless ``divisor`` divides it."""
+    """Raise `ConfigError` unless ``divisor`` divides ``value``."""
     require_positive(**{name: value, divisor_name: divisor})
     if value % divisor:
         raise ConfigError(
@@ -64,7 +64,7 @@ def require_divisible(name: str, value: int, divisor_name: str, divisor: int) ->
 
 
 def require_multiple(name: str, value: int, factor: int, why: str) -> None:
-    """Refuse ``value`` unless it is a multiple of the constant ``factor`` that ``why`` asks for."""
+    """Raise `ConfigError` unless ``value`` is a multiple of the constant ``factor`` that ``why`` needs."""
     if value <= 0 or value % factor:
         raise ConfigError(
             f"{why} needs {name} divisible by {factor}, not {value}",
@@ -74,7 +74,7 @@ def require_multiple(name: str, value: int, factor: int, why: str) -> None:
 
 
 def require_width(dim: int, heads: int, factor: int, why: str, *, per_head: bool = False) -> None:
-    """Refuse a width that the heads do not divide, or that is no multiple of ``factor`` (a head's width, ``per_head``)."""
+    """Raise `ConfigError` for a width that the heads do not divide; it, or a head's width, must be a multiple of ``factor``."""
 
     def works(heads: int) -> bool:
         return dim % heads == 0 and (dim // heads if per_head else dim) % factor == 0

@@ -1,4 +1,4 @@
-"""How good a model is, whatever its task, on the data that it comes with or on any other."""
+"""Evaluation of a model of any task, on its own data or on other data."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,69 +41,43 @@ def evaluate(
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
         precision: fp32, the default, or bf16, in Python; an exported model has its own.
         engine: what runs an exported model; ``auto`` takes the quicker one.
-        observer: gets the progress, and what to know of the data; or functions do: ``on_start`` gets the number of items,
-            ``on_batch`` the size of each batch, ``on_note`` a line to know.
+        observer: gets the progress, and notes on the data.
         group: the processes that do it together; see `vitrail.runtime.processes`.
-        options: of the model's task; one of another task is refused. Of images: ``batch_size``, and ``workers``, processes that
-            prepare them, by default as in training. Of these but in a run without labels: ``table``, a CSV file to write, which
-            must not exist, with a row for each image or person. Of labels and of people: ``mirror``, whether the mean of the
-            answers to an image, or a box, and to its mirror image is taken, in twice the time; by default only of people. Of
-            labels: ``keep``, whether the metrics also keep the ``logits`` and ``labels`` of every image, and their
-            ``probabilities``. Of people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see
-            `vitrail.predict_poses`; ``pictures``, a folder to write, which must not exist, with the people who were found worst
-            and bars of the joints, as the report of a run has them.
+        options: of the model's task; others are refused. Of images: ``batch_size``, and ``workers``, processes that
+            prepare them, by default as in training. Of predictions: ``table``, a CSV file to write, which must not exist. Of
+            labels and people: ``mirror``, whether to average over mirror images, in twice the time; by default only of people. Of
+            labels: ``keep``, whether the metrics also keep ``logits``, ``labels`` and ``probabilities`` of every image. Of
+            people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see `vitrail.predict_poses`;
+            ``pictures``, a folder to write, which must not exist, with the worst people and bars of the joints.
     """
-    observer, ways = (
-        observer or _Listener(options),
-        {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")},
-    )
+    observer, in_python = observer or Observer(), _row_in_python(model)
     with group.together():
-        row = _row_in_python(model)
-        if row is None:
+        if in_python is None:
             opened = open_predictor(model, precision, engine=engine, group=group)
             row = task_row(opened.task)
         else:
-            opened = model
-            refuse_given(settings_of(row, "evaluate", _RunOptions).refusal, ways)
-        asked = read_options(row, "evaluate", options, model, _RunOptions)
-        _require_possible(asked)
-        request = Request(opened, model, data, split, asked, observer.note)
+            opened, row = model, in_python
+            refused = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
+            refuse_given(settings_of(row, "evaluate", _RunOptions).refusal, refused)
+        checked = read_options(row, "evaluate", options, model, _RunOptions)
+        _require_possible(checked)
+        request = Request(opened, model, data, split, checked, observer.note)
         evaluation = row.module("evaluate").evaluation(request) if row.has("evaluate") else _of_run(request)
     observer.begin("evaluating", len(evaluation.items))
-    metrics: Metrics = evaluation.run(workers=_workers(model, asked, evaluation), on_batch=observer.advance, group=group)
-    table = getattr(asked, "table", None)
-    if table is not None and group.first:
+    metrics: Metrics = evaluation.run(workers=_workers(model, checked, evaluation), on_batch=observer.advance, group=group)
+    if (table := getattr(checked, "table", None)) is not None and group.first:
         write_table(table, evaluation.rows())
     return metrics, evaluation.split
 
 
-class _Listener(Observer):
-    """Functions among the options of an evaluation, which are taken out of these."""
-
-    def __init__(self, options: dict[str, Any]):
-        self.on_start, self.on_batch, self.on_note = (options.pop(name, None) for name in ("on_start", "on_batch", "on_note"))
-
-    def begin(self, what: str, images: int) -> None:
-        if self.on_start:
-            self.on_start(images)
-
-    def advance(self, images: int) -> None:
-        if self.on_batch:
-            self.on_batch(images)
-
-    def note(self, text: str) -> None:
-        if self.on_note:
-            self.on_note(text)
-
-
 class _RunOptions(EvaluationOptions):
-    """Options of the evaluation of a run whose task alone defines its scores."""
+    """Options for the evaluation of a run whose task alone defines its scores."""
 
     refusal: ClassVar[str] = "a model without labels is evaluated in Python, in fp32"
 
 
 def _row_in_python(model: Any) -> TaskRow | None:
-    """Return the row of a task that evaluates its models without a predictor: of one that writes, or of a run that scores."""
+    """Return the row of a task that evaluates its models without a predictor: one that writes, or one of a run that scores."""
     run = scoring_run(model)
     return row_of_writer(model) if run is None else task_row(run.settings.task.name)
 
@@ -118,23 +92,19 @@ def _of_run(request: Request) -> Evaluation:
     return StreamedEvaluation.of_task(task, source.split(split), split, request.options.batch_size, keep=False)
 
 
-def _require_possible(asked: Any) -> None:
-    """Refuse sizes that are none, and a table that exists."""
-    if isinstance(asked, EvaluationOptions):
-        require_positive(batch_size=asked.batch_size)
-        require_not_negative(workers=asked.workers or 0)
-    if (table := getattr(asked, "table", None)) is not None:
+def _require_possible(options: Any) -> None:
+    """Raise `ConfigError` for sizes that are none, and for a table that exists."""
+    if isinstance(options, EvaluationOptions):
+        require_positive(batch_size=options.batch_size)
+        require_not_negative(workers=options.workers or 0)
+    if (table := getattr(options, "table", None)) is not None:
         require_free_file(table, where="--csv")
 
 
-def _workers(model: Any, asked: Any, evaluation: Evaluation) -> int:
-    """Return how many processes read items beside this one: as many as are asked for, else as the device has use for."""
-    workers: int | None = getattr(asked, "workers", None)
+def _workers(model: Any, options: Any, evaluation: Evaluation) -> int:
+    """Return the number of processes that read items beside this one: as requested, else as the device has use for."""
+    workers: int | None = getattr(options, "workers", None)
     if workers is not None:
         return workers
-    return 0 if evaluation.reads_here or _has_engine(model) else workers_beside(pick_device())
-
-
-def _has_engine(model: object) -> bool:
-    """Whether what answers has been opened already or is an exported model, whose engine computes on the processor."""
-    return isinstance(model, Predictor) or (isinstance(model, str | Path) and graph_of(model) is not None)
+    has_engine = isinstance(model, Predictor) or (isinstance(model, str | Path) and graph_of(model) is not None)
+    return 0 if evaluation.reads_here or has_engine else workers_beside(pick_device())  # an engine computes on the processor

@@ -20,15 +20,13 @@ from vitrail.plain_text import clean
 FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
 SMALL, LARGE = 12 * 2**20, 2**31
-"""Bytes of a file that is read whole: of what describes a model, since JSON of more may take over 300 MB; of a line per image."""
+"""Most bytes of a file that describes a model, since JSON of more may take over 300 MB, and of one with a line per image."""
 MODULE = "give vitrail.TrainedModel(module, labels, preparation) to predict, evaluate and save_pretrained; see docs/python.md"
-"""What to do with a module of torch, which has no labels and no preparation."""
+"""Hint for a module of torch, which has no labels and no preparation."""
 SLACK = 2**20
-"""What a folder takes beside the tensors in it, in bytes."""
-
-
+"""Bytes that a folder takes beside the tensors in it."""
 PARTIAL = ".partial"
-"""What the name of a file or a folder ends in as long as a command adds to it, and for good where the command was interrupted."""
+"""Suffix of a file or a folder that a command still adds to, or was interrupted at."""
 
 
 def partial_of(path: Path) -> Path:
@@ -38,12 +36,12 @@ def partial_of(path: Path) -> Path:
 
 
 def path_of(text: str | Path) -> Path:
-    """A path, with ``~`` as the home folder (``~nobody`` stays as it is).
+    """Return a path, with ``~`` as the home folder (``~nobody`` stays as it is).
 
     An empty text becomes a path that does not exist: ``Path("")`` would mean the current folder, which nobody named.
 
     Raises:
-        ConfigError: it is neither text nor a path; of a module it says what makes a model of it that can be given.
+        ConfigError: it is neither text nor a path; for a module of torch with a hint.
     """
     if not isinstance(text, str | os.PathLike):
         hint = MODULE if hasattr(text, "state_dict") else "give a name, a file or a folder"
@@ -55,11 +53,15 @@ def path_of(text: str | Path) -> Path:
 
 @contextmanager
 def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader]:
-    """A file to read that may be a stranger's.
+    """Open a file that may be a stranger's.
 
     Raises `OSError` for a pipe or a device, which may never end or never begin, and for a file of more than ``most`` bytes.
     """
-    with open(file, "rb", opener=_at_once) as content:
+
+    def at_once(path: str, flags: int) -> int:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # does not wait for a pipe's writer
+
+    with open(file, "rb", opener=at_once) as content:
         about = os.fstat(content.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(file))
@@ -70,9 +72,9 @@ def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader
 
 @contextmanager
 def text_file(file: Path, most: int = LARGE, *, newline: str = "", errors: str = "strict") -> Iterator[TextIOWrapper]:
-    """Open a `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables.
+    """Open a `regular_file` in UTF-8, with or without a mark, with the ends of its lines as they are: for tables.
 
-    A mark of UTF-16, in which Excel saves "Unicode text", is understood, too.
+    UTF-16 with a mark, in which Excel saves "Unicode text", is understood, too.
     """
     with regular_file(file, most) as content:
         encoding = "utf-16" if content.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
@@ -80,19 +82,14 @@ def text_file(file: Path, most: int = LARGE, *, newline: str = "", errors: str =
             yield text
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for whoever writes into a pipe."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def read_bytes(file: Path, most: int = SMALL) -> bytes:
-    """All of a file that may be a stranger's; raises `OSError` where it has more bytes than ``most``, or is no regular file."""
+    """Return all of a file that may be a stranger's; raises `OSError` for more bytes than ``most``, and for no regular file."""
     with regular_file(file, most) as content:
         return content.read(most)
 
 
 def read_text(file: Path, most: int = SMALL, *, encoding: str = "utf-8") -> str:
-    """`read_bytes` as text; raises `UnicodeDecodeError`, a `ValueError`, where it is none."""
+    """Return `read_bytes` as text; raises `UnicodeDecodeError`, a `ValueError`, where it is none."""
     return read_bytes(file, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -114,7 +111,7 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """A draft to write; it takes the place of ``file`` at the end, and goes away if anything fails before.
+    """Yield a draft to write; it replaces ``file`` at the end, and goes away if anything fails before.
 
     It is on the disk before it takes the name, which a power cut would else leave on an empty file.
     """
@@ -128,26 +125,25 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name can be written in UTF-8; for the bytes of a file's name that cannot, Python has halves of letters."""
+    """Return whether a name can be written in UTF-8; bytes of a file's name that cannot are lone surrogates in Python."""
     return name.isprintable() or not re.search("[\ud800-\udfff]", name)
 
 
 def write_json(file: Path, values: Any) -> None:
-    """Write JSON whole or not at all; what is no letter, in a file's name that is not in UTF-8, becomes ``\\udcff``."""
+    """Write JSON whole or not at all; lone surrogates, of a file's name that is not in UTF-8, become ``\\udcff``."""
     write_bytes(file, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 @contextmanager
 def whole_folder(folder: Path, *, replace: bool = True, keep: bool = False) -> Iterator[Path]:
-    """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before.
+    """Yield a draft folder to fill; it replaces ``folder`` at the end, and goes away if anything fails before.
 
     The same holds for the folders above it that were not there. All of it is on the disk before it takes the name, and the name
-    before the old folder goes, so that even a power cut leaves one of the two. Unless it may ``replace`` a folder that has
-    something in it, it fails where there is one. A link is followed. A mount point cannot be renamed: it must be empty, and gets
-    the files one after the other.
+    before the old folder goes, so that even a power cut leaves one of the two. Without ``replace``, a folder with something in it
+    is an error. A link is followed. A mount point, which cannot be renamed, must be empty, and gets the files one after the
+    other.
 
-    With ``keep`` the draft is called `partial_of` the folder, and stays with what is in it if anything fails; in a mount point
-    nothing may stay.
+    With ``keep`` the draft is `partial_of` the folder, and stays if anything fails, but not in a mount point.
     """
     folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder
     made = [parent for parent in folder.parents if not parent.exists()]
@@ -189,7 +185,7 @@ def whole_folder(folder: Path, *, replace: bool = True, keep: bool = False) -> I
 
 
 def is_free(folder: Path) -> bool:
-    """Whether nothing is in a folder; or in a mount point what a new disk has, and drafts that a killed `whole_folder` left."""
+    """Return whether a folder is empty, apart from a mount point's lost+found and drafts of a killed `whole_folder`."""
     names = [path.name for path in folder.iterdir()]
     return not names or (
         os.path.ismount(folder) and all(name == "lost+found" or name.startswith(f".{folder.name}-") for name in names)
@@ -197,7 +193,7 @@ def is_free(folder: Path) -> bool:
 
 
 def recover_folder(folder: Path) -> None:
-    """Clear away what a killed `whole_folder` left beside its folder, which it may have left renamed."""
+    """Remove what a killed `whole_folder` left beside its folder, and give the folder its name back."""
     for old in folder.parent.glob(f".{folder.name}-*-old"):
         if not folder.exists():
             old.rename(folder)
@@ -218,7 +214,7 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only process that works in a folder; raises `ConfigError` where another one does."""
+    """Lock a folder for this process; raises `ConfigError` where another one works in it."""
     try:
         import fcntl
     except ImportError:  # Windows has no such locks
@@ -241,7 +237,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _is_at(path: Path, file: IO[str]) -> bool:
-    """Whether an open file still has its name."""
+    """Return whether an open file still has its name."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -250,7 +246,7 @@ def _is_at(path: Path, file: IO[str]) -> bool:
 
 @contextmanager
 def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
-    """Do not begin to write ``size`` bytes that the disk has no room for, and say so where it fills up meanwhile.
+    """Raise an error before ``size`` bytes are written that the disk has no room for, and where it fills up meanwhile.
 
     Raises:
         DiskFullError: with the bytes that are needed and those that are free, or where files may not be so large.
@@ -275,6 +271,6 @@ def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
 
 
 def _number(error: Exception) -> int | None:
-    """The system's number for an error, which may be one that a library made of it."""
+    """Return the system's number for an error, which may be one that a library made of it."""
     found = re.search(r"os error (\d+)", str(error))
     return error.errno if isinstance(error, OSError) else int(found[1]) if found else None

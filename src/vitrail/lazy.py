@@ -6,7 +6,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's ``__getattr__``: each name is found in the module of the package that ``homes`` gives it."""
+    """Return a package's ``__getattr__``: each name is in the module of the package that ``homes`` gives it."""
 
     def find(name: str) -> Any:
         if name not in homes:

@@ -15,7 +15,7 @@ _OTHER_SCRIPT = "[^\\s\x00-\u036f\u1e00-\u1eff\u2000-\u206f]"
 _NEEDLESS = f"(?<!{_OTHER_SCRIPT})[{_JOINERS}]|[\u200c\u200d](?!{_OTHER_SCRIPT})"
 
 _PRINTABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-"""What is invisible and for Unicode no format character or blank, so that Python calls it printable."""
+"""Invisible characters that Python calls printable: for Unicode they are no format characters or blanks."""
 _TO_BLANK = re.compile(f"[{_CONTROL}]")
 _TO_NOTHING = re.compile(f"[{_INVISIBLE}]|{_NEEDLESS}")
 _ODD = re.compile(f"[{_CONTROL}{_BLANKS}{_INVISIBLE}]|{_NEEDLESS}")
@@ -33,10 +33,10 @@ def clean(text: str) -> str:
 
 
 def is_odd(text: str) -> bool:
-    """Return whether `clean` takes invisible characters or blanks of another kind out of a text, beside spaces and line ends."""
+    """Return whether `clean` removes invisible characters or other blanks than spaces and line ends."""
     return not _is_plain(text) and _ODD.search(text) is not None
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether nothing in a text can be invisible or an odd blank; quick, since nearly all texts are so."""
+    """Return whether nothing in a text can be invisible or an odd blank; a quick check, since nearly all texts are so."""
     return text.isprintable() and (text.isascii() or not _PRINTABLE.search(text))

@@ -10,16 +10,16 @@ import yaml
 from vitrail.errors import ConfigError
 
 MOST_VALUES, MOST_DIGITS = 100_000, 100
-"""Of one text: values, each counted as often as aliases name it, and digits of an integer."""
+"""Limits of a text: values, each counted as often as aliases name it, and digits of an integer."""
 
 SIXTY = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?$")
-"""A number in base 60, as which YAML reads 1:30: it would be 90, of whatever the setting counts."""
+"""A number in base 60, which YAML reads in 1:30: it would be 90, of whatever the setting counts."""
 WHOLE = "tag:yaml.org,2002:int"
 WORD, DATE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp"
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Of YAML's kinds of values those that a setting can have."""
+    """YAML's kinds of values that a setting can have."""
 
 
 PlainLoader.yaml_implicit_resolvers = {
@@ -29,10 +29,10 @@ PlainLoader.yaml_implicit_resolvers = {
 
 
 def value_of(text: str, *, where: object, check: Callable[[yaml.Node], None] = lambda node: None) -> Any:
-    """Return what a text stands for, after a ``check`` of its nodes.
+    """Return the value of a text, after a ``check`` of its nodes.
 
     Raises:
-        ConfigError: aliases make more of it than anybody writes, or an integer has more digits than Python would print.
+        ConfigError: aliases make too much of it, or an integer has more digits than Python would print.
         yaml.YAMLError, ValueError, RecursionError: it is no YAML.
     """
     loader = PlainLoader(text)
@@ -67,5 +67,5 @@ def _nodes(node: yaml.Node, where: object) -> Iterator[yaml.Node]:
 
 
 def words_of(text: str) -> list[Any]:
-    """What is listed in a text, each as it is written, but null; raises `yaml.YAMLError` or `RecursionError`."""
+    """Return the list in a text, each as it is written, but null; raises `yaml.YAMLError` or `RecursionError`."""
     return [None if word == "null" else word for word in yaml.BaseLoader(f"[{text}]").get_single_data()]

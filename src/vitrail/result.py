@@ -1,20 +1,19 @@
-"""What training comes to."""
+"""The result of training."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
 from vitrail.data.images.pictures import Picture
 from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.environment import environment
 from vitrail.runtime.notebook import table
-from vitrail.tasks.classification.predictor import predict
+from vitrail.task_registry import row_of_kind
 from vitrail.tasks.metrics import COUNTS, main_metric, metrics_in
 from vitrail.training.runs.run import Finished
 from vitrail.weights.model_folder.classifier_output import Labels
-from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.trained import Trained
 
 
@@ -27,20 +26,20 @@ class Run:
     split: str
     scores: dict[str, float | int]
     warnings: tuple[str, ...] = ()
-    """Why the model has hardly learned anything; none of a model that has."""
+    """Reasons to think that the model has hardly learned anything."""
     longer: str = ""
-    """The command that trains such a model for longer, where that is possible."""
+    """Command that trains such a model for longer, if that is possible."""
 
     def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
-        """See `predict`; models that write are asked by `vitrail.translate` and `vitrail.caption`."""
+        """Predict labels as `vitrail.predict` does; models that write are asked by `vitrail.translate` and `vitrail.caption`."""
         what, hint = self.trained.no_labels
         if what:
             raise ConfigError(what, where="Run.predict", hint=hint)
-        return predict(cast(TrainedModel, self.trained), images, top=top)
+        labels: list[Labels] = row_of_kind("images", "vector").module("predictor").predict(self.trained, images, top=top)
+        return labels
 
     @classmethod
     def of(cls, finished: Finished) -> Self:
-        """A run as training leaves it."""
         return cls(
             finished.trainer.folder.path,
             finished.trained,
@@ -55,7 +54,6 @@ class Run:
         return f"<Run {self.folder}: {self.split} {metric.title} {metric.shown(self.scores[metric.name])}{self._of_items()}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         rows = [(metric.title, metric.shown(self.scores[metric.name])) for metric in metrics_in(self.scores)]
         return table(f"{self.folder}: {self.split}{self._of_items()}", rows, below=f"report: {self.folder / 'report.html'}")
 
@@ -64,7 +62,7 @@ class Run:
 
 
 def write_report(finished: Finished) -> None:
-    """Pictures, tables and ``report.html`` of a run, in its folder."""
+    """Write the pictures, tables and ``report.html`` of a run to its folder."""
     from vitrail.study.page import report  # scikit-learn and matplotlib take a second to import
     from vitrail.study.page.report_part import Reported
 

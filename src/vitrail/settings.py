@@ -12,7 +12,7 @@ from vitrail.errors import ConfigError, nearest
 
 
 def numbers(value: Any) -> Any:
-    """On the command line several numbers are written ``2,2,6,2``, and one as it is."""
+    """Return a tuple for ``2,2,6,2``, as the command line writes several numbers, and for one number."""
     if isinstance(value, str):
         return tuple(value.split(","))
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -26,7 +26,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """A flag without its value arrives as True, which pydantic would take for 1."""
+        """Refuse True for a number: a flag without its value arrives as True, which pydantic would take for 1."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError("it needs a value, not true or false")
         return value
@@ -50,7 +50,7 @@ class Settings(BaseModel):
             raise cls._explain({**error.errors()[0], "loc": (name,)}, where, {name: value}) from None
 
     def changed(self, **values: Any) -> Self:
-        """A validated copy with some fields replaced (pydantic's own ``model_copy`` does not validate)."""
+        """Return a validated copy with some fields replaced (pydantic's own ``model_copy`` does not validate)."""
         return type(self).read({**self.model_dump(), **values})
 
     @classmethod
@@ -74,7 +74,7 @@ class Settings(BaseModel):
 
 
 def _keys(places: Sequence[str | int], values: Any) -> list[str | int]:
-    """Of the places that pydantic names those that are in the values, and not one of the kinds that a setting may be of."""
+    """Return the places that pydantic names and that are in the values, without those that name one of a setting's types."""
     keys = []
     for place in places:
         with suppress(TypeError, LookupError):
@@ -85,7 +85,7 @@ def _keys(places: Sequence[str | int], values: Any) -> list[str | int]:
 
 @cache
 def _adapter(cls: type[BaseModel], name: str) -> TypeAdapter[Any]:
-    """What validates one field by itself; it takes longer to make than to use."""
+    """Return the validator of one field; it takes longer to make than to use."""
     field = cls.model_fields[name]
     kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     return TypeAdapter(kind)
@@ -96,12 +96,12 @@ _SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxstri
 
 
 def brief(value: Any) -> str:
-    """A value as an error shows it: short, however large or deep it is."""
+    """Return a value as an error shows it: short, however large or deep it is."""
     return _SHORT.repr(value)
 
 
 def _section(cls: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """The settings class found by following field names down from ``cls``, past keys that a user gave."""
+    """Return the settings class at the end of field names down from ``cls``, past keys that a user gave."""
     for name in path:
         if name not in cls.model_fields:
             continue

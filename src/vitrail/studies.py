@@ -1,4 +1,4 @@
-"""What a person sees of a trained model: a folder with pictures, data and a page, by what the model answers with."""
+"""Studies of trained models: a folder with plots, data and a page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,19 +32,19 @@ def study_model(
     joints: Sequence[str] = (),
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Look into a model: attention, positions, filters, probes, errors, cost. Gives the folder and what is in its study.json.
+    """Study a model: attention, positions, filters, probes, errors, cost. Returns the folder and the content of its study.json.
 
     Args:
         model: a run folder, a model folder, or a loaded model.
-        data: any source of `open_data`, or images without labels: a file or a folder; a run's own data by default. Where labels
-            are none of the model's, its errors are left out; probes can do with any. Of a model that finds joints people, as in
-            `train`, or images of one person each.
+        data: any source of `open_data`, or images without labels: a file or a folder; a run's own data by default. Labels that
+            are not the model's leave errors out; probes take any labels. Of a pose model people, as in `train`, or images of
+            one person each.
         out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
-        split, images: which images or people to look at, as in `evaluate`, and how many of them, at random; images without
-            labels or joints are taken evenly from the first to the last.
-        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last
-            layer, all heads, from what the answer is read from.
-        joints: of a model that finds joints, the names of those whose maps are drawn; some of all by default.
+        split, images: the split, as in `evaluate`, and the number of images or people of it, at random; images without labels
+            or joints are taken evenly from the first to the last.
+        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last layer, all
+            heads, from the token that the prediction is read from.
+        joints: names of the joints whose maps a pose model's study draws; some of all by default.
         observer: gets the progress.
 
     Raises:
@@ -67,7 +67,7 @@ def study_model(
 
 
 def _require_float32(trained: TrainedModel) -> None:
-    """Refuse a loaded model of another precision; raises `ConfigError`."""
+    """Raise `ConfigError` for a loaded model of another precision."""
     if (dtype := next(trained.model.parameters()).dtype) != torch.float32:
         hint = "give it as model.float()"
         raise ConfigError(f"a study computes in float32, the model has weights of {dtype}", where="model", hint=hint)

@@ -35,16 +35,15 @@ class TaskRow:
     """The value of ``--task``, and of ``task.name`` in a run's settings."""
     room: str
     """The folder in `vitrail.tasks` that holds all that is particular about the task."""
-    labels: Literal["required", "optional", "none"]
-    """Labels of images: ``required``; ``optional``, which are read where the data has some; or ``none``."""
+    labels: Literal["required", "optional", "none"] = "none"
+    """Labels of images: required, read where the data has some, or never read."""
     items: Literal["images", "sentences", "people", "captions"] = "images"
-    """Kind of the data: whole images, sentences with their translations, people in images, or images with sentences."""
+    """Kind of the data."""
     recipe: str | None = None
     """The recipe of a run that names none; None where model and data decide."""
     reads: Reads = "images"
-    """What its models read, ..."""
     answers: Answers = "vector"
-    """... and what they make of it; the room of the first task with both has the kind of trained model in `weights`."""
+    """Input and output of its models; the room of the first task with both has the kind of trained model in `weights`."""
     model_types: tuple[str, ...] = ()
     """Names in ``config.json`` of transformers that belong to such models alone."""
 
@@ -62,11 +61,6 @@ class TaskRow:
         return False
 
     @property
-    def labelled(self) -> bool:
-        """True where images need labels."""
-        return self.labels == "required"
-
-    @property
     def settings(self) -> Any:
         """The class of the task's settings, a `vitrail.tasks.settings.TaskSettings`."""
         return self.module("settings").SETTINGS
@@ -75,11 +69,11 @@ class TaskRow:
 ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("ordinal", "ordinal", "required"),
-    TaskRow("mae", "mae", "none", recipe="mae"),
+    TaskRow("mae", "mae", recipe="mae"),
     TaskRow("diffusion", "diffusion", "optional", recipe="diffusion", answers="noise"),
     TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),
-    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),  # last: any JSON that is nobody else's may be people
+    TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),  # last: any other JSON may be people
 )
 
 TASKS = {row.name: row for row in ROWS}

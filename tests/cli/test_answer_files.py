@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 
 import pytest
 
@@ -33,25 +32,6 @@ def test_evaluate_writes_a_row_for_each_image_that_agrees_with_its_score(vitrail
     assert all((pictures / row["image"]).is_file() and row["image"].startswith(row["true_label"]) for row in rows)
     assert all((row["true_label"] == row["label"]) == (row["correct"] == "yes") for row in rows)
     assert sum(row["correct"] == "yes" for row in rows) / len(rows) == pytest.approx(scores["top1"])
-
-
-def test_a_run_keeps_the_table_of_its_evaluation(vitrail, run, tmp_path):
-    vitrail("evaluate", run.folder, "--csv", tmp_path / "a.csv")
-    kept, now = table(run.folder / "predictions.csv"), table(tmp_path / "a.csv")
-    for one, other in zip(kept, now, strict=True):
-        assert one.keys() == other.keys() and float(one["score"]) == pytest.approx(float(other["score"]), abs=1e-5)
-        assert [one[name] for name in ("image", "true_label", "label")] == [
-            other[name] for name in ("image", "true_label", "label")
-        ]
-
-
-def test_images_that_cannot_be_read_are_left_out_of_table_and_folders(vitrail, run, pictures, tmp_path):
-    shutil.copytree(pictures / "red", tmp_path / "red")
-    (tmp_path / "red" / "3b.png").write_text("no picture")
-    answer = vitrail("predict", run.folder, tmp_path / "red", "--csv", tmp_path / "a.csv", "--sort-into", tmp_path / "out")
-    assert answer.code == 3 and "3b.png" in answer.err
-    assert len(table(tmp_path / "a.csv")) == 8
-    assert len([file for file in (tmp_path / "out").rglob("*") if file.is_file()]) == 8
 
 
 @pytest.mark.parametrize("words", [("embed", "--out", "x/y.npz"), ("predict", "--csv", "x/a.csv")])

@@ -25,12 +25,6 @@ def test_a_mistyped_short_flag_brings_the_setting_it_stands_for(vitrail, picture
     assert "did you mean 'training.epochs'?" in vitrail("train", "--data", pictures, "--epoch", 3).err
 
 
-def test_settings_that_contradict_each_other_are_refused(vitrail, pictures):
-    answer = vitrail("train", "--data", pictures, "--epochs", 1, "--training.epochs.x", 3)
-    assert answer.code == 2
-    assert "contradicts" in answer.err or "unknown setting" in answer.err
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [

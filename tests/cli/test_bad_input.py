@@ -13,68 +13,40 @@ TINY = "--epochs 1 --image-size 8 --model.dim 16 --model.depth 1 --model.heads 2
 WRONG_USAGE = {
     "no data for a model folder": "evaluate trained/best",
     "unknown flag": f"{TRAIN} --nonsense 3",
-    "unknown flag and nothing else": "train --nonsense 3",
-    "unknown flag of another command": "evaluate trained --nonsense 3",
     "unknown dotted flag": f"{TRAIN} --model.dept 3",
     "unknown command": "trian --data pictures",
     "no model to evaluate": "evaluate",
-    "no images to predict": "predict trained",
-    "no run to resume": "resume",
-    "a stray word": f"{TRAIN} stray",
     "unknown split": "evaluate trained --split nonsense",
     "unknown recipe": f"{TRAIN} --recipe nonsense",
-    "unknown recipe to show": "recipes nonsense",
     "no data at all": "train --out run",
     "image size 0": f"{TRAIN} --image-size 0",
-    "image size that is no size": f"{TRAIN} --image-size 8x8x8",
-    "image size that is a word": f"{TRAIN} --image-size big",
-    "summary of image size 0": "summary ViT-Ti/16 --image-size 0",
     "image not divisible by patch": f"{TRAIN} --image-size 9",
     "negative epochs": f"{TRAIN} --epochs -1",
-    "no epochs": f"{TRAIN} --epochs 0",
     "epochs that are no number": f"{TRAIN} --epochs abc",
-    "half an epoch": f"{TRAIN} --epochs 1.5",
     "batch size 0": f"{TRAIN} --batch-size 0",
-    "evaluation batch size 0": "evaluate trained --batch-size 0",
     "no labels to show": "predict trained pictures --top 0",
     "learning rate 0": f"{TRAIN} --lr 0",
-    "learning rate nan": f"{TRAIN} --lr nan",
-    "learning rate inf": f"{TRAIN} --lr inf",
-    "negative seed": f"{TRAIN} --seed -1",
     "unknown precision": f"{TRAIN} --precision fp8",
     "dim not divisible by heads": f"{TRAIN} --model.dim 30 --model.heads 4",
     "width no rotation fits": f"{TRAIN} --model.dim 12 --model.heads 2 --model.position rotary",
     "a section as a value": f"{TRAIN} --optimizer 3",
     "a model as a mapping": f"{TRAIN} --model.name.x 3",
     "run folder that exists": "train --data pictures --out kept",
-    "run folder that is a file": "train --data pictures --out notes.txt",
     "configuration missing": f"{TRAIN} --config missing.yaml",
     "configuration with an unknown key": f"{TRAIN} --config unknown.yaml",
-    "configuration that is a list": f"{TRAIN} --config list.yaml",
     "configuration that is no YAML": f"{TRAIN} --config broken.yaml",
     "configuration that would run code": f"{TRAIN} --config code.yaml",
 }
 WRONG_DATA = {
     "missing folder": "train --data nowhere --out run",
-    "missing folder, run folder by default": "train --data nowhere",
-    "a file for a folder": "train --data notes.txt --out run",
     "empty folder": "train --data empty --out run",
     "one class": "train --data alone --out run",
-    "one class, run folder by default": "train --data alone",
     "a folder one level too deep": "train --data deep --out run",
-    "a folder one level too deep to evaluate on": "evaluate trained --data deep",
     "a folder one level too deep to check": "data check deep",
-    "a folder one level too deep to show": "data show deep",
-    "the same classes under several parents to study": "study trained --data batches",
     "the same classes under several parents": "train --data batches --out run",
-    "the same classes under several parents to evaluate on": "evaluate trained --data batches",
-    "the same classes under several parents to check": "data check batches",
     "classes that differ by case": "train --data cases --out run",
-    "classes that differ by case to evaluate on": "evaluate trained --data cases",
     "text named .jpg": f"train --data mixed --out run {TINY}",
-    "text named .jpg, run folder by default": f"train --data mixed {TINY}",
     "text named .jpg, with a worker": f"train --data mixed --out run --data.workers 1 {TINY}",
-    "text named .jpg among the validation images": f"train --data mixed-val --out run {TINY}",
     "text named .jpg among the test images": f"train --data mixed-test --out run {TINY}",
     "text named .jpg to evaluate on": "evaluate trained --data mixed --split train",
     "evaluation data missing": "evaluate trained --data nowhere",
@@ -88,21 +60,16 @@ WRONG_DATA = {
 WRONG_MODEL = {
     "unknown model to train": (f"{TRAIN} --model ViT-B16", 2),
     "unknown model to evaluate": ("evaluate ViT-B16 --data pictures", 4),
-    "unknown model to predict with": ("predict ViT-B16 pictures", 4),
-    "unknown model to summarise": ("summary ViT-B16", 4),
     "an architecture to evaluate": ("evaluate ViT-H/14 --data pictures", 4),
     "missing model": ("evaluate nowhere --data pictures", 4),
-    "missing run to resume": ("resume nowhere", 4),
     "missing model to start from": (f"{TRAIN} --from nowhere", 4),
     "folder that is no model": ("predict pictures pictures", 4),
     "damaged weights": ("predict damaged pictures", 4),
-    "empty weights": ("predict emptied pictures", 4),
     "weights missing": ("predict weightless pictures", 4),
     "weights of another shape": ("predict reshaped pictures", 4),
     "damaged configuration": ("predict garbled pictures", 4),
     "pickle": ("predict model.pt pictures", 4),
     "pickle in place of weights": ("predict pickled pictures", 4),
-    "pickle to summarise": ("summary model.pt", 4),
     "text for a model": ("predict notes.txt pictures", 4),
 }
 TABLE = {
@@ -128,7 +95,7 @@ def furnished(pictures, run, tmp_path_factory):
         shutil.copytree(pictures, room / "batches" / batch)
     for name in ("Red", "red", "green"):
         shutil.copytree(pictures / name.lower(), room / "cases" / name)
-    for name, bad in {"mixed": "train", "mixed-val": "val", "mixed-test": "test"}.items():
+    for name, bad in {"mixed": "train", "mixed-test": "test"}.items():
         for split in ("train", "val", "test"):
             shutil.copytree(pictures, room / name / split)
         (room / name / bad / "red" / "text.jpg").write_text("no picture")
@@ -137,7 +104,6 @@ def furnished(pictures, run, tmp_path_factory):
         Image.new("RGB", (8, 8)).save(room / "strangers" / name / "a.png")
     shutil.copytree(pictures, room / "split" / "test")
     (room / "unknown.yaml").write_text("training:\n  epoch: 3\n")
-    (room / "list.yaml").write_text("- 1\n- 2\n")
     (room / "broken.yaml").write_text("training:\n  epochs: [3\nmodel: }\n")
     (room / "code.yaml").write_text("about: !!python/object/apply:os.mkdir [made-by-configuration]\n")
     _spoil_models(room, run.folder / "best")
@@ -145,19 +111,17 @@ def furnished(pictures, run, tmp_path_factory):
 
 
 @pytest.fixture
-def room(furnished, tmp_path, monkeypatch):
-    """A copy of that folder, to work in."""
-    room = shutil.copytree(furnished, tmp_path / "room")
-    monkeypatch.chdir(room)
-    return room
+def room(furnished, monkeypatch):
+    """That folder, to work in; no command here may change it."""
+    monkeypatch.chdir(furnished)
+    return furnished
 
 
 def _spoil_models(room, best):
-    for name in ("damaged", "emptied", "weightless", "reshaped", "garbled", "pickled"):
+    for name in ("damaged", "weightless", "reshaped", "garbled", "pickled"):
         shutil.copytree(best, room / name)
     weights = (best / "model.safetensors").read_bytes()
     (room / "damaged" / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    (room / "emptied" / "model.safetensors").write_bytes(b"")
     (room / "weightless" / "model.safetensors").unlink()
     config = json.loads((best / "config.json").read_text())
     (room / "reshaped" / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
@@ -171,9 +135,9 @@ def everything(folder) -> dict:
     return {str(p): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(("words", "code"), TABLE.values(), ids=TABLE.keys())
-def test_bad_input_is_refused_in_three_lines_and_leaves_nothing_behind(vitrail, room, words, code):
-    before = everything(room)
+@pytest.mark.parametrize("case", TABLE)
+def test_bad_input_is_refused_in_three_lines_and_leaves_nothing_behind(vitrail, room, case):
+    (words, code), before = TABLE[case], everything(room)
     answer = vitrail(*words.split())
     assert answer.code == code, answer.err
     starts = [line.split(" ")[0] for line in answer.err.splitlines()]
@@ -182,15 +146,14 @@ def test_bad_input_is_refused_in_three_lines_and_leaves_nothing_behind(vitrail, 
     assert "Traceback" not in answer.err
     assert answer.out == ""
     assert everything(room) == before
+    missing = [words for words in SAYS.get(case, ()) if words not in answer.err]
+    assert not missing, answer.err
 
 
 SAYS = {
     "unknown model to train": ["'ViT-B16'", "did you mean 'ViT-B/16'?"],
     "unknown model to evaluate": ["'ViT-B16'", "did you mean 'ViT-B/16'?"],
-    "unknown model to predict with": ["'ViT-B16'", "did you mean 'ViT-B/16'?"],
-    "unknown model to summarise": ["'ViT-B16'", "did you mean 'ViT-B/16'?"],
     "unknown flag": ["'nonsense'", "training"],
-    "unknown flag and nothing else": ["'nonsense'"],
     "unknown dotted flag": ["'dept'", "where: model.dept", "did you mean 'depth'?"],
     "unknown command": ["trian"],
     "unknown recipe": ["'nonsense'", "where: --recipe", "did you mean"],
@@ -222,18 +185,6 @@ SAYS = {
     "weights of another shape": ["mlp_dim is 32, not 48", "reshaped/model.safetensors"],
     "pickle": ["model.pt", "pickle"],
 }
-
-
-@pytest.mark.usefixtures("room")
-@pytest.mark.parametrize("case", SAYS)
-def test_an_error_names_what_is_wrong_and_what_would_work(vitrail, case):
-    said = vitrail(*TABLE[case][0].split()).err
-    missing = [words for words in SAYS[case] if words not in said]
-    assert not missing, said
-
-
-def test_a_traceback_is_shown_only_when_asked_for(vitrail):
-    assert "Traceback" in vitrail("summary", "ViT-B16", "--debug").err
 
 
 def test_an_unforeseen_error_is_one_of_three_lines_too(vitrail, monkeypatch):

@@ -130,15 +130,6 @@ def test_rows_of_a_table_are_there_as_they_come_and_are_whole(tmp_path):
     assert rows_of(file) == 3 and file.read_bytes().startswith(b"\xef\xbb\xbfimage,label\n") and not partial_of(file).exists()
 
 
-def test_a_table_without_rows_is_written_at_the_end_and_left_by_no_interruption(tmp_path):
-    with pytest.raises(KeyboardInterrupt), growing_table(tmp_path / "a.csv", ["image"]):
-        raise KeyboardInterrupt
-    assert not list(tmp_path.iterdir())
-    with growing_table(tmp_path / "a.csv", ["image"]):
-        pass
-    assert rows_of(tmp_path / "a.csv") == 0
-
-
 def test_a_full_disk_leaves_whole_lines_and_the_other_files(vitrail, named, tmp_path, monkeypatch):
     calls = []
 

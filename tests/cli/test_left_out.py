@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -58,13 +57,3 @@ def test_a_folder_with_other_files_alone_says_what_it_holds(vitrail, run, tmp_pa
     for words in (*commands, ("data", "check", folder, "--task", "mae"), ("study", run.folder, "--data", folder)):
         answer = vitrail(*words)
         assert answer.code == 3 and "holds 2 .mp4, 1 .cr2, 1 hidden or a system's own" in answer.err, (words, answer.err)
-
-
-def test_what_a_reader_can_read_is_read_by_every_command(vitrail, run, tmp_path, pictures):
-    folder = tmp_path / "phone"
-    folder.mkdir()
-    frames = [Image.open(pictures / "red" / f"{number}.png").convert("RGB") for number in (0, 1)]
-    frames[0].save(folder / "IMG_1.MPO", format="MPO", save_all=True, append_images=frames[1:])
-    frames[0].save(folder / "2.jpe", format="JPEG")
-    assert len(vitrail("predict", run.folder, folder).out.splitlines()) == 2
-    assert "images   2" in vitrail("data", "check", folder, "--task", "mae").out

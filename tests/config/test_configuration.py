@@ -7,8 +7,9 @@ import pytest
 
 from vitrail.cli.training.sweep import _axis
 from vitrail.cli.training.train import dotted_settings
-from vitrail.config.configuration import nested, read_yaml, to_yaml
+from vitrail.config.configuration import nested
 from vitrail.config.request import Request
+from vitrail.config.yaml_files import read_yaml, to_yaml
 from vitrail.errors import ConfigError
 
 

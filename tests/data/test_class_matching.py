@@ -10,30 +10,10 @@ from vitrail.weights.model_folder.labels import distinct
 IMAGENET = distinct(class_names())
 
 
-def test_classes_match_labels_by_name_in_any_order():
-    assert match_classes(["dog", "cat"], ["ant", "cat", "dog"], where="data") == [2, 1]
-
-
-def test_whole_numbers_are_indices_of_named_labels():
-    assert match_classes(["0002", "0", "1"], ["ant", "cat", "dog"], where="data") == [2, 0, 1]
-
-
 def test_a_number_that_is_a_label_is_a_name_and_no_index():
     assert match_classes(["7", "3"], ["3", "5", "7"], where="data") == [2, 0]
     with pytest.raises(DataError):
         match_classes(["1"], ["3", "5", "7"], where="data")
-
-
-def test_a_number_with_zeros_before_it_is_the_same_label():
-    assert match_classes(["0007", "0000"], [str(d) for d in range(10)], where="data") == [7, 0]
-
-
-def test_numbers_of_thousands_of_digits_are_names_like_others():
-    many = "1" + "0" * 5000
-    assert match_classes([f"00{many}", "3"], ["3", many], where="data") == [1, 0]
-    with pytest.raises(DataError, match="are none of the model's labels") as error:
-        match_classes([many], ["ant", "cat"], where="data")
-    assert len(str(error.value)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -55,11 +35,6 @@ def test_strangers_are_refused_with_both_sides_listed(classes, labels):
     assert any(repr(name) in str(error.value) for name in classes) and "photos" in str(error.value)
 
 
-def test_long_lists_of_strangers_are_cut():
-    with pytest.raises(DataError, match="and 88 more"):
-        match_classes([f"stranger {i}" for i in range(100)], ["cat"], where="photos")
-
-
 @pytest.mark.parametrize(
     ("classes", "labels", "line"),
     [
@@ -70,11 +45,7 @@ def test_long_lists_of_strangers_are_cut():
         (["caf\u00e9"], ["cafe\u0301"], "by name, whatever"),  # an accent composed, and one by itself
         (["cat\u200b"], ["cat"], "by name, whatever"),
         (["01", "2"], ["1", "2"], "by number: '01' is '1'"),
-        (
-            ["Cat", "big-dog"],
-            ["cat", "big_dog"],
-            "capitals and underscores: 'Cat' is 'cat', 'big-dog' is 'big_dog'",
-        ),
+        (["Cat", "big-dog"], ["cat", "big_dog"], "capitals and underscores: 'Cat' is 'cat', 'big-dog' is 'big_dog'"),
         (["n01440764"], IMAGENET, "by WordNet's id or name: 'n01440764' is 'tench'"),
         ([str(i) for i in range(9)], IMAGENET, "'2' is 'great white shark', 6 more"),
     ],
@@ -117,7 +88,3 @@ def test_an_index_too_far_is_told_that_indices_begin_at_0():
 )
 def test_wordnets_ids_and_further_names_are_imagenets_classes(labels, classes, indices):
     assert match_classes(classes, labels, where="data", aliases=aliases_of(labels)) == indices
-
-
-def test_ids_of_imagenet_are_sorted_and_each_is_there_once():
-    assert len(set(class_ids())) == 1000 and class_ids() == sorted(class_ids())

@@ -76,25 +76,6 @@ def test_every_class_gives_each_split_its_share_to_within_one_image(sizes, share
             assert abs(count - share * size) <= 1 + 1e-9, (split, assigned)
 
 
-@given(SIZES, st.integers(0, 99))
-@settings(max_examples=200, deadline=None)
-def test_every_class_has_training_images(sizes, seed):
-    assigned = table(sizes, SHARES, seed)
-    assert all(count > 0 for count, size in zip(assigned["train"], sizes, strict=True) if size), assigned
-
-
-def test_a_large_class_among_many_small_ones_gives_its_own_share():
-    assigned = table([100, *[1] * 90], SHARES, 0)
-    assert abs(assigned["test"][0] - 20) <= 1 and abs(assigned["val"][0] - 10) <= 1
-
-
-@given(st.integers(1, 60), st.integers(1, 8), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
-def test_balanced_classes_meet_the_shares_of_the_whole(size, classes, seed):
-    assigned = table([10 * size] * classes, SHARES, seed)
-    assert assigned == {"test": [2 * size] * classes, "val": [size] * classes, "train": [7 * size] * classes}
-
-
 # several labels
 
 LABEL_SETS = st.lists(st.sets(st.integers(0, 3)).map(sorted).map(tuple), min_size=1, max_size=120)
@@ -119,16 +100,6 @@ def test_every_common_set_of_labels_gives_its_share_and_rare_ones_together(label
     assert trained == {label for of in labels for label in of}
 
 
-def test_one_label_each_is_split_as_a_class_is_where_sets_are_common():
-    names, classes = [str(i) for i in range(200)], [i % 7 for i in range(200)]
-    assert assign_splits(names, [(c,) for c in classes], SHARES, 3) == assign_splits(names, classes, SHARES, 3)
-
-
-def test_images_that_share_their_labels_with_no_other_are_split_all_the_same():
-    labels = [tuple(i for i in range(5) if number >> i & 1) for number in range(32)]
-    assert Counter(assign_splits([str(i) for i in range(32)], labels, SHARES, 0).values()) == {"train": 21, "test": 7, "val": 4}
-
-
 def test_a_share_of_some_images_has_every_class_and_is_part_of_a_larger_one():
     items = [Item(str(i), Image.new("L", (1, 1)), i % 3 if i < 90 else 3) for i in range(92)]
     small, large = share_of(items, 0.1, seed=1), share_of(items, 0.5, seed=1)
@@ -138,13 +109,6 @@ def test_a_share_of_some_images_has_every_class_and_is_part_of_a_larger_one():
     assert [int(item.name) for item in large] == sorted(int(item.name) for item in large)
     assert share_of(items, 1.0, seed=1) == items
     assert small != share_of(items, 0.1, seed=2)
-
-
-def test_a_share_of_images_with_several_labels_is_that_share():
-    random = np.random.default_rng(0)
-    sets = [tuple(sorted(random.choice(20, 4, replace=False).tolist())) for _ in range(1000)]
-    items = [Item(str(i), Image.new("L", (1, 1)), labels) for i, labels in enumerate(sets)]
-    assert len(share_of(items, 0.1, seed=0)) == pytest.approx(100, abs=5)
 
 
 def test_data_without_splits_gives_a_fifth_to_test_and_a_tenth_to_validation():

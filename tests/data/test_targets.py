@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.preparation import Preparation
-from vitrail.data.items import ImageData, Item
+from vitrail.data.items import Item
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.targets import Masks
 from vitrail.errors import ConfigError, DataError
@@ -94,13 +94,6 @@ def test_an_image_that_is_its_own_mask_stays_with_it_but_for_a_pixel_at_borders(
     assert shown >= {0, 1, 2, 3}
 
 
-def test_masks_of_a_batch_lie_side_by_side_in_int64():
-    data = ImageDataset([item_of(60, 40), item_of(33, 80)], PREPARATION, targets=Masks())
-    batch = data.batch([(0, 0), (0, 1), (1, 0)])
-    assert batch["masks"].dtype == torch.int64 and batch["masks"].shape == (3, 40, 52) == batch["images"][:, 0].shape
-    assert torch.equal(batch["masks"][0], data[0, 0]["masks"][0])
-
-
 def test_operations_on_colors_and_erasing_leave_a_mask():
     colors = {"brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 0.5, "erasing": 1.0}
     plain, changed = (
@@ -146,8 +139,3 @@ def test_masks_do_not_go_with_mixed_images_or_transforms_of_ones_own():
     data = ImageDataset([item_of(60, 40)], PREPARATION, transform=lambda image: image.rotate(9), targets=Masks())
     with pytest.raises(ConfigError, match="masks cannot follow a transform"):
         data[0, 0]
-
-
-def test_masks_are_among_the_files_that_a_run_goes_by():
-    items = [Item("a", "a.jpg", 0, mask="a.png"), Item("b", "b.jpg", 0)]
-    assert ImageData("x", ["c"], {"train": items}).images == ["a.jpg", "b.jpg", "a.png"]

@@ -23,13 +23,13 @@ from PIL import Image
 
 import vitrail
 from vitrail.deploy.predictor import in_python
+from vitrail.deploy.server import running
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.app import application
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.images import Look
 from vitrail.deploy.server.operation import Served
 from vitrail.deploy.server.service import Service
-from vitrail.deploy.server.workers import running
 from vitrail.tasks.classification.predictor import LabelPredictor
 from vitrail.tasks.classification.service import ServedLabels
 from vitrail.weights.model_folder.folder import TrainedModel

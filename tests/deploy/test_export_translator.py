@@ -1,6 +1,7 @@
 """A translator in int8 is refused where it surely loses chrF; a few sentences that change refuse nothing."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ LETTERS = "abcdefghij"
 def translations(count, wrong=0.0, seed=0):
     """Metrics of sentences of ten words, of which so many are not those of the reference."""
     references, errors = random.Random(0), random.Random(seed)
-    metrics = TranslationMetrics(None, keep=True)
+    metrics = TranslationMetrics(SimpleNamespace(pad=0), None)
     for number in range(count):
         wanted = references.choices(LETTERS, k=10)
         written = ["other" if errors.random() < wrong else word for word in wanted]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -11,13 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from server_running import Process, Shades, client, noise, of_shades, received, serving, shade, tiny
 
+from vitrail.deploy.server import running
 from vitrail.deploy.server.http.access import Access
 from vitrail.deploy.server.http.app import application
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.deploy.server.http.problems import ProblemError
 from vitrail.deploy.server.service import Service
-from vitrail.deploy.server.workers import running
-from vitrail.deploy.server.workers.shared_state import Board, Place
 from vitrail.tasks.classification.service import ServedLabels
 
 PNG = {"Content-Type": "image/png"}
@@ -89,17 +86,6 @@ def test_a_body_that_is_still_on_its_way_is_waited_for():
         assert b'"label":"5"' in received(connection)
 
 
-@pytest.mark.parametrize("others", [True, False])
-def test_what_comes_late_to_a_worker_is_refused_only_where_no_other_goes_on(others):
-    board = Board(2)
-    board.slots[1].ready = others
-    service = Service(ServedLabels(Shades().predictor, Limits()), "shades", Place(board, 0))
-    service.draining = board.slots[0].troubled = True
-    with contextlib.nullcontext() if others else pytest.raises(ProblemError, match="shutting down"), service.admitted():
-        assert service.active == 1
-    service.close()
-
-
 def test_a_model_that_hangs_does_not_keep_the_server_from_its_end(monkeypatch):
     monkeypatch.setattr(running, "BODY_SECONDS", 0.1)
     monkeypatch.setattr(running, "SPARE", 0.5)
@@ -141,7 +127,7 @@ def test_a_batch_that_nobody_waits_for_keeps_no_server_from_a_clean_end(monkeypa
     monkeypatch.setattr(running.Server, "run", serve)
     monkeypatch.setattr(running, "LAST", 0.1)
     monkeypatch.setattr(running.logging, "shutdown", lambda: None)
-    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(running, "exit_at_once", sys.exit)
     with running.listen("127.0.0.1", 0) as bound, pytest.raises(SystemExit) as ended:
         running.run(application(service, Access()), service, bound, lambda: None)
     go.set()

@@ -11,10 +11,10 @@ from PIL import Image
 from server_running import Shades, noise, received, serving, shade, tiny
 
 from vitrail.deploy.predictor import in_python
+from vitrail.deploy.server import running
 from vitrail.deploy.server.http import middleware as edge
-from vitrail.deploy.server.http import reading
+from vitrail.deploy.server.http import protocol, reading
 from vitrail.deploy.server.http.limits import Limits
-from vitrail.deploy.server.workers import connections
 
 BODY = 100_000
 PNG = {"Content-Type": "image/png"}
@@ -182,7 +182,7 @@ def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
 
 
 def test_a_head_that_does_not_come_is_given_up(server, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
     assert raw(server, b"POST /predict HT") == b""
     assert raw(server) == b""
     answer = raw(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /health", pause=0.1)
@@ -208,6 +208,24 @@ def test_a_request_with_two_accounts_of_its_length_is_refused_and_the_connection
         answer = raw(server, both + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 400") == 1
         assert b"connection: close" in answer and b"Content-Length and Transfer-Encoding" in answer
+
+
+def test_more_connections_than_the_server_takes_are_told_so(monkeypatch):
+    monkeypatch.setattr(running, "CONNECTIONS", 3)
+    with serving(Shades().predictor) as server, server.connect(), server.connect(), server.connect() as third:
+        server.until(lambda: len(server.server.server_state.connections) == 3)
+        third.sendall(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 503 " in received(third)
+
+
+def test_rubbish_after_an_answer_has_begun_is_no_error_of_the_server(server, monkeypatch, caplog):
+    monkeypatch.setattr(edge, "LINGER", 5.0)
+    with server.connect() as connection:
+        connection.sendall(HEAD.replace(b"image/png", b"text/html") + b"Transfer-Encoding: chunked\r\n\r\n")
+        assert b" 415 " in connection.recv(65536)
+        connection.sendall(b"no chunk\r\n\r\n")
+        received(connection)
+    assert not caplog.text
 
 
 # not for this server

@@ -55,7 +55,7 @@ OPTIONS = {name for row in TASKS.values() if row.has("service") for name in row.
 
 def test_an_option_of_another_task_is_refused_by_name(task_and_folder, monkeypatch):
     task, folder = task_and_folder
-    monkeypatch.setattr("vitrail.deploy.server.workers.running.run", lambda *arguments: 15)
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
     strange = {*OPTIONS, "beams"} - TASKS[task].module("service").Settings.model_fields.keys()
     assert strange >= {"beams", *({"reject"} if task != "classification" else set())}
     for option in strange:
@@ -65,7 +65,7 @@ def test_an_option_of_another_task_is_refused_by_name(task_and_folder, monkeypat
 
 
 def test_a_slip_in_an_option_is_told_with_the_option_that_is_meant(task_and_folder, monkeypatch):
-    monkeypatch.setattr("vitrail.deploy.server.workers.running.run", lambda *arguments: 15)
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
     with pytest.raises(ConfigError, match="--wrokers") as error:
         api.serve(task_and_folder[1], port=0, wrokers=2)
     assert error.value.hint == "did you mean 'workers'?"
@@ -128,7 +128,7 @@ class Ratio(Document):
 class ServedSizes:
     """A task that says how large files, or the words of a document, are."""
 
-    summary, items, document = "Sizes.", "files", Sizes
+    summary, items, document, tensors = "Sizes.", "files", Sizes, None
 
     def __init__(self, folder, limits):
         self.limits, self.page = limits, Page(folder, "sizes", "-F images=@a ADDRESS/size")

@@ -62,6 +62,7 @@ def test_only_what_tells_of_kernels_is_taken(values):
 
 def test_a_machine_is_measured_once_and_never_by_one_of_several_processes(fresh, monkeypatch, capsys):
     monkeypatch.setattr(calibration, "calibrate", lambda: (FOUND, []))
+    monkeypatch.setattr("vitrail.runtime.processor.Others.share", lambda _: None)
     with monkeypatch.context() as other:
         other.setenv("VITRAIL_CACHE", "")
         measure_once()

@@ -7,7 +7,6 @@ from typing import Literal, get_args, get_origin
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
@@ -22,7 +21,6 @@ CHOICES = [
     for choice in get_args(field.annotation)
 ]
 POSITIVE = ["image_size", "patch_size", "channels", "dim", "depth", "heads", "mlp_dim", "norm_eps", "layer_scale"]
-PROBABILITIES = ["dropout", "attention_dropout", "head_dropout", "patch_dropout", "stochastic_depth"]
 
 
 def refusal(**fields) -> ConfigError:
@@ -54,12 +52,6 @@ def test_zero_and_below_are_refused(name, value):
     assert "greater than 0" in error.hint
 
 
-@pytest.mark.parametrize("name", PROBABILITIES)
-@pytest.mark.parametrize("value", [1.0, -0.1, float("nan"), float("inf")])
-def test_what_is_no_probability_below_one_is_refused(name, value):
-    assert refusal(**{name: value}).where == f"model.{name}"
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -74,31 +66,12 @@ def test_sizes_that_would_fill_the_memory_are_refused(fields):
     assert re.search(r"less than or equal to \d+|at most [\d,]+ work", refusal(**fields).hint)
 
 
-@pytest.mark.parametrize("fields", [{"image_size": 256 * 16}, {"image_size": 64 * 16, "position": "relative"}], ids=str)
-def test_the_largest_grids_work(fields):
-    assert works(patch_size=16, **fields)
-
-
-def test_registers_may_be_none_but_not_negative():
-    assert works(registers=0)
-    assert refusal(registers=-1).where == "model.registers"
-
-
-@pytest.mark.parametrize(("name", "choice"), CHOICES)
+@pytest.mark.parametrize(("name", "choice"), CHOICES[::8])
 def test_a_mistyped_choice_is_refused_with_the_nearest(name, choice):
     error = refusal(**{name: choice + "x"})
     assert error.where == f"model.{name}"
     assert choice + "x" in error.what
     assert f"did you mean {choice!r}?" in error.hint
-
-
-@pytest.mark.parametrize(
-    ("wrong", "meant"), [("image_sze", "image_size"), ("attention_drop", "attention_dropout"), ("mlpdim", "mlp_dim")]
-)
-def test_an_unknown_field_is_refused_with_the_nearest(wrong, meant):
-    error = refusal(**{wrong: 1})
-    assert error.where == f"model.{wrong}"
-    assert f"did you mean {meant!r}?" in error.hint
 
 
 @pytest.mark.parametrize("value", [(224, 224, 3), (224,), "224x", "axb", "wide", None, 1.5])
@@ -110,18 +83,6 @@ def test_what_is_no_size_is_refused(value):
 def test_a_size_is_height_then_width(value):
     assert ViTConfig.read({"image_size": value}).image_size == (64, 32)
     assert ViTConfig.read({"image_size": value}).grid == (4, 2)
-
-
-@pytest.mark.parametrize("value", [64, "64"])
-def test_one_number_is_a_square(value):
-    assert ViTConfig.read({"image_size": value}).image_size == (64, 64)
-
-
-@pytest.mark.parametrize(
-    ("fields", "prefix"), [({}, 1), ({"pool": "mean"}, 0), ({"registers": 4}, 5), ({"pool": "attention", "registers": 4}, 4)]
-)
-def test_prefix_counts_class_token_and_registers(fields, prefix):
-    assert ViTConfig.read(fields).prefix == prefix
 
 
 # combinations: both numbers are named, and what is suggested works
@@ -178,21 +139,7 @@ def test_a_width_that_a_position_cannot_fill_is_refused_with_values_that_work(di
     assert not nearest
 
 
-@pytest.mark.parametrize(
-    ("position", "dim"), [("sincos-1d", 7), ("learned-2d", 7), ("sincos-2d", 6), ("sincos-2d-simple", 6), ("rotary", 6)]
-)
-def test_a_position_that_needs_an_even_split_names_itself_and_the_width(position, dim):
-    error = refusal(dim=dim, heads=1, position=position)
-    assert str(dim) in error.what
-    assert error.what.startswith(("the position", "the 2-D"))
-
-
 # data
-
-
-def test_it_is_frozen():
-    with pytest.raises(ValidationError, match="frozen"):
-        ViTConfig().dim = 5
 
 
 def test_changed_gives_a_validated_copy():
@@ -203,13 +150,8 @@ def test_changed_gives_a_validated_copy():
         config.changed(heads=7)
 
 
-@pytest.mark.parametrize(("name", "choice"), CHOICES)
+@pytest.mark.parametrize(("name", "choice"), CHOICES[::8])
 def test_json_and_back_is_the_same_configuration(name, choice):
     config = ViTConfig.read({name: choice, "image_size": (64, 96), "layer_scale": 1e-5, "dropout": 0.1})
     assert ViTConfig.read(json.loads(json.dumps(config.model_dump(mode="json")))) == config
     assert ViTConfig.read(json.loads(config.model_dump_json())) == config
-
-
-def test_equal_configurations_are_equal_and_hash_alike():
-    assert hash(ViTConfig()) == hash(ViTConfig())
-    assert ViTConfig.read({"image_size": 224}) == ViTConfig()

@@ -62,19 +62,6 @@ def test_multiply_adds_equal_those_by_hand(fields, expected):
     assert tiny(**fields).macs == expected
 
 
-def test_b_16_at_224_takes_17_56_billion_multiply_adds():
-    assert cost(model_config("ViT-B/16")).macs == pytest.approx(17.56e9, rel=0.01)
-    dim, tokens = 768, 197
-    block = 12 * tokens * dim * dim + 2 * tokens * tokens * dim
-    assert cost(model_config("ViT-B/16")).macs == 196 * 768 * dim + 12 * block + 1000 * dim
-
-
-def test_a_larger_image_costs_more_but_has_no_more_weights_than_its_positions():
-    small, large = cost(model_config("ViT-B/16")), cost(model_config("ViT-B/16", image_size=384))
-    assert large.macs > 3 * small.macs
-    assert large.parameters - small.parameters == (24**2 - 14**2) * 768
-
-
 CHOICES = [
     {name: choice}
     for name, field in ViTConfig.model_fields.items()
@@ -93,15 +80,7 @@ def test_parameters_are_those_of_the_model_and_every_one_has_a_row(fields):
     rows = {layer.name: layer.parameters for layer in counted.layers}
     assert rows == {name: own[name] for name in rows}
     assert {name for name, count in own.items() if count} <= rows.keys()
-
-
-@pytest.mark.parametrize("fields", CHOICES, ids=str)
-def test_rows_sum_to_the_totals_and_none_is_negative(fields):
-    counted = tiny(**fields)
-    assert sum(layer.macs for layer in counted.layers) == counted.macs
-    assert sum(layer.parameters for layer in counted.layers) == counted.parameters
-    assert all(layer.macs >= 0 for layer in counted.layers)
-    assert len({layer.name for layer in counted.layers}) == len(counted.layers)
+    assert all(layer.macs >= 0 for layer in counted.layers) and len(rows) == len(counted.layers)
 
 
 def test_every_layer_counts_only_its_own_multiply_adds():
@@ -122,18 +101,6 @@ def test_every_layer_shows_its_shapes_for_one_image():
     assert (rows["blocks.0.attention.layer.qkv"].input, rows["blocks.0.attention.layer.qkv"].output) == ([1, 7, 8], [1, 7, 24])
     assert (rows["head.linear"].input, rows["head.linear"].output) == ([1, 8], [1, 5])
     assert rows["head.linear"].kind == "Linear"
-
-
-def test_layers_stand_in_the_order_of_the_model():
-    names = [layer.name for layer in tiny().layers]
-    assert names[0] == "(tokens)"
-    assert names.index("blocks.0.mlp.layer.expand") < names.index("blocks.1.attention.norm") < names.index("norm")
-    assert names[-1] == "head.linear"
-
-
-def test_the_largest_model_is_counted_without_allocating_it():
-    counted = cost(model_config("ViT-G/14"))
-    assert counted.parameters == 1_844_440_680
 
 
 def test_counting_leaves_the_random_numbers_and_the_default_device_alone():
@@ -170,8 +137,3 @@ def test_totals_are_those_of_all_layers(fields):
     config = model_config("ViT-Ti/16").changed(**fields)
     counted = cost(config)
     assert totals(config) == (counted.parameters, counted.macs)
-
-
-def test_blocks_that_might_merge_tokens_are_counted_one_by_one():
-    base = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 3, "heads": 2, "mlp_dim": 32, "num_classes": 3}
-    assert totals(ViTConfig(**base, token_merging=(0, 0, 0))) == totals(ViTConfig(**base))

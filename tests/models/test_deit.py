@@ -62,20 +62,7 @@ def test_weights_of_a_model_with_such_rows_start_one_without_and_the_other_way_r
     torch.testing.assert_close(target(images), source(images))
 
 
-def test_a_new_distillation_token_has_no_row_either():
-    plain = ViT(ViTConfig(**SIZES, class_position=False)).eval()
-    target = ViT(ViTConfig(**SIZES, class_position=False, distillation_token=True)).eval()
-    transfer(plain, target, keep_head=False)
-    assert torch.equal(target.distillation_token, plain.class_token) and len(target.position.embedding) == 16
-
-
 def test_fixed_positions_with_and_without_such_rows_are_different_models():
     source, target = (ViT(ViTConfig(**SIZES, position="sincos-1d", class_position=rows)) for rows in (True, False))
     with pytest.raises(ConfigError, match="class_position True → False"):
         transfer(source, target, keep_head=True)
-
-
-def test_it_takes_other_sizes_also_in_a_graph():
-    model = random_weights(ViT(ViTConfig(**SIZES, class_position=False)))
-    images = torch.randn(2, 3, 32, 48)
-    torch.testing.assert_close(model.at_any_size(graph=True)(images), model.at_any_size()(images), rtol=1e-4, atol=1e-5)

@@ -55,20 +55,6 @@ def test_logits_are_those_of_each_image_alone(fields):
     torch.testing.assert_close(forward_packed(model, images), expected, atol=1e-6, rtol=1e-5)
 
 
-def test_images_of_the_models_own_size_get_the_models_own_logits():
-    model, images = model_of(), pictures([(32, 32)] * 3)
-    torch.testing.assert_close(forward_packed(model, images), model(torch.stack(images)), atol=1e-6, rtol=1e-5)
-
-
-def test_other_images_change_nothing():
-    model, images = model_of(position="relative"), pictures()
-    before = forward_packed(model, images)
-    changed = [*images[:2], torch.full_like(images[2], 1e3), *images[3:]]
-    after = forward_packed(model, changed)
-    kept = [0, 1, 3, 4, 5]
-    assert torch.equal(before[kept], after[kept]) and not torch.equal(before[2], after[2])
-
-
 @pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "relative", "relative-per-block"])
 def test_gradients_are_those_of_the_images_alone(position):
     model, images = model_of(position=position), pictures([(32, 32), (16, 32)])

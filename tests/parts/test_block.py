@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.parts import Attention, Block, Branch, DropPath, FeedForward, LayerScale, ParallelBlock
+from vitrail.parts import Attention, Block, Branch, DropPath, FeedForward, ParallelBlock
 
 DIM, HEADS, HIDDEN, EPS = 12, 3, 20, 1e-5
 
@@ -32,21 +32,6 @@ def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
     return centred / (centred.square().mean(-1, keepdim=True) + EPS).sqrt() * norm.weight + norm.bias
 
 
-def test_a_block_is_equations_2_and_3():
-    block, z = make(Block), numbers(2, 5, DIM)
-    msa, mlp = block.attention.layer, block.mlp.layer
-    z1 = msa(layer_norm(z, block.attention.norm)) + z  # (2)
-    z2 = mlp(layer_norm(z1, block.mlp.norm)) + z1  # (3)
-    torch.testing.assert_close(block(z), z2)
-
-
-def test_a_post_norm_block_normalizes_each_sum():
-    block, z = make(Block, norm="post"), numbers(2, 5, DIM)
-    z1 = layer_norm(z + block.attention.layer(z), block.attention.norm)
-    z2 = layer_norm(z1 + block.mlp.layer(z1), block.mlp.norm)
-    torch.testing.assert_close(block(z), z2)
-
-
 def test_a_residual_post_norm_block_normalizes_what_it_adds():
     block, z = make(Block, norm="residual-post", layer_scale=0.5), numbers(2, 5, DIM)
     branches = block.attention, block.mlp
@@ -54,13 +39,6 @@ def test_a_residual_post_norm_block_normalizes_what_it_adds():
         expected = z + layer_norm(branch.layer(z) * branch.scale.gamma, branch.norm)
         torch.testing.assert_close(branch(z), expected)
     torch.testing.assert_close(block(z), block.mlp(block.attention(z)))
-
-
-def test_the_first_tokens_alone_are_the_same_wherever_the_norm_stands():
-    z = numbers(2, 5, DIM)
-    for norm in ("pre", "post", "residual-post"):
-        branch = make(Block, norm=norm).attention
-        torch.testing.assert_close(branch(z, first=2), branch(z)[:, :2])
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -100,36 +78,16 @@ def test_a_parallel_block_adds_both_branches_of_one_norm():
     torch.testing.assert_close(block(x, mask=causal), expected)
 
 
-def test_a_mixer_gets_what_the_block_is_called_with():
-    block = randomized(Block(DIM, Attention(DIM, HEADS, context_dim=7), FeedForward(DIM, HIDDEN), norm_eps=EPS))
-    x, context = numbers(2, 4, DIM), numbers(2, 6, 7)
-    z1 = block.attention.layer(layer_norm(x, block.attention.norm), context) + x
-    z2 = block.mlp.layer(layer_norm(z1, block.mlp.norm)) + z1
-    torch.testing.assert_close(block(x, context=context), z2)
-
-
 @pytest.mark.parametrize("kind", [Block, ParallelBlock])
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", "post", "residual-post"])
 def test_the_first_tokens_alone_come_out_as_they_do_with_the_others(kind, norm):
     block, x = make(kind, norm=norm), numbers(2, 5, DIM)
     torch.testing.assert_close(block(x, first=2), block(x)[:, :2])
 
 
-def test_layer_scale_starts_at_its_initial_value():
-    scale = LayerScale(4, 0.25)
-    torch.testing.assert_close(scale(torch.ones(2, 3, 4)), torch.full((2, 3, 4), 0.25))
-    assert scale.gamma.requires_grad
-
-
 def test_layer_scale_multiplies_the_branch_and_not_the_residual():
     branch, x = randomized(Branch(DIM, nn.Linear(DIM, DIM), layer_scale=0.1, norm_eps=EPS)), numbers(2, 3, DIM)
     torch.testing.assert_close(branch(x), x + branch.scale.gamma * branch.layer(layer_norm(x, branch.norm)))
-
-
-def test_layer_scale_stands_inside_the_norm_of_a_post_norm_branch():
-    branch = randomized(Branch(DIM, nn.Linear(DIM, DIM), norm="post", layer_scale=0.1, norm_eps=EPS))
-    x = numbers(2, 3, DIM)
-    torch.testing.assert_close(branch(x), layer_norm(x + branch.scale.gamma * branch.layer(x), branch.norm))
 
 
 @pytest.mark.parametrize("kind", [Block, ParallelBlock])
@@ -148,18 +106,7 @@ def test_drop_path_drops_whole_samples_and_scales_the_others():
     samples = result.flatten(1)
     assert (samples == samples[:, :1]).all()
     torch.testing.assert_close(samples[:, 0].unique(), torch.tensor([0.0, 1 / 0.75]))
-
-
-def test_drop_path_keeps_the_expected_value():
-    result = DropPath(0.25).train()(torch.ones(20_000, 1))
-    assert abs(result.mean().item() - 1) < 0.02
-    assert abs((result == 0).double().mean().item() - 0.25) < 0.02
-
-
-def test_drop_path_does_nothing_in_evaluation_or_at_zero():
-    x = numbers(8, 3, 2)
-    assert torch.equal(DropPath(0.9).eval()(x), x)
-    assert torch.equal(DropPath(0.0).train()(x), x)
+    assert abs((samples == 0).double().mean() - 0.25) < 0.03
 
 
 def test_a_dropped_branch_leaves_its_sample_as_it_was():
@@ -169,11 +116,6 @@ def test_a_dropped_branch_leaves_its_sample_as_it_was():
     dropped = (added == 0).flatten(1).all(dim=1)
     assert 10 < dropped.sum() < 54
     torch.testing.assert_close(added[~dropped], 2 * full[~dropped])
-
-
-def test_branches_use_gelu_without_approximation():
-    mlp, x = randomized(FeedForward(DIM, HIDDEN)), numbers(3, DIM)
-    torch.testing.assert_close(mlp(x), mlp.contract(F.gelu(mlp.expand(x), approximate="none")), rtol=1e-9, atol=1e-9)
 
 
 # a condition
@@ -223,12 +165,6 @@ def test_a_parallel_block_is_conditioned_once_and_the_first_tokens_alone_come_ou
     expected = conditioned_by_hand(x, block.layer, block, condition)
     torch.testing.assert_close(block(x, condition=condition), expected)
     torch.testing.assert_close(block(x, condition=condition, first=2), expected[:, :2])
-
-
-def test_tokens_on_a_grid_are_conditioned_as_in_a_row():
-    branch, x, condition = randomized(Branch(DIM, nn.Linear(DIM, DIM), condition=WIDTH)), numbers(2, 3, 4, DIM), numbers(2, WIDTH)
-    in_a_row = branch(x.flatten(1, 2), condition=condition)
-    torch.testing.assert_close(branch(x, condition=condition), in_a_row.unflatten(1, (3, 4)))
 
 
 @pytest.mark.parametrize("kind", [Block, ParallelBlock])

@@ -8,6 +8,7 @@ from transformers.activations import ACT2FN
 
 from random_weights import randomize
 from vitrail.parts import ConvFeedForward, ExpertFeedForward, FeedForward, feed_forward
+from vitrail.parts.cpu import slices
 
 
 def numbers(*shape: int) -> Tensor:
@@ -38,21 +39,6 @@ def test_gated_it_is_swiglu():
     gate = x @ gate_weight.T + gate_bias
     hidden = gate / (1 + (-gate).exp()) * (x @ value_weight.T + value_bias)
     torch.testing.assert_close(mlp(x), hidden @ mlp.contract.weight.T + mlp.contract.bias)
-
-
-def test_the_first_projection_is_twice_as_wide_when_gated():
-    assert FeedForward(6, 10).expand.weight.shape == (10, 6)
-    assert FeedForward(6, 10, activation="swiglu").expand.weight.shape == (20, 6)
-    assert FeedForward(6, 10, activation="swiglu").contract.weight.shape == (6, 10)
-
-
-def test_the_result_may_have_another_width():
-    assert FeedForward(6, 10, output_dim=4)(torch.zeros(2, 3, 6)).shape == (2, 3, 4)
-
-
-def test_tokens_do_not_see_each_other():
-    mlp, x = FeedForward(6, 10).double(), numbers(1, 4, 6)
-    torch.testing.assert_close(mlp(x)[:, 1], mlp(x[:, 1]))
 
 
 def test_dropout_acts_on_hidden_and_result_only_in_training():
@@ -126,12 +112,12 @@ def made(monkeypatch) -> list[int]:
         return activated(hidden, activation)
 
     activated = feed_forward.activate
-    monkeypatch.setattr(feed_forward, "SLICE", 4)
+    monkeypatch.setattr(slices, "SLICE", 4)
     monkeypatch.setattr(feed_forward, "activate", activate)
     return found
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 6), (5, 6), (2, 3, 6), (3, 5, 6), (2, 2, 3, 6), (1, 13, 6)])
+@pytest.mark.parametrize("shape", [(5, 6), (3, 5, 6), (2, 2, 3, 6)])
 @pytest.mark.parametrize(
     "mlp",
     [

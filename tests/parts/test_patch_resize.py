@@ -35,22 +35,11 @@ def test_a_reduced_patch_gives_the_nearest_token_that_it_can(old, new):
     torch.testing.assert_close(error @ transposed, torch.zeros(5, 3, new[0] * new[1], dtype=torch.float64))
 
 
-def test_patches_of_one_column_are_patches_of_one_row_turned():
-    weight = torch.randn(5, 3, 4, 4)
-    turned = resize_patches(weight.mT, (1, 6)).mT
-    torch.testing.assert_close(resize_patches(weight, (6, 1)), turned, rtol=1e-4, atol=1e-5)
-
-
 def test_a_resized_patch_keeps_the_precision():
     weight = torch.randn(5, 3, 8, 8)
     half = resize_patches(weight.bfloat16(), (12, 12))
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), resize_patches(weight.bfloat16().float(), (12, 12)), rtol=0.01, atol=0.01)
-
-
-def test_the_same_size_changes_nothing():
-    weight = torch.randn(5, 3, 8, 6)
-    assert resize_patches(weight, (8, 6)) is weight and adapt_channels(weight, 3) is weight
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])

@@ -50,18 +50,6 @@ def test_attention_pooling_equals_torch_attention_of_a_learned_query_and_an_mlp_
     torch.testing.assert_close(pool(x), expected)
 
 
-def test_attention_pooling_may_leave_the_first_tokens_out_and_no_other():
-    pool, x = AttentionPooling(8, 2, 12, left_out=2), torch.randn(2, 5, 8)
-    whole = AttentionPooling(8, 2, 12)
-    whole.load_state_dict(pool.state_dict())
-    torch.testing.assert_close(pool(x), whole(x[:, 2:]))
-
-
-def test_attention_pooling_does_not_mind_the_order_of_the_tokens():
-    pool, x = AttentionPooling(8, 2, 12), torch.randn(2, 5, 8)
-    torch.testing.assert_close(pool(x[:, torch.randperm(5)]), pool(x))
-
-
 def test_attention_pooling_starts_with_a_small_query():
     query = AttentionPooling(64, 2, 12).query
     assert 0.01 < query.std() < 0.03

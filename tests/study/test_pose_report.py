@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from vitrail.data.images.box_preparation import Box
@@ -16,7 +15,6 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.report import report_part
 
 BODY = Skeleton.of(["left_shoulder", "right_hip", "<b>nose</b>", "left_ear"], [(0, 1), (2, 0)])
-HAND = Skeleton.of(["thumb", "wrist", "palm", "nail"])
 PLACES = np.array([(10, 10), (40, 50), (20, 5), (60, 60)], float)  # a torso of 50 pixels: 10 are near enough
 
 
@@ -94,25 +92,8 @@ def test_the_pictures_are_the_bars_and_the_worst_people(tmp_path):
     assert "distance of left shoulder and right hip" in text(part) and "Left out" not in text(part)
 
 
-def test_joints_are_measured_by_the_box_where_there_is_no_torso(tmp_path):
-    part = reported(tmp_path, HAND)
-    assert "the longer side of the box" in text(part)
-
-
 def test_the_table_has_every_joint_of_every_person(tmp_path):
     head, *rows = reported(tmp_path).tables["joints.csv"]
     assert head == ("person", "joint", "x", "y", "score", "marked_x", "marked_y") and len(rows) == 12
     assert rows[5] == ("near.png#1", "right_hip", "48.00", "50.00", "0.5000", "40.00", "50.00")
     assert rows[3][-2:] == ("", "")
-
-
-@pytest.mark.parametrize("skeleton", [BODY, HAND], ids=["torso", "box"])
-def test_people_whose_length_is_not_known_are_counted(tmp_path, skeleton):
-    unmarked = tuple((*place, 2 * (i != 1)) for i, place in enumerate(PLACES.tolist()))
-    marked = tuple((*place, 2) for place in PLACES.tolist())
-    picture, box = np.zeros((70, 70, 3), np.uint8), Box(5, 0, 50, 60)
-    people = [Person(f"a.png#{n}", picture, Pose(box, joints, 2000.0, 0, n)) for n, joints in enumerate((unmarked, marked))]
-    metrics = Made(people, skeleton, Found(np.stack([PLACES] * 2), np.ones((2, 4))), {"pck": 0.0, "loss": 1.0})
-    data = PeopleData("made up", skeleton, {"train": people})
-    part = report_part(Reported({}, [{"val_pck": 0.5}], None, data, "val", people, metrics, None, tmp_path))
-    assert ("Left out: 1 of 2 people" in text(part)) == (skeleton is BODY)

@@ -6,12 +6,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import vitrail
 from stick_figures import JOINTS, write_people
 from test_contract import tiny
-from tiny_pose import SIZE, tiny_pose
+from tiny_pose import tiny_pose
 from vitrail.data.loading.sampler import shuffled
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
@@ -21,7 +20,7 @@ from vitrail.tasks.pose.predictor import in_python
 from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.study.joints import joint_maps
 from vitrail.tasks.pose.study.sections import write_study
-from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, people_of
+from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +51,13 @@ def test_maps_and_heatmaps_of_all_people_and_joints_are_kept(study, people):
 @pytest.mark.parametrize("mirror", [True, False])
 def test_scores_are_the_scores_of_an_evaluation_with_mirror_images_or_without(people, tmp_path, mirror):
     source, settings = open_people(people), PoseSettings(mirror=mirror)
-    _, subjects = people_of(people, lambda: (source, "all", settings), "all", 8)
+    subjects = StudiedPeople(source.split("all"), "all", labelled=True, mirror=mirror)
     (tmp_path / "all").mkdir()
     numbers = write_study(tmp_path / "all", tiny_pose(depth=2), subjects, StudyRequest(), title="all")
     expected = in_python(tiny_pose(depth=2)).evaluation(source.split("all"), settings, batch_size=3).run().scores()
     found = numbers["scores"]
     assert found["people"] == 8 and "loss" not in found
     assert {name: expected[name] for name in found} == pytest.approx(found)
-
-
-def test_scores_are_those_that_evaluate_tells(people, tmp_path):
-    _, numbers = vitrail.study_model(tiny_pose(depth=2), people, tmp_path / "all", split="all", images=8)
-    expected = vitrail.evaluate(tiny_pose(depth=2), people, split="all")[0].scores()
-    assert {name: expected[name] for name in numbers["scores"]} == pytest.approx(numbers["scores"])
 
 
 def test_sections_that_make_sense_are_there_and_the_others_are_named(study):
@@ -82,17 +75,6 @@ def test_sections_that_make_sense_are_there_and_the_others_are_named(study):
     assert {file.name for file in folder.glob("*.png")} == {
         *("heatmaps.png", "queries.png", "between.png", "distances.png", "positions.png", "filters.png"),
     }
-
-
-def test_what_is_drawn_is_what_the_model_sees_with_joints_where_it_finds_them(people, tmp_path):
-    trained, person = tiny_pose(depth=2), open_people(people).split("all")[1]
-    study = PoseStudy(tmp_path, trained, StudiedPeople([person], labelled=True), Observer(), layer=-1, head=None)
-    view, plan = study.view(0, 96)
-    assert view.size == (72, 96)
-    small = view.resize(SIZE[::-1], Image.Resampling.BOX)
-    assert np.abs(np.asarray(small).astype(float) - study.pixels[0].permute(1, 2, 0).numpy()).mean() < 12
-    inside = plan.points(study.outside(0) + 0.5) - 0.5
-    assert np.allclose(inside, study.joints[0] * [71 / 47, 95 / 63], atol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [(), (0.75,)])
@@ -113,12 +95,6 @@ def test_images_without_joints_are_one_person_each_and_have_no_scores(people, tm
     folder, numbers = vitrail.study_model(tiny_pose(depth=2), people.parent, tmp_path / "plain", images=2, joints=["head"])
     assert numbers["images"] == 2 and "scores" not in numbers
     assert (folder / "queries.png").is_file()
-
-
-def test_a_layer_a_head_and_joints_are_chosen(people, tmp_path):
-    options = {"layer": 0, "head": 1, "joints": ("left_hand", "head")}
-    folder, _ = vitrail.study_model(tiny_pose(depth=2), people, tmp_path / "chosen", split="all", images=1, **options)
-    assert "attention of layer 0, head 1" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects, labelled_subjects
 
 DIGITS = {
-    "training.epochs": 12, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
+    "training.epochs": 8, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
     "augmentation.rotation": 0, "preparation": Preparation.standard((16, 16), 1).model_dump(),
 }  # fmt: skip
 
@@ -58,11 +58,6 @@ def test_a_curve_of_occlusion_begins_with_the_accuracy(study):
     for curve in numbers["occlusion"]["right"].values():
         assert len(curve) == len(numbers["occlusion"]["shares"])
         assert curve[0] == pytest.approx(numbers["scores"]["top1"], abs=0.011)  # it may be computed in half precision
-
-
-def test_heads_look_at_different_distances(study):
-    first = study[1]["attention_distance"][0]
-    assert max(first) > 1.1 * min(first)
 
 
 def test_probes_know_the_digits(study):
@@ -105,12 +100,6 @@ def test_among_the_images_drawn_are_the_first_and_up_to_half_that_are_mistakes()
     assert attention_sections._caption(SimpleNamespace(**vars(study) | {"predictions": None}), 3) == "3.png"
 
 
-def test_the_map_of_a_distilled_model_is_told_to_be_of_both_tokens_that_the_answer_is_read_from():
-    deit = vitrail.create_model("ViT-Ti/16", image_size=16, depth=1, num_classes=2, distillation_token=True).eval()
-    assert "from the class token and the distillation token alike, which" in attention_sections.LAST.describe(deit)
-    assert "from the class token, which" in attention_sections.LAST.describe(tiny("ViT"))
-
-
 def test_what_is_not_drawn_of_heads_and_positions_is_told(pictures, tmp_path):
     assert "Of more than 14 layers or heads so many are drawn" in attention_sections.HEADS
     model = vitrail.create_model(
@@ -121,12 +110,7 @@ def test_what_is_not_drawn_of_heads_and_positions_is_told(pictures, tmp_path):
     assert "and not how queries and keys are turned as well (learned-1d+rotary)" in model_sections.positions(study)
 
 
-def test_the_page_needs_nothing_but_itself_and_shows_every_picture(study):
-    text = (study[0] / "report.html").read_text()
-    assert not re.search(r"(?:src|href)=\"(?!data:)", text)
-    assert text.count("<img") == len(list(study[0].glob("*.png")))
-
-
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium")
 def test_a_browser_shows_every_picture_of_the_page_without_a_network(study, tmp_path):
     text = (study[0] / "report.html").read_text()
@@ -183,7 +167,7 @@ def test_a_model_without_classes_is_studied_without_relevance(run, pictures, tmp
 
 
 @pytest.mark.parametrize(
-    "fields", [{"position": "none"}, {"position": "relative", "pool": "mean"}, {"registers": 2, "pool": "attention"}]
+    "fields", [{"position": "relative", "pool": "mean"}, {"position": "none", "registers": 2, "pool": "attention"}]
 )
 def test_any_kind_of_model_can_be_studied(run, pictures, tmp_path, fields):
     model = vitrail.create_model("ViT-Ti/4", image_size=(8, 16), dim=16, depth=2, heads=2, mlp_dim=32, num_classes=3, **fields)
@@ -308,11 +292,10 @@ def test_a_study_leaves_the_global_random_numbers_alone(run, pictures, tmp_path)
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    vitrail.study_model(run.folder, pictures, tmp_path / "out", images=3)
+    vitrail.study_model(run.folder, pictures, tmp_path / "out", images=1)
     assert torch.equal(torch.rand(1), expected)
 
 
-@pytest.mark.parametrize("images", [0, -1])
-def test_a_study_of_no_images_is_refused(run, tmp_path, images):
-    with pytest.raises(ConfigError, match=f"images is {images}"):
-        vitrail.study_model(run.folder, out=tmp_path / "out", images=images)
+def test_a_study_of_no_images_is_refused(run, tmp_path):
+    with pytest.raises(ConfigError, match="images is 0"):
+        vitrail.study_model(run.folder, out=tmp_path / "out", images=0)

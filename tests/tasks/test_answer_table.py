@@ -11,7 +11,7 @@ import torch
 from vitrail.data.items import Item
 from vitrail.errors import DataError
 from vitrail.tasks.answer_table import _write_whole, read_table, write_table
-from vitrail.tasks.classification.answer import LabelAnswer, evaluated_rows, head_of
+from vitrail.tasks.classification.labels.answer import evaluated_rows
 from vitrail.weights.model_folder.classifier_output import Labelled
 
 PROBABILITIES = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
@@ -46,13 +46,6 @@ def test_of_several_labels_those_are_told_that_reach_their_thresholds():
         [("bee", pytest.approx(0.7))],
         [("ant", 0.5)],
     ]
-
-
-def test_a_prediction_has_as_many_labels_as_were_asked_for():
-    answer, _ = model().answers(PROBABILITIES, 2)
-    assert head_of(model(), 2) == ["label", "score", "label_2", "score_2"]
-    assert LabelAnswer.of(model(), answer).rows() == [["bee", "0.700000", "cat", "0.200000"]]
-    assert head_of(model(), 99) == head_of(model(), 3) and len(head_of(model(), 3)) == 6
 
 
 def test_a_line_that_has_no_room_leaves_none_of_itself(tmp_path):

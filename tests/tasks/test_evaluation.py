@@ -11,8 +11,8 @@ from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.targets import class_targets
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.classification.multi_label import MultiLabel
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.multi_label import MultiLabel
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 
 PREPARATION = Preparation.standard((2, 2), 1)

@@ -9,8 +9,8 @@ from sklearn.metrics import average_precision_score
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.preparation import Preparation
-from vitrail.tasks.classification.multi_label import MultiLabel, MultiLabelMetrics
-from vitrail.tasks.classification.single_label import Classification, LabelMetrics
+from vitrail.tasks.classification.labels.multi_label import MultiLabel, MultiLabelMetrics
+from vitrail.tasks.classification.labels.single_label import Classification, LabelMetrics
 from vitrail.tasks.floor import is_no_better
 from vitrail.tasks.pose.metrics import in_boxes, mean_pose
 from vitrail.tasks.pose.people.people import Person, Pose

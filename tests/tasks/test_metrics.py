@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitrail.tasks.metrics import METRICS, described, main_metric, metric_of, metrics_in, of_epoch, rank
+from vitrail.tasks.metrics import METRICS, described, main_metric, metric_of, metrics_in, rank
 
 
 def test_shares_are_shown_in_per_cent_and_losses_as_they_are():
@@ -36,7 +36,3 @@ def test_an_epoch_is_better_by_its_main_metric_and_then_by_its_loss():
 
 def test_a_metric_that_nobody_listed_is_a_plain_number():
     assert metric_of("val_frames_lost").title == "frames lost" and metric_of("train_top1") is METRICS["top1"]
-
-
-def test_average_precision_of_people_is_measured_at_the_end_alone():
-    assert of_epoch({"pck": 0.5, "oks": 0.5, "ap": 0.5, "ar_large": 0.5, "loss": 1}) == {"pck": 0.5, "oks": 0.5, "loss": 1}

@@ -32,13 +32,6 @@ def test_a_linear_head_is_scikit_learns_logistic_regression(classes, penalty):
     np.testing.assert_allclose(head(features).log_softmax(dim=1).numpy(), expected, atol=1e-3)
 
 
-def test_each_penalty_is_solved_by_itself_whatever_came_before():
-    features, labels = drawn()
-    _, together = linear_heads(features, labels, F.cross_entropy, classes=3, penalties=[0.01, 1.0])
-    (alone,) = linear_heads(features, labels, F.cross_entropy, classes=3, penalties=[0.01])
-    torch.testing.assert_close(together(features), alone(features), atol=1e-3, rtol=0)
-
-
 def test_a_linear_head_for_several_labels_answers_for_each_class_by_itself():
     features, labels = drawn(3)
     shares = torch.stack([labels == 0, labels < 2], dim=1).float()

@@ -12,7 +12,7 @@ import vitrail
 from vitrail import api
 from vitrail.deploy.predict import open_predictor
 from vitrail.errors import ConfigError
-from vitrail.tasks.classification.single_label import rejection_threshold
+from vitrail.tasks.classification.labels.single_label import rejection_threshold
 from vitrail.weights.model_folder.classifier_output import Labelled
 from vitrail.weights.model_folder.folder import keep_thresholds
 

@@ -14,7 +14,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.models.vision.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.runs.run_folder import RunFolder
 

@@ -20,7 +20,7 @@ from vitrail import api
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.dataset import ImageDataset
-from vitrail.data.loading.loader import EpochLoader, _pins
+from vitrail.data.loading.loader import EpochLoader
 from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked
 from vitrail.runtime.observer import Observer
@@ -71,15 +71,9 @@ def test_workers_that_give_nothing_are_given_up_and_the_image_is_named(monkeypat
     assert time.monotonic() - begin < 8
 
 
-@pytest.mark.parametrize("alive", [True, False])
-def test_it_is_seen_whether_somebody_takes_batches_over_into_pinned_memory(alive):
-    assert _pins(SimpleNamespace())  # nobody has to
-    assert _pins(SimpleNamespace(_pin_memory_thread=SimpleNamespace(is_alive=lambda: alive))) is alive
-
-
 def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch):
     monkeypatch.setattr("vitrail.data.loading.loader.LOOK", 1)
-    monkeypatch.setattr("vitrail.data.loading.loader.WAIT", 10)
+    monkeypatch.setattr("vitrail.data.loading.loader.WAIT", 3)
     items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(3)] + [Item("silent.png", Silent(), 0)]
     loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
     batches = loader.epoch()
@@ -91,44 +85,24 @@ def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch)
     assert "ulimit" in caught.value.hint and time.monotonic() - begin < 20
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_dies_names_the_image_it_was_at(workers, monkeypatch):
+def test_a_worker_that_dies_names_the_image_it_was_at(monkeypatch):
     monkeypatch.setattr("vitrail.data.loading.loader.LOOK", 1)
     good = np.zeros((8, 8, 3), np.uint8)
     items = [Item(f"{i}.png", good, 0) for i in range(6)]
     items[4] = Item("deadly.png", Deadly(), 0)
-    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=workers)
+    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=2)
     with pytest.raises(DataError, match="was killed") as caught:
         list(loader.epoch())
     assert "deadly.png" in caught.value.where and "data.workers" in caught.value.hint
 
 
-class Dawdling(Deadly):
-    """The same, when everything before it has long been taken."""
-
-    def open(self):
-        time.sleep(0.5)
-        super().open()
-
-
-def test_a_worker_that_dies_while_it_is_waited_for_is_missed_soon(monkeypatch):
-    monkeypatch.setattr("vitrail.data.loading.loader.LOOK", 1)
-    items = [Item("good.png", np.zeros((8, 8, 3), np.uint8), 0), Item("deadly.png", Dawdling(), 0)]
-    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
-    begin = time.monotonic()
-    with pytest.raises(DataError, match="was killed") as caught:
-        list(loader.epoch())
-    assert "deadly.png" in caught.value.where and time.monotonic() - begin < 20
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_workers_leave_a_signal_to_the_process_they_work_for(number):
+def test_workers_leave_a_signal_to_the_process_they_work_for():
     items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(8)]
     loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=2)
     batches = loader.epoch()
     next(batches)
     for worker in loader._loader._iterator._workers:
-        os.kill(worker.pid, number)
+        os.kill(worker.pid, signal.SIGTERM)
     assert len(list(batches)) == 7
 
 
@@ -160,7 +134,7 @@ def test_images_that_cannot_be_read_are_left_out_where_one_says_so_and_listed(so
     assert sum(state["data"]["images"].values()) == 238
 
 
-def test_a_run_that_left_images_out_is_evaluated_studied_and_exported_without_them(some_bad, tmp_path, tiny):
+def test_a_run_that_left_images_out_is_evaluated_without_them(some_bad, tmp_path, tiny):
     run = vitrail.train(some_bad, tmp_path / "run", bad_images="skip", **tiny).folder
     notes, observer = [], Observer()
     observer.note = notes.append
@@ -171,7 +145,6 @@ def test_a_run_that_left_images_out_is_evaluated_studied_and_exported_without_th
     assert api.evaluate(run, link, split="all")[0].scores()["images"] == 238
     with pytest.raises(DataError):  # other data than the run's is read as it is
         api.evaluate(run, shutil.copytree(some_bad, tmp_path / "copy"), split="all")
-    vitrail.study_model(run, out=tmp_path / "study", split="all", images=12)
 
 
 def test_a_run_that_leaves_images_out_is_resumed_without_them(some_bad, tmp_path, tiny, monkeypatch):
@@ -191,14 +164,6 @@ def test_they_stop_a_run_where_one_does_not_say_so(some_bad, tmp_path, tiny):
     assert not (tmp_path / "run").exists()
 
 
-def test_more_than_one_in_a_hundred_are_too_many(some_bad, tmp_path, tiny):
-    for number in (2, 3):
-        (some_bad / "blue" / f"0-{number}.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"4 of 240 images cannot be read, and at most 3 are left out"):
-        vitrail.train(some_bad, tmp_path / "run", bad_images="skip", **tiny)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_class_of_bad_images_alone_is_missed(pictures, tmp_path, tiny):
     folder = shutil.copytree(pictures, tmp_path / "pictures")
     (folder / "mauve").mkdir()
@@ -208,9 +173,7 @@ def test_a_class_of_bad_images_alone_is_missed(pictures, tmp_path, tiny):
         vitrail.train(folder, tmp_path / "run", bad_images="skip", **tiny)
 
 
-@pytest.mark.parametrize(
-    ("images", "most"), [(4, 0), (10, 1), (29, 2), (30, 3), (60, 3), (240, 3), (399, 3), (400, 4), (10_000, 100)]
-)
+@pytest.mark.parametrize(("images", "most"), [(4, 0), (29, 2), (240, 3), (400, 4)])
 def test_one_bad_image_of_sixty_may_be_left_out_though_it_is_more_than_one_in_a_hundred(images, most):
     settings = SimpleNamespace(
         data=SimpleNamespace(bad_images="skip", source="made up"), task=SimpleNamespace(name="classification")
@@ -274,16 +237,6 @@ def unfinished(folder: Path, copy: Path) -> Path:
     return copy
 
 
-def test_a_run_that_somebody_works_on_is_not_resumed_by_another(run, tmp_path):
-    folder = unfinished(run.folder, tmp_path / "run")
-    with locked(folder):
-        other = soak_runs.PROCESSES.Process(target=soak_runs.train_or_resume, args=(None, folder, {}))
-        other.start()
-        other.join(60)
-    assert other.exitcode == 1 and "another process is at work" in folder.with_suffix(".log").read_text()
-    assert not (folder / ".lock").exists()
-
-
 def test_a_lock_goes_with_the_process_that_died(tmp_path):
     process = soak_runs.PROCESSES.Process(target=killed_at_work, args=(tmp_path,))
     process.start()
@@ -318,22 +271,6 @@ def test_settings_that_do_not_decide_the_weights_may_change_and_others_are_refus
         api.resume(folder, **{"training.epoch": 3})
 
 
-def test_a_changed_configuration_file_is_refused_too(run, tmp_path):
-    folder = unfinished(run.folder, tmp_path / "run")
-    config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("lr: 0.01", "lr: 0.02"))
-    with pytest.raises(ConfigError, match=r"optimizer.lr was 0.01, now 0.02"):
-        api.resume(folder)
-
-
-def test_data_may_have_moved(pictures, tmp_path, tiny):
-    folder = shutil.copytree(pictures, tmp_path / "here")
-    run = vitrail.train(folder, tmp_path / "run", **tiny)
-    folder.rename(tmp_path / "there")
-    resumed = api.resume(run.folder, data=str(tmp_path / "there"))
-    assert resumed.scores == run.scores
-
-
 # a full disk
 
 
@@ -355,9 +292,3 @@ def test_a_disk_that_is_full_while_a_run_saves_leaves_what_was_saved_before_and_
     assert checkpoints(tmp_path / "run")
     assert json.loads((tmp_path / "run/status.json").read_text())["state"] == "failed"
     assert vitrail.resume(tmp_path / "run").scores["images"] > 0
-
-
-def test_an_image_is_told_by_its_content_not_by_its_name(tmp_path):
-    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    (tmp_path / "a.png").rename(tmp_path / "a.jpg")
-    assert Preparation.standard((4, 4), 3).pixels(tmp_path / "a.jpg").shape == (3, 4, 4)

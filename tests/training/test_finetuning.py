@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 import vitrail
 
-pytestmark = pytest.mark.usefixtures("unreported")
+pytestmark = [pytest.mark.usefixtures("unreported"), pytest.mark.soak]
 
 SMALL = {
     "model.name": "ViT-Ti/4", "model.image_size": 16, "model.channels": 1, "model.dim": 48, "model.depth": 2, "model.heads": 3,

@@ -15,8 +15,9 @@ import pytest
 import torch
 from commands import Command, started
 from safetensors.torch import load_file
-from together import cases
+from together import QUICK, cases
 
+import vitrail
 from vitrail import api
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import locked
@@ -27,32 +28,43 @@ from vitrail.training.runs.checkpoint import checkpoints
 KINDS = ("ddp", "fsdp")
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory) -> dict:
+def found_together(folder: Path, *words: str) -> dict:
     """What `together` found in two processes started by torchrun."""
-    folder = tmp_path_factory.mktemp("together")
     script = Path(__file__).with_name("together.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*torchrun, str(script), str(folder)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*torchrun, str(script), str(folder), *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "results.json").read_text())
 
 
-@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "texts", "poses")])
-def test_two_processes_train_as_one_does(results, kind, case):
-    """After ten steps of plain gradient descent, whose parameters differ no more than their gradients did."""
-    found = results[f"{kind} {case}"]
-    assert found["steps"] >= 10
-    most = 2e-6 if case == "poses" else 1e-6  # the OKS, exponentials of squares, differs by 1.3e-6 with AVX2 alone
-    assert found["weights"] <= 1e-6 and found["metrics"] <= most
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> dict:
+    return found_together(tmp_path_factory.mktemp("together"))
+
+
+@pytest.fixture(scope="module")
+def every_result(tmp_path_factory) -> dict:
+    return found_together(tmp_path_factory.mktemp("everything"), "all")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("optimizer", "weights", "metrics"), [("adamw", 1e-6, 1e-6), ("muon", 1e-3, 1e-4)])
-def test_two_processes_train_as_one_does_with_every_optimizer(results, kind, optimizer, weights, metrics):
-    """Muon computes in 16 bits and makes small singular values large, so that what rounding leaves is seen in single weights."""
-    found = results[f"{kind} {optimizer}"]
-    assert found["weights"] <= weights and found["metrics"] <= metrics
+@pytest.mark.parametrize("case", [*QUICK, "texts", "adamw"])
+def test_two_processes_train_as_one_does(results, kind, case):
+    """After ten steps of plain gradient descent, whose parameters differ no more than their gradients did; and of AdamW."""
+    found = results[f"{kind} {case}"]
+    assert found["steps"] >= 10 and found["weights"] <= 1e-6 and found["metrics"] <= 1e-6
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "muon", "poses")])
+def test_two_processes_train_as_one_does_in_every_way(every_result, kind, case):
+    """Muon computes in 16 bits and makes small singular values large, so that what rounding leaves is seen in single weights.
+
+    The OKS, exponentials of squares, differs by 1.3e-6 with AVX2 alone.
+    """
+    found = every_result[f"{kind} {case}"]
+    weights, metrics = {"muon": (1e-3, 1e-4), "poses": (1e-6, 2e-6)}.get(case, (1e-6, 1e-6))
+    assert found["steps"] >= 10 and found["weights"] <= weights and found["metrics"] <= metrics
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,7 +132,7 @@ def test_two_processes_evaluate_and_predict_as_one_does_and_the_first_prints(lau
     codes, outs, _ = ended(launch("predict", run.folder, pictures, "--json", "--top", 2))
     assert codes == [0, 0] and outs[1] == ""
     answers = json.loads(outs[0])
-    expected = api.predict(run.folder, [answer["image"] for answer in answers], top=2)
+    expected = vitrail.predict(run.folder, [answer["image"] for answer in answers], top=2)
     assert [answer["image"] for answer in answers] == sorted(str(p) for p in pictures.rglob("*.png"))
     assert [[p["label"] for p in a["predictions"]] for a in answers] == [[label for label, _ in one] for one in expected]
 
@@ -157,6 +169,7 @@ def test_a_run_that_somebody_works_on_is_told_once_and_left_by_both(launch, run,
     assert codes == [2, 2] and "another process is at work" in errs[0] and errs[1] == ""
 
 
+@pytest.mark.soak
 def test_a_shape_of_parameters_is_the_same_file_whoever_wrote_it(launch, pictures, tmp_path, tiny):
     settings = {**tiny, "optimizer.name": "sgd", "model.dropout": 0, "augmentation.policy": "none"}
     words = [word for name, value in settings.items() for word in (f"--{name}", value)]
@@ -169,6 +182,7 @@ def test_a_shape_of_parameters_is_the_same_file_whoever_wrote_it(launch, picture
     assert re.findall(r"rank|process", (tmp_path / "two/train.log").read_text()) == []
 
 
+@pytest.mark.soak
 def test_two_processes_fit_the_head_that_one_fits(launch, run, pictures, tmp_path):
     """Each computes the features of its part of every batch; one of 5 images has no part for the second at its end."""
     words = ["--from", run.folder, "--data", pictures, "--tune", "head", "--batch-size", 3]
@@ -191,13 +205,13 @@ def test_alone_everything_is_ones_own():
         raise DataError("gone")
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [1, 3])
 def test_shares_in_order_are_everything(count):
     items = list(range(10))
     assert [x for rank in range(count) for x in Processes(rank, count).part(items)] == items
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 1, 2), (10, 1, 4)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 1, 2)])
 def test_what_processes_make_of_the_things_dealt_to_them_comes_in_order(sizes, monkeypatch):
     items = list(range(10))
     shares = [Processes(rank, 3).dealt(items) for rank in range(3)]

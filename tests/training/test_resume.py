@@ -17,7 +17,7 @@ from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.parts.cpu import kernels
 from vitrail.parts.cpu.kernels import likely
 from vitrail.runtime.observer import Observer
-from vitrail.runtime.signals import HEARD, InterruptedRunError, remembered_signals
+from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.training.loop import trainer as loop
 from vitrail.training.runs import state as states
 from vitrail.training.runs.checkpoint import checkpoints
@@ -68,7 +68,7 @@ def status(trainer) -> dict:
     return json.loads((trainer.folder.path / "status.json").read_text())
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 6, 8], ids=lambda step: f"step {step} of 9")
+@pytest.mark.parametrize("step", [1, 3, 8], ids=lambda step: f"step {step} of 9")
 def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(make_trainer, step):
     unbroken = make_trainer.finished("unbroken", **RICH)
     broken = make_trainer("broken", **RICH)
@@ -105,21 +105,13 @@ def test_a_resumed_run_goes_on_with_the_kernels_of_its_checkpoint(make_trainer, 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"optimizer.name": "sgd"},
-        {"optimizer.name": "adam"},
-        {"training.precision": "bf16"},
         {"training.precision": "fp16"},
-        {"data.workers": 1},
-        {"training.accumulate": 3},
-        {"training.recompute": True},
-        {"optimizer.name": "muon", "optimizer.layer_decay": 0.5},
-        {"augmentation.mixup": 0.4, "augmentation.cutmix": 1.0, "augmentation.repeats": 2},
-        {"data.balance": "sampling", "augmentation.policy": "trivial"},
-        {"data.balance": "loss"},
-        {"schedule.patch_dropout": "falling", "model.patch_dropout": 0.75},
-        {"training.tune": "head"},
-        {"training.tune": "lora"},
-        {"training.tune": "lora", "optimizer.name": "muon"},
+        {"optimizer.name": "muon", "optimizer.layer_decay": 0.5, "training.accumulate": 3},
+        {"augmentation.mixup": 0.4, "augmentation.cutmix": 1.0, "augmentation.repeats": 2, "data.workers": 1},
+        {"data.balance": "sampling", "augmentation.policy": "trivial", "training.recompute": True, "optimizer.name": "sgd"},
+        {"schedule.patch_dropout": "falling", "model.patch_dropout": 0.75, "data.balance": "loss"},
+        {"training.tune": "head", "optimizer.name": "adam"},
+        {"training.tune": "lora", "optimizer.name": "muon", "training.precision": "bf16"},
     ],
     ids=lambda changes: " ".join(map(str, changes.values())),
 )
@@ -132,18 +124,6 @@ def test_a_resumed_run_equals_an_unbroken_one_under_every_kind_of_training(make_
     resumed.restore()
     resumed.run()
     assert outcome(resumed) == outcome(unbroken)
-
-
-def test_a_run_may_be_interrupted_again_and_again(make_trainer):
-    unbroken = make_trainer.finished("unbroken", **RICH)
-    broken = make_trainer("broken", **RICH)
-    for step in (2, 3, 7):
-        with pytest.raises(InterruptedRunError):
-            broken.run(Stopping(broken, step))
-        broken = make_trainer.reopen(broken)
-        broken.restore()
-    broken.run()
-    assert outcome(broken) == outcome(unbroken)
 
 
 def test_a_run_killed_between_checkpoints_goes_on_from_the_last_of_them(make_trainer):
@@ -166,7 +146,7 @@ def test_a_run_killed_between_checkpoints_goes_on_from_the_last_of_them(make_tra
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGXCPU, 152), (signal.SIGUSR1, 138)],
+    [(signal.SIGINT, 130), (signal.SIGUSR1, 138)],
 )
 def test_a_signal_is_answered_with_its_exit_code_and_the_command_to_resume(make_trainer, number, code):
     trainer = make_trainer()
@@ -174,15 +154,6 @@ def test_a_signal_is_answered_with_its_exit_code_and_the_command_to_resume(make_
         trainer.run(Stopping(trainer, 2, number))
     assert caught.value.exit_code == code
     assert caught.value.hint == status(trainer)["resume"] == f"vitrail resume {trainer.folder.path}"
-
-
-@pytest.mark.parametrize("number", HEARD)
-def test_every_signal_that_asks_a_run_to_stop_is_heard(number):
-    before = [signal.getsignal(n) for n in HEARD]
-    with remembered_signals() as signals:
-        signal.raise_signal(number)
-        assert signals.received == number
-    assert [signal.getsignal(n) for n in HEARD] == before
 
 
 def test_the_kernel_may_repeat_that_the_cpu_time_is_over_and_what_is_ignored_stays_so(monkeypatch):
@@ -227,8 +198,7 @@ def test_under_slurm_a_run_that_is_warned_of_its_end_goes_back_into_the_queue(
     assert ("requeued" in (tmp_path / "run" / "train.log").read_text()) == bool(asked)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_remembered_and_a_second_one_that_is_no_echo_stops_at_once(number, monkeypatch):
+def test_signals_are_remembered_and_a_second_one_that_is_no_echo_stops_at_once(monkeypatch, number=signal.SIGTERM):
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(KeyboardInterrupt), remembered_signals() as signals:
         os.kill(os.getpid(), number)
@@ -240,8 +210,7 @@ def test_signals_are_remembered_and_a_second_one_that_is_no_echo_stops_at_once(n
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-@pytest.mark.parametrize("epoch", [1, 2, 3])
-@pytest.mark.parametrize("images", [0, 8, 9], ids=lambda images: f"{images} images evaluated")
+@pytest.mark.parametrize(("epoch", "images"), [(1, 0), (2, 8), (3, 9)])
 def test_a_signal_during_an_evaluation_is_heard_at_once_and_the_evaluation_made_again(make_trainer, epoch, images):
     class Evaluating(Observer):
         done = 0
@@ -279,7 +248,7 @@ def test_a_signal_before_the_first_step_is_heard_and_the_run_goes_on_from_there(
     assert outcome(resumed) == outcome(unbroken)
 
 
-@pytest.mark.parametrize(("every", "expected"), [(0, [3, 6]), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 3, 4, 6]), (4, [3, 4, 6])])
+@pytest.mark.parametrize(("every", "expected"), [(0, [3, 6]), (2, [2, 3, 4, 6])])
 def test_checkpoints_are_kept_as_often_as_asked_and_at_each_epochs_end(make_trainer, monkeypatch, every, expected):
     monkeypatch.setattr(loop, "SAVING", 1e9)  # as if an epoch took long
     trainer, saved = make_trainer(**{"training.checkpoint_every_steps": every}), []
@@ -306,16 +275,10 @@ def test_epochs_too_short_for_it_do_without_a_checkpoint_until_it_costs_little(m
     assert [p.name for p in checkpoints(trainer.folder.path)] == ["step-000000012", "step-000000003"]
 
 
-def test_there_is_no_checkpoint_yet_so_the_run_begins_anew(make_trainer):
-    unbroken = make_trainer.finished("unbroken", **RICH)
-    trainer = make_trainer("killed", **RICH)
-    trainer.restore()
-    trainer.run()
-    assert outcome(trainer) == outcome(unbroken)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"])
-@pytest.mark.parametrize("how", ["cut", "changed", "gone"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("model.safetensors", "cut"), ("state.json", "changed"), ("optimizer.safetensors", "gone"), ("SHA256SUMS", "cut")],
+)
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_told_of(make_trainer, monkeypatch, name, how):
     monkeypatch.setattr(loop, "SAVING", 1e9)
     trainer = make_trainer(**RICH)

@@ -85,9 +85,13 @@ class Stopping(Observer):
             self.trainer.signals.received = 15
 
 
-def cases(kind: str) -> list[str]:
+QUICK = ["as it is", "a last batch of one image"]
+"""The cases of every run of the tests."""
+
+
+def cases(kind: str, *, every: bool = True) -> list[str]:
     """The cases that are tried with a way to share the parameters."""
-    return [name for name in CASES if kind == "ddp" or name not in READ_ALIKE]
+    return [name for name in CASES if kind == "ddp" or name not in READ_ALIKE] if every else QUICK
 
 
 def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -> Trainer:
@@ -223,7 +227,7 @@ def unreadable(folder: Path, group: Processes) -> str:
     return "nothing"
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *, every: bool) -> None:
     torch.set_num_threads(1)
     os.fsync = lambda file: None  # type: ignore[assignment]  # no power is lost here
     results: dict[str, Any] = {}
@@ -233,16 +237,17 @@ def main(folder: Path) -> None:
         write_pairs(pairs)
         keypoints = write_people(pairs.parent, 30)
         for kind in ("ddp", "fsdp"):
-            for name in cases(kind):
+            for name in cases(kind, every=every):
                 settings = {**SGD, **TEN_STEPS, **CASES[name], "training.parallel": kind}
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
-            for name in ("adamw", "muon"):
+            for name in ("adamw", "muon") if every else ("adamw",):
                 settings = {**TEN_STEPS, **KEYS_WITHOUT_BIAS, "optimizer.name": name, "training.parallel": kind}
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
             texts = {**SGD, **TEXTS, "data.source": str(pairs), "training.parallel": kind}
             results[f"{kind} texts"] = beside_one(folder / f"{kind} texts", group, texts)
-            poses = {**SGD, **POSES, "data.source": str(keypoints), "training.parallel": kind}
-            results[f"{kind} poses"] = beside_one(folder / f"{kind} poses", group, poses)
+            if every:
+                poses = {**SGD, **POSES, "data.source": str(keypoints), "training.parallel": kind}
+                results[f"{kind} poses"] = beside_one(folder / f"{kind} poses", group, poses)
             results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
             found = interrupted(folder / f"{kind} interrupted", group, kind)
             for count in (2, 1):
@@ -253,4 +258,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), every="all" in sys.argv)

@@ -1,14 +1,17 @@
 """Residual networks with random weights, and what it takes to agree with them."""
 
 from copy import deepcopy
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from sweep.judging import randomized
 from torch import nn
 
 import vitrail
 from vitrail.models.configs.resnet import ResNetConfig
 from vitrail.models.vision.resnet import ResNet
+from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.model_folder.folder import TrainedModel
 
 NARROW = {"stem_chs": 32, "channels": (128, 256, 512, 1024)}
@@ -31,6 +34,15 @@ def alike(ours, theirs, images) -> bool:
         largest = expected.abs().max().item()
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-9 * largest)
     return bool((expected[0] - expected[1]).abs().max() > 1e-3 * largest)
+
+
+def authors_file(trained: TrainedModel, layout: str, file: Path) -> dict[str, torch.Tensor]:
+    """Write a file that holds a model's weights under the keys of a layout and says nothing else; gives them."""
+    chosen, state = LAYOUTS[layout], trained.model.state_dict()
+    theirs = chosen.write(chosen.reading.share_out(state, trained.config, chosen), trained.config)
+    theirs = {name: tensor.detach().clone().contiguous() for name, tensor in theirs.items()}
+    save_file(theirs, file)
+    return theirs
 
 
 def batches(state) -> list[int]:

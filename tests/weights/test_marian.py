@@ -106,13 +106,6 @@ def test_a_text_and_its_translation_are_aligned_in_the_tokens_of_their_languages
     assert weights.shape == (len(wrote), len(read))
 
 
-def test_the_card_of_a_folder_written_for_transformers_is_of_a_translator(translator, tmp_path):
-    unnamed = TrainedTranslator(translator.model, translator.preparation, translator.languages)
-    convert(unnamed, tmp_path / "out", layout="marian")
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "pipeline_tag: translation" in card and "gives an image" not in card
-
-
 def test_our_own_models_open_in_transformers_with_their_tokens_and_come_back(translator, tmp_path):
     convert(translator, tmp_path / "out")
     theirs, tokenizer = MarianMTModel.from_pretrained(tmp_path / "out").eval(), AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -232,39 +225,6 @@ def test_damaged_and_missing_files_are_refused(folder, tmp_path, name, content):
         (tmp_path / "model" / name).write_bytes(content)
     with pytest.raises(ModelFileError):
         open_translator(tmp_path / "model")
-
-
-def test_a_pickle_is_read_only_where_it_is_trusted(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "model")
-    (tmp_path / "model" / "model.safetensors").unlink()
-    torch.save(load_file(folder / "model.safetensors"), tmp_path / "model" / "pytorch_model.bin")
-    with pytest.raises(ModelFileError, match="pickle"):
-        open_translator(tmp_path / "model")
-    trusted = open_translator(tmp_path / "model", trust_pickle=True).model.state_dict()
-    expected = open_translator(folder).model.state_dict()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in trusted.items())
-
-
-def test_of_several_files_in_a_folder_the_one_that_is_named_is_read_and_converted(folder, tmp_path, vitrail):
-    shutil.copytree(folder, tmp_path / "model")
-    state = load_file(folder / "model.safetensors")
-    earlier = {name: tensor + (tensor.ndim > 1 and "positions" not in name) for name, tensor in state.items()}
-    save_file(earlier, tmp_path / "model" / "earlier.safetensors")
-    torch.save(earlier, tmp_path / "model" / "pytorch_model.bin")
-    last = open_translator(tmp_path / "model").model.state_dict()
-    for name in ("earlier.safetensors", "pytorch_model.bin"):
-        found = open_translator(tmp_path / "model" / name, trust_pickle=True).model.state_dict()
-        torch.testing.assert_close(found["embedding.weight"], last["embedding.weight"] + 1)
-        out = tmp_path / name.partition(".")[0]
-        assert vitrail("convert", tmp_path / "model" / name, out, "--trust-pickle").code == 0
-        again = open_translator(out).model.state_dict()
-        assert all(torch.equal(tensor, found[key]) for key, tensor in again.items())
-
-
-@pytest.mark.parametrize("words", [["predict", "."], ["embed", ".", "--out", "x.npz"], ["bench"]], ids=lambda words: words[0])
-def test_commands_for_models_of_images_name_the_one_for_texts(words, folder, vitrail):
-    answer = vitrail(words[0], folder, *words[1:])
-    assert answer.code == 4 and "a translator is no model of images" in answer.err and "vitrail translate" in answer.err
 
 
 def test_every_piece_of_a_long_text_says_the_language_that_is_asked_for(folder):

@@ -8,10 +8,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.vision.vit import ViT
 from vitrail.weights.convert import convert, read_labels
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
 
 LARGER = {"dim": 64, "heads": 1, "image_size": 16, "patch_size": 4, "channels": 3}
@@ -53,37 +51,6 @@ def test_everything_that_does_not_fit_is_listed_together_with_the_nearest_layout
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["head.bias", "norm.weight", "pos_embed", "patch_embed.proj.bias", "blocks.0.attn.qkv.bias", "blocks.1.mlp.fc2.weight"],
-)
-def test_a_parameter_that_is_missing_is_named(name, file):
-    refused(changed(file, lambda state: state.pop(name)), name.replace("blocks.0.attn", "blocks.1.attn"))
-
-
-@pytest.mark.parametrize("before", ["module.", "_orig_mod."])
-def test_weights_that_several_processes_or_a_compiled_model_wrote_are_read_like_others(before, file, tmp_path):
-    save_file({f"{before}{name}": tensor for name, tensor in load_file(file).items()}, tmp_path / "x.safetensors")
-    found, expected = (from_pretrained(path).model.state_dict() for path in (tmp_path / "x.safetensors", file))
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
-
-
-def test_a_parameter_that_is_renamed_is_both_missing_and_unexpected(file):
-    refused(
-        changed(file, lambda state: state.update({"norm.wait": state.pop("norm.weight")})),
-        "missing: norm.weight",
-        "unexpected: norm.wait",
-    )
-
-
-def test_numbers_that_are_not_finite_are_refused_under_their_own_name(file):
-    refused(
-        changed(file, lambda state: state["blocks.0.attn.proj.weight"].__setitem__((0, 0), float("nan"))),
-        "blocks.0.attn.proj.weight",
-        "not finite",
-    )
-
-
 def test_weights_of_something_else_are_refused_with_some_of_their_keys(tmp_path):
     save_file({"lstm.weight": torch.zeros(3), "lstm.bias": torch.zeros(3)}, tmp_path / "x.safetensors")
     refused(tmp_path / "x.safetensors", "lstm.weight", "no layout")
@@ -109,12 +76,6 @@ def test_positions_that_form_no_square_ask_for_the_size_they_were_made_for(tmp_p
     save_file(load_file(tmp_path / "x.safetensors"), tmp_path / "x.safetensors")
     refused(tmp_path / "x.safetensors", "form no square", "image_size")
     assert from_pretrained(tmp_path / "x.safetensors", image_size=(16, 32)).config.grid == (4, 8)
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_every_layout_says_whose_it_is_and_has_a_name_of_its_own(name):
-    assert LAYOUTS[name].name == name and LAYOUTS[name].about
-    assert [layout.about for layout in LAYOUTS.values()].count(LAYOUTS[name].about) == 1
 
 
 def test_an_unknown_layout_names_the_nearest(file, tmp_path):
@@ -160,18 +121,6 @@ def test_a_head_of_zeros_is_reported_by_whatever_answers_with_it(layout, file, t
     assert "all zeros" not in capsys.readouterr().err
 
 
-def test_a_head_that_has_weights_is_not_reported(file, capsys):
-    from_pretrained(file)
-    assert "zeros" not in capsys.readouterr().err
-
-
-def test_one_channel_sees_a_grey_image_as_three_equal_channels_did(file):
-    three, one = from_pretrained(file), from_pretrained(file, channels=1)
-    grey = torch.randn(2, 1, 16, 16)
-    torch.testing.assert_close(one(grey), three(grey.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-4)
-    assert one.preparation.channels == 1
-
-
 @pytest.mark.parametrize("channels", [2, 4])
 def test_images_of_other_channels_are_refused_and_may_be_made_coloured_ones(channels, file):
     usual = from_pretrained(changed(file, lambda state: None)).preparation
@@ -193,33 +142,7 @@ def test_one_channel_is_normalised_by_the_mean_of_all(tmp_path, trained):
     assert preparation.mean == pytest.approx((0.3,)) and preparation.std == pytest.approx((0.3,))
 
 
-def test_a_larger_patch_sees_an_enlarged_image_nearly_as_the_smaller_did_the_small(file):
-    small, large = from_pretrained(file), from_pretrained(file, patch_size=8, image_size=32)
-    images = torch.randn(2, 3, 16, 16)
-    rough = torch.nn.functional.interpolate(images, scale_factor=2, mode="bilinear")
-    assert large.config.grid == small.config.grid and large.config.patch_size == (8, 8)
-    assert (large(rough) - small(images)).abs().max() < 0.5 * small(images).abs().max()
-
-
-def test_the_preparation_follows_the_size(file):
-    assert from_pretrained(file, image_size=32).preparation.image_size == (32, 32)
-
-
 # -- a file and what stands beside it
-
-
-def test_a_trained_model_is_a_module_of_images(file):
-    model = from_pretrained(file)
-    assert isinstance(model, TrainedModel) and isinstance(model.model, ViT) and not model.training
-    assert model.config is model.model.config and model(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
-
-
-def test_save_pretrained_keeps_card_labels_and_preparation(tmp_path, trained):
-    before = trained(registers=1)
-    before.card = "# Mine\n"
-    before.save_pretrained(tmp_path / "model")
-    after = from_pretrained(tmp_path / "model")
-    assert (after.card, after.labels, after.preparation) == (before.card, before.labels, before.preparation)
 
 
 def test_a_folder_of_our_own_is_opened_without_a_word(tmp_path, trained, capsys):

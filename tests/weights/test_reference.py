@@ -45,11 +45,6 @@ def test_a_model_folder_its_weights_and_text_all_name_the_model(folder):
     assert all(same(models[0], model) for model in models)
 
 
-def test_a_home_folder_may_be_written_with_a_tilde(folder, monkeypatch):
-    monkeypatch.setenv("HOME", str(folder.parent))
-    assert same(open_model("~/model"), open_model(folder))
-
-
 def test_a_run_folder_means_its_best_model(run):
     assert same(open_model(run), open_model(run / "best")) and not same(open_model(run), open_model(run / "last"))
 
@@ -85,17 +80,6 @@ def test_weights_of_our_own_without_their_configuration_say_that_it_is_missing(f
     alone.write_bytes((folder / "model.safetensors").read_bytes())
     refused(alone, "config.json is missing")
     refused(folder / "config.json", "config.json")
-
-
-def test_weights_by_another_name_are_a_model_beside_their_configuration(folder):
-    (folder / "model.safetensors").rename(folder / "renamed.safetensors")
-    assert open_model(folder / "renamed.safetensors").labels == ["cat", "dog", "10 o'clock é"]
-
-
-@pytest.mark.parametrize("name", ["model.pt", "model.pth", "pytorch_model.bin", "last.ckpt", "model.pkl", "MODEL.PTH"])
-def test_a_pickle_is_refused_with_what_to_give_instead(name, tmp_path):
-    (tmp_path / name).write_bytes(b"\x80\x04.")
-    refused(tmp_path / name, f"{name} is a pickle", ".safetensors")
 
 
 @pytest.mark.parametrize(
@@ -214,12 +198,6 @@ def test_a_file_beside_those_that_belong_together_is_not_chosen_from_nor_are_two
     assert open_model(files[1]).labels == open_model(folder).labels
 
 
-@pytest.mark.parametrize("name", ["model-00001-of-00000.safetensors", "model-1-of-2.safetensors"])
-def test_a_file_that_is_no_part_is_a_model_by_itself(name, folder):
-    (folder / "model.safetensors").rename(folder / name)
-    assert open_model(folder).labels == ["cat", "dog", "10 o'clock é"]
-
-
 def test_pickles_in_several_files_are_as_little_trusted_as_one(folder):
     files = split(folder, 2, *KINDS[1])
     refused(folder, f"{files[0].name} is a pickle", "--trust-pickle")
@@ -236,12 +214,6 @@ def test_every_file_of_the_weights_is_compared_with_its_sum(folder):
 def test_a_file_without_tensors_says_so(tmp_path):
     save_file({}, tmp_path / "empty.safetensors")
     refused(tmp_path / "empty.safetensors", "holds no weights", opening=from_pretrained)
-
-
-def test_a_folder_of_pickles_says_that_they_are_the_reason(folder):
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
-    refused(folder, "model.safetensors")
 
 
 def test_the_command_exits_with_4_and_never_opens_a_pickle(tmp_path):

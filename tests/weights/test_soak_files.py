@@ -7,6 +7,8 @@ import file_trials
 import harmful_openers
 import pytest
 
+pytestmark = pytest.mark.soak
+
 
 @pytest.fixture
 def seeds(folder, run, tmp_path):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -84,7 +84,7 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
         for name, layout in LAYOUTS.items():
             if name not in states and layout.reading.architecture == "ViT":
                 try:
-                    states[name] = write(state, config, layout)
+                    states[name] = write(state, config, replace(layout, written=True))
                 except ConfigError:
                     continue
                 MODELS[name] = model
@@ -138,6 +138,7 @@ def test_every_layout_is_among_the_examples():
     assert STATES.keys() == LAYOUTS.keys()
 
 
+@pytest.mark.soak
 @given(data=st.data())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_weights_are_read_or_refused(data):
@@ -153,8 +154,11 @@ def test_damaged_weights_are_read_or_refused(data):
     if data.draw(st.booleans()):  # keys of another layout between them
         state |= dict(list(STATES[data.draw(st.sampled_from(sorted(STATES)))].items())[: data.draw(st.integers(1, 5))])
     changes = Changes(image_size=data.draw(st.sampled_from([None, (8, 8), (3, 64)])))
-    with suppress(ModelFileError, ConfigError):
-        build(Checkpoint(Path("weights.safetensors"), state), changes)
+    try:
+        trained, _ = build(Checkpoint(Path("weights.safetensors"), state), changes)
+    except (ModelFileError, ConfigError):
+        return
+    assert all(tensor.isfinite().all() for tensor in trained.model.state_dict().values())
 
 
 @pytest.mark.parametrize(
@@ -202,15 +206,6 @@ def test_a_projection_of_another_rank_is_refused(name, shape):
     state[key] = torch.zeros(shape)
     with pytest.raises(ModelFileError):
         build(Checkpoint(Path("weights.safetensors"), state))
-
-
-@pytest.mark.usefixtures("matched_once")
-@pytest.mark.parametrize("name", sorted(STATES))
-def test_a_number_in_the_place_of_any_tensor_is_read_or_refused(name):
-    """Of tensors that only the number of their layer tells apart, in one of them."""
-    for key in {re.sub(r"\.\d+\.", ".0.", key): key for key in STATES[name]}.values():
-        with suppress(ModelFileError, ConfigError):
-            build(Checkpoint(Path("weights.safetensors"), {**STATES[name], key: torch.zeros(())}))
 
 
 @pytest.mark.parametrize("layout", ["timm", "deit"])

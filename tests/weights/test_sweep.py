@@ -7,6 +7,7 @@ from sweep.running import judge
 
 from vitrail.models.configs.vit import ViTConfig
 
+pytestmark = pytest.mark.soak
 READ = {
     "from_timm": (
         "vit_tiny_patch16_224",

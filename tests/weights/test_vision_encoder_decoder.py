@@ -19,7 +19,6 @@ from vision_encoder_decoders import SENTENCES, gpt2_files, random_peer, tokenize
 from vitrail import api  # noqa: E402
 from vitrail.data.text.tokens import open_tokens  # noqa: E402
 from vitrail.errors import ConfigError, ModelFileError  # noqa: E402
-from vitrail.tasks.captioning.predictor import caption  # noqa: E402
 from vitrail.tasks.captioning.task import write  # noqa: E402
 from vitrail.tasks.captioning.weights import TrainedCaptioner, open_captioner  # noqa: E402
 from vitrail.weights.convert import convert  # noqa: E402
@@ -200,25 +199,6 @@ def test_what_is_not_understood_is_refused_by_name(change, told, tmp_path):
         open_captioner(folder)
 
 
-def test_missing_and_strange_tensors_are_named(tmp_path):
-    folder = write_peer(tmp_path / "model", random_peer(n_embd=24))
-    whole = load_file(folder / "model.safetensors")
-    for name in ("decoder.transformer.h.1.ln_cross_attn.weight", "encoder.layernorm.bias", "enc_to_dec_proj.bias"):
-        save_file({key: tensor for key, tensor in whole.items() if key != name}, folder / "model.safetensors")
-        with pytest.raises(ModelFileError, match=r"missing|unexpected|wrong shape|fit"):
-            open_captioner(folder)
-    save_file({**whole, "decoder.adapter.weight": torch.ones(2)}, folder / "model.safetensors")
-    with pytest.raises(ModelFileError, match=r"decoder\.adapter\.weight"):
-        open_captioner(folder)
-
-
-@pytest.mark.parametrize("words", [["predict", "."], ["embed", ".", "--out", "x.npz"], ["bench"]], ids=lambda words: words[0])
-def test_commands_that_want_labels_or_vectors_name_the_one_for_captions(words, tmp_path, vitrail):
-    write_peer(tmp_path / "model", random_peer())
-    answer = vitrail(words[0], tmp_path / "model", *words[1:])
-    assert answer.code == 4 and "a captioner gives no labels" in answer.err and "vitrail caption" in answer.err
-
-
 @pytest.mark.parametrize("older", [False, True])
 def test_captions_come_through_the_tokenizer_of_gpt2(older, tmp_path):
     files = gpt2_files(older=older)
@@ -256,14 +236,6 @@ def test_a_tokenizer_that_is_not_gpt2s_is_refused(change, tmp_path):
     with pytest.raises(ModelFileError) as error:
         open_tokens(tmp_path)
     assert "token" in error.value.what
-
-
-def test_a_picture_is_captioned_by_such_a_folder(folder, tmp_path):
-    from PIL import Image
-
-    Image.new("RGB", (50, 40), "red").save(tmp_path / "red.png")
-    (found,) = caption(folder, [tmp_path / "red.png"], attention=True)
-    assert found.words and all(word.look is not None for word in found.words)
 
 
 def test_training_goes_on_from_such_a_captioner_unless_its_ends_could_not_be_told_from_filling(folder, tmp_path, unreported):

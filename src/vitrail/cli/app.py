@@ -10,7 +10,7 @@ import traceback
 from types import FrameType
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import vitrail
 from vitrail.cli.console import abandon_closed_streams, problem
@@ -38,7 +38,6 @@ from vitrail.cli.use.sample import sample
 from vitrail.cli.use.similar import similar
 from vitrail.cli.use.translate import translate
 from vitrail.errors import VitrailError
-from vitrail.runtime.processor import take_short_turns
 from vitrail.runtime.terminal import exit_at_once
 
 app = App(
@@ -47,47 +46,27 @@ app = App(
     version=vitrail.__version__,
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(negative=()),
 )
-
-for _command in (
-    demo,
-    train,
-    resume,
-    evaluate,
-    predict,
-    embed,
-    similar,
-    translate,
-    caption,
-    sample,
-    study,
-    export,
-    bench,
-    serve,
-    compare,
-    sweep,
-    summary,
-    convert,
-    models,
-    recipes,
-    doctor,
-):
-    app.command(_command)
-
 data = App(name="data", help="Look at images before training on them.", help_format="plaintext")
+for _command in (
+    demo, train, resume, evaluate, predict, embed, similar, translate, caption, sample, study, export, bench, serve, compare,
+    sweep, summary, convert, models, recipes, doctor,
+):  # fmt: skip
+    app.command(_command)
 data.command(check)
 data.command(show)
 app.command(data)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """SIGTERM or SIGHUP as an exception, so that whoever has made something half takes it back."""
+    """Turn SIGTERM or SIGHUP into an exception, so that unfinished files are removed."""
     problem("terminated")
     sys.exit(128 + number)
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit; at once where other processes were given up: threads that wait for them would turn the usual way into an abort."""
+    """Exit; at once under torch.distributed, whose waiting threads would turn the usual way into an abort."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         exit_at_once(code)
@@ -96,7 +75,6 @@ def _leave(code: int) -> NoReturn:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with the exit code that `vitrail.errors` gives it; ``--debug`` shows tracebacks."""
-    take_short_turns()
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -109,36 +87,34 @@ def main(arguments: list[str] | None = None) -> None:
     words = [word for word in words if word != "--debug"]
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except CycloptsError as error:
-        problem(str(error), shlex.join(["vitrail", *words]), shlex.join(["vitrail", *(error.command_chain or ()), "--help"]))
-        _leave(2)
-    except VitrailError as error:
-        if debug:
-            traceback.print_exc()
-        problem(error.what, error.where, error.hint)
-        _leave(error.exit_code)
-    except KeyboardInterrupt:
-        problem("interrupted", shlex.join(["vitrail", *words]), "run it again")
-        _leave(130)
     except BrokenPipeError:
         abandon_closed_streams()
         _leave(1)
-    except OSError as error:
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:
+        if debug and not isinstance(error, CycloptsError | KeyboardInterrupt):
             traceback.print_exc()
-        problem(
-            error.strerror or str(error),
-            error.filename or "system",
-            "check the path, its permissions and the free space",
-            foreseen=False,
-        )
-        _leave(1)
-    except MemoryError:
-        problem("out of memory", shlex.join(["vitrail", *words]), "take a smaller model, image or batch", foreseen=False)
-        _leave(1)
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        where, hint = "an unforeseen error in Vitrail", "run it again with --debug and report it"
-        problem(f"{type(error).__name__}: {error}", where, hint, foreseen=False)
-        _leave(1)
+        _leave(_explain(error, words))
+
+
+def _explain(error: BaseException, words: list[str]) -> int:
+    """Print an error in three lines; returns the exit code."""
+    command = shlex.join(["vitrail", *words])
+    match error:
+        case CycloptsError():
+            problem(str(error), command, shlex.join(["vitrail", *(error.command_chain or ()), "--help"]))
+            return 2
+        case VitrailError():
+            problem(error.what, error.where, error.hint)
+            return error.exit_code
+        case KeyboardInterrupt():
+            problem("interrupted", command, "run it again")
+            return 130
+        case OSError():
+            what, hint = error.strerror or str(error), "check the path, its permissions and the free space"
+            problem(what, error.filename or "system", hint, foreseen=False)
+        case MemoryError():
+            problem("out of memory", command, "take a smaller model, image or batch", foreseen=False)
+        case _:
+            where, hint = "an unforeseen error in Vitrail", "run it again with --debug and report it"
+            problem(f"{type(error).__name__}: {error}", where, hint, foreseen=False)
+    return 1

@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, everything else on stderr; of several processes the first prints."""
+"""Output of commands: results on stdout, everything else on stderr; of several processes the first prints."""
 
 import contextlib
 import json
@@ -58,13 +58,13 @@ WholeOfStages = Annotated[int | tuple[int, ...], Parameter(converter=_whole_of_s
 
 
 def result(text: str) -> None:
-    """A result, for people."""
+    """Print a result for people."""
     if is_first():
         print(escaped(text), flush=True)
 
 
 def result_json(values: Any) -> None:
-    """A result, for programs: one JSON document."""
+    """Print a result for programs: one JSON document."""
     if is_first():
         print(json_text(values), flush=True)
 
@@ -113,7 +113,7 @@ def abandon_closed_streams() -> None:
 
 
 def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:
-    """An error: what, where, what to do, a line each.
+    """Print an error: what, where, what to do, a line each.
 
     Of several processes, only one on each machine prints an expected error, which all of them meet; each prints unexpected ones.
     """
@@ -142,7 +142,7 @@ def print_unreadable(failures: Sequence[DataError]) -> None:
 
 
 def program() -> str:
-    """How this program was called, so that commands it suggests can be pasted: it may not be on the PATH."""
+    """Return the name of this program as it was called, so that suggested commands can be pasted."""
     called = Path(sys.argv[0])
     if called.parts[-2:] == ("vitrail", "__main__.py"):
         return "python -m vitrail"
@@ -150,5 +150,5 @@ def program() -> str:
 
 
 def number(text: str) -> str | int:
-    """A word of the command line as a whole number, where it is one."""
+    """Return a word of the command line as a whole number if it is one."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text

@@ -1,4 +1,4 @@
-"""What a person asks of a run, and whether it can be at all. Imports no torch, so that a mistake is told at once."""
+"""A request for a run, and early checks of it. Imports no torch, so that a mistake is reported at once."""
 
 import os
 import shlex
@@ -9,18 +9,18 @@ from typing import Self
 from vitrail.checks import nearest_multiple
 from vitrail.config.configuration import (
     Values,
-    check_names,
     deep_merge,
     model_of,
     name_in,
     nested,
     of_images,
-    read_yaml,
     resolve,
 )
+from vitrail.config.known_settings import check_names
 from vitrail.config.recipes import default_recipe, read_recipe
 from vitrail.config.run_files import CONFIG
 from vitrail.config.settings import RunSettings
+from vitrail.config.yaml_files import read_yaml
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.configs.base import ImageConfig, ModelConfig, height_and_width
@@ -43,21 +43,19 @@ class Request:
     @property
     def task(self) -> str:
         """The name of the task."""
-        found = [_task_of(layer) for layer in (self.flags, self.file, self.recipe)]
-        return next((name for name in found if name), TaskSettings().name)
+        return next(filter(None, map(_task_of, (self.flags, self.file, self.recipe))), TaskSettings().name)
 
     @classmethod
     def read(cls, recipe: str | None, config: Path | None, settings: Values) -> Self:
-        """Look up the recipe, or the one that is meant where none is named, and read the file; raises `ConfigError`."""
+        """Look up the recipe, or choose one where none is named, and read the file; raises `ConfigError`."""
         file = nested(read_yaml(config)) if config else {}
         check_names(file, path=f"{config}: ")
         check_names(settings)
         own = deep_merge(file, settings)
         data, model, start = own.get("data", {}), file.get("model", {}), own.get("start")
         if not isinstance(start, str | None):
-            raise ConfigError(
-                f"start cannot be {start!r}", where="--from", hint="give a folder, a file of weights, a hub id or a name"
-            )
+            hint = "give a folder, a file of weights, a hub id or a name"
+            raise ConfigError(f"start cannot be {start!r}", where="--from", hint=hint)
         if recipe is None and isinstance(model, dict) and "name" in model:
             return cls({}, file, settings, start)  # the file is a complete recipe of its own
         source = data.get("source") if isinstance(data, dict) else None
@@ -65,24 +63,23 @@ class Request:
         return cls(base, file, settings, start)
 
     def settings(self, start: ModelConfig | None = None) -> RunSettings:
-        """The complete settings, given the configuration of the model to start from; raises `ConfigError`."""
+        """Return the complete settings, given the configuration of the model to start from; raises `ConfigError`."""
         return resolve(self.recipe, self.file, self.flags, start, None if start is None else self._fitted(start))
 
     def _fitted(self, start: ModelConfig) -> ModelConfig:
-        """The configuration of the model to start from, as the task needs it.
+        """Return the configuration of the model to start from, as the task needs it.
 
-        Where it becomes one of another kind, it is as the task's recipe, the file and the flags say of it; images of the recipe's
-        size have the nearest one in whole patches. Where the file or the flags name a model, which then stands in its place,
-        only its images are.
+        The task's recipe, the file and the flags may set fields of it; images of the recipe's size get the nearest one in whole
+        patches. Where the file or the flags name a model, which then takes its place, they set its images alone.
         """
         own = self.recipe if _task_of(self.recipe) == self.task else {}
         layers = [_in_whole_patches(model_of(own), start), model_of(self.file), model_of(self.flags)]
-        told = {name: value for layer in layers for name, value in layer.items()}
+        fields = {name: value for layer in layers for name, value in layer.items()}
         named = any(name_in(layer) for layer in layers[1:])
-        return task_row(self.task).settings.model_from(start, of_images(told) if named else told)
+        return task_row(self.task).settings.model_from(start, of_images(fields) if named else fields)
 
     def require_possible(self, out: str | Path | None) -> None:
-        """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.
+        """Raise an error for settings, data or models that are not there, or a taken folder, before a model is opened.
 
         Raises:
             VitrailError: as the run itself would.
@@ -98,7 +95,7 @@ class Request:
 
     @property
     def certain(self) -> RunSettings:
-        """The settings, with some model in place of one to start from, which only opening it tells; raises `ConfigError`."""
+        """The settings, with some model in place of one to start from, which is not opened yet; raises `ConfigError`."""
         if self.start is None:
             return self.settings()
         layers = (self.recipe, self.file, self.flags)
@@ -107,7 +104,7 @@ class Request:
 
 
 def require_data_of(run: Path, flags: Values) -> None:
-    """Refuse to resume a run whose data is neither where it was nor where the flags say that it is now.
+    """Raise an error where the data of a run is neither where it was nor where the flags say that it is now.
 
     Raises:
         DataError: with the place, and how to give another.
@@ -130,7 +127,7 @@ def _require_model(reference: str) -> None:
 
 
 def _in_whole_patches(model: Values, start: ModelConfig) -> Values:
-    """What a recipe says of the model, with images of the nearest size that the model to start from can have."""
+    """Return a recipe's model section, with images of the nearest size that the model to start from can have."""
     if "image_size" not in model or not isinstance(start, ImageConfig):
         return model
     sides = zip(height_and_width(model["image_size"]), start.size_multiple, strict=True)
@@ -138,7 +135,7 @@ def _in_whole_patches(model: Values, start: ModelConfig) -> Values:
 
 
 def _task_of(values: Values) -> str | None:
-    """The name of the task in settings that are not checked yet."""
+    """Return the name of the task in settings that are not checked yet."""
     task = values.get("task")
     name = task.get("name") if isinstance(task, dict) else task
     return name if isinstance(name, str) else None

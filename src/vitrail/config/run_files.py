@@ -1,4 +1,4 @@
-"""The files of a run folder, by name, and whether a folder is one. Imports no torch."""
+"""The files of a run folder, and their checks. Imports no torch."""
 
 import os
 from collections.abc import Container
@@ -13,27 +13,27 @@ from vitrail.weights.formats.safe_files import parse_json, read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES, METRICS = "config.yaml", "status.json", "splits.json", "bad_images.json", "metrics.jsonl"
 FEATURES = "features"
-"""The folder of what a probe has computed of the images; it goes away once there is a model of them."""
+"""Folder of features of the images, which goes away once there is a model of them."""
 STANDING = {"state": str, "split": str, "scores": dict, "epoch": int, "step": int}
-"""What `STATUS` may hold of these."""
+"""Types of the values in `STATUS`."""
 HINT = "bring the file back as it was"
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder was written by a run."""
+    """Return whether a folder was written by a run."""
     return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
 
 
 def require_run(path: Path) -> None:
-    """Refuse a folder that is none; raises `ModelFileError`."""
+    """Raise `ModelFileError` for a folder that no run wrote."""
     if not is_run(path):
         raise ModelFileError(f"{str(path)!r} is no run folder", where=path, hint="give a folder that `vitrail train` wrote")
 
 
 def standing(run: Path) -> dict[str, Any]:
-    """What became of a run: what stands in its status.json; raises `ModelFileError` where that is none of ours.
+    """Return the content of a run's status.json; raises `ModelFileError` where it is not ours.
 
-    Where nothing can be read there, as after a power cut, and there is a checkpoint, the run has not come to its end.
+    Where nothing can be read there, as after a power cut, and there is a checkpoint, the run has not ended.
     """
     try:
         values = read_json(run / STATUS, any_name=True)
@@ -52,7 +52,7 @@ def standing(run: Path) -> dict[str, Any]:
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
-    """The metrics of every epoch of a run; raises `ModelFileError` where they are damaged."""
+    """Return the metrics of every epoch of a run; raises `ModelFileError` where they are damaged."""
     file = run / METRICS
     try:
         rows = [parse_json(line) for line in read_text(file, LARGE).splitlines()]
@@ -67,12 +67,12 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
 
 
 def is_row(value: Any) -> bool:
-    """Whether a value holds the metrics of an epoch."""
+    """Return whether a value holds the metrics of an epoch."""
     return isinstance(value, dict) and {"epoch", "seconds"} <= value.keys() and are_numbers(value)
 
 
 def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
-    """What a run keeps of its images by name, one of ``known`` texts each; raises `ModelFileError`."""
+    """Return a run's texts of its images by name, one of ``known`` each; raises `ModelFileError`."""
     values = read_json(file, LARGE, any_name=True)
     if any(not isinstance(value, str) or (known is not None and value not in known) for value in values.values()):
         what = f"{file.name} names splits that do not exist" if known else f"{file.name} is damaged"
@@ -81,17 +81,17 @@ def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
 
 
 def _are_scores(values: dict[str, Any]) -> bool:
-    """Whether there are none, or the score that decides, with how many items it is of, and words on how it was made."""
+    """Return whether scores are empty, or hold the score that decides and the number of its items."""
     numbers = {name: value for name, value in values.items() if not isinstance(value, str) or name in (*SCORES, *COUNTS)}
     whole = main_metric(values).name in values and any(name in values for name in COUNTS)
     return not values or (whole and are_numbers(numbers))
 
 
 def are_numbers(values: dict[str, Any]) -> bool:
-    """Whether all are, and none is too large for a float."""
+    """Return whether all values are numbers, and none is too large for a float."""
     return all(isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63) for value in values.values())
 
 
 def is_finished(run: Path) -> bool:
-    """Whether a run came to its end, its report included."""
+    """Return whether a run came to its end, its report included."""
     return standing(run).get("state") == "finished"

@@ -43,13 +43,13 @@ class ModelSettings(ModelConfig):
 
 @cache
 def model_settings(kind: str) -> type[ModelSettings]:
-    """The settings of a model of one architecture: the two fields above, and all of its configuration."""
+    """Return the class of the settings of a model of one architecture: the two fields above, and all of its configuration."""
     bases: Any = (ModelSettings, architecture(kind).config)
     return create_model("ModelSettings", __base__=bases)
 
 
 def _model(values: Any) -> Any:
-    """The settings of a model with the fields of its own architecture; raises `ConfigError`."""
+    """Return the settings of a model with the fields of its own architecture; raises `ConfigError`."""
     if not isinstance(values, Mapping):
         return values
     kind, name = values.get("architecture"), values.get("name")
@@ -59,7 +59,7 @@ def _model(values: Any) -> Any:
 
 
 def _task(values: Any) -> Any:
-    """The settings of a task with its own fields; a name stands for the task as it is; raises `ConfigError`."""
+    """Return the settings of a task with its own fields; a name stands for the task with its defaults; raises `ConfigError`."""
     values = {"name": values} if isinstance(values, str) else values
     if not isinstance(values, Mapping):
         return values
@@ -71,7 +71,7 @@ def _task(values: Any) -> Any:
 
 
 class DataSettings(Settings):
-    """Where the images come from."""
+    """The data: its source, its splits and its loading."""
 
     source: str
     """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
@@ -100,14 +100,14 @@ class DataSettings(Settings):
 
     @property
     def splitting(self) -> dict[str, Any]:
-        """How data without splits is split, as what opens it takes it."""
+        """Options for splitting data without splits, for the functions that open it."""
         shares = {"test": self.test_share, "val": self.val_share}
         given = {name: share for name, share in shares.items() if share is not None}
         return {"split_seed": self.split_seed, "shares": given, **({"group": self.group} if self.group else {})}
 
 
 class LayerSettings(Settings):
-    """What is particular about a part of the model."""
+    """Settings of a part of the model."""
 
     lr: Annotated[float, Field(ge=0, le=1e6)] = 1.0
     """Factor on the learning rate; 0 freezes the part."""
@@ -116,7 +116,7 @@ class LayerSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """How weights follow gradients."""
+    """The optimizer: how weights follow gradients."""
 
     name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
     """AdamW decouples weight decay from the gradient; Adam and SGD add it; Muon takes linear layers and convolutions
@@ -150,10 +150,10 @@ class LoraSettings(Settings):
 
 
 def _seconds(value: Any) -> Any:
-    """``1h30m`` as 5400 seconds; what is no such text stays as it is."""
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", value) if isinstance(value, str) and value else None
+    """Return ``1h30m`` as 5400 seconds, and any other value as it is."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", value) if isinstance(value, str) and value else None
     return (
-        value if found is None else sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True))
+        value if match is None else sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
     )
 
 
@@ -219,13 +219,13 @@ class TrainingSettings(Settings):
 
     @property
     def batch(self) -> int:
-        """The batch size, which a run knows before its first step."""
+        """The batch size as a number, which is known before the first step."""
         assert self.batch_size != "auto"
         return self.batch_size
 
 
 class Expected(Settings):
-    """What a recipe promises."""
+    """Results and cost that a recipe promises."""
 
     result: str = ""
     """On which images, and whether measured here or reported in a paper."""

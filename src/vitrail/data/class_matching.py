@@ -1,4 +1,4 @@
-"""The classes of some data among the labels of a model."""
+"""Matching of the classes of some data with the labels of a model."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from vitrail.settings import brief
 T = TypeVar("T")
 
 SHOWN = 3
-"""Pairs of a class and its label that a note names."""
+"""Most pairs of a class and its label in a note."""
 
 
 def match_classes(
@@ -40,10 +40,9 @@ def match_classes(
     Raises:
         DataError: a class matches no label, or two match the same; it lists both.
     """
-    ways = _Ways(labels, aliases or {})
-    found = [ways.find(name) for name in classes]
+    found = _matches(classes, labels, aliases or {})
     if strangers := [name for name, match in zip(classes, found, strict=True) if match is None]:
-        raise _strange(strangers, labels, where, by_index=ways.index is not ways.numbers)
+        raise _strange(strangers, labels, where)
     matched = [match for match in found if match is not None]
     _require_different(classes, [index for _, index in matched], labels, where)
     for line in _notes(classes, matched, labels):
@@ -66,30 +65,29 @@ def single(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
     return {name: index for name, index in found.items() if name not in twice}
 
 
-class _Ways:
-    """The labels of a model by everything that a class may call them."""
+def _matches(classes: Sequence[str], labels: Sequence[str], aliases: Mapping[str, int]) -> list[tuple[str, int] | None]:
+    """Return the way by which each class matches and the index of its label; None where it matches none."""
+    names = {label: index for index, label in enumerate(labels)}
+    alike = single((plain(label), index) for index, label in enumerate(labels))
+    numbers = {Decimal(label): index for index, label in enumerate(labels) if label.isdecimal()}
+    by_number = numbers or {Decimal(index): index for index in range(len(labels))}
+    known = (("by WordNet's id or name", aliases), ("by name, whatever capitals and underscores", alike))
 
-    def __init__(self, labels: Sequence[str], aliases: Mapping[str, int]):
-        self.names = {label: index for index, label in enumerate(labels)}
-        self.aliases, self.alike = aliases, single((plain(label), index) for index, label in enumerate(labels))
-        self.numbers = {Decimal(label): index for index, label in enumerate(labels) if label.isdecimal()}
-        self.index = self.numbers or {Decimal(index): index for index in range(len(labels))}
-
-    def find(self, name: str) -> tuple[str, int] | None:
-        """Return how a class matches and the index of its label; None where it matches none."""
-        if name in self.names:
-            return "by name", self.names[name]
-        for way, known in (("by WordNet's id or name", self.aliases), ("by name, whatever capitals and underscores", self.alike)):
-            if plain(name) in known:
-                return way, known[plain(name)]
-        if not name.isdecimal() or Decimal(name) not in self.index:
+    def match(name: str) -> tuple[str, int] | None:
+        if name in names:
+            return "by name", names[name]
+        if found := next(((way, indices[plain(name)]) for way, indices in known if plain(name) in indices), None):
+            return found
+        if not name.isdecimal() or Decimal(name) not in by_number:
             return None
-        return "by number" if self.numbers else "by index, from 0", self.index[Decimal(name)]
+        return "by number" if numbers else "by index, from 0", by_number[Decimal(name)]
+
+    return [match(name) for name in classes]
 
 
-def _strange(strangers: list[str], labels: Sequence[str], where: object, *, by_index: bool) -> DataError:
+def _strange(strangers: list[str], labels: Sequence[str], where: object) -> DataError:
     hint = "rename the folders to the model's labels or to their indices"
-    if by_index and any(name.isdecimal() for name in strangers):
+    if any(name.isdecimal() for name in strangers) and not any(label.isdecimal() for label in labels):
         hint += f"; indices begin at 0, and the last is {len(labels) - 1}"
     what = f"classes {_some(strangers)} of the data are none of the model's labels {_some(labels)}"
     return DataError(what, where=where, hint=hint)
@@ -105,7 +103,7 @@ def _require_different(classes: Sequence[str], indices: Sequence[int], labels: S
 
 
 def _notes(classes: Sequence[str], matched: Sequence[tuple[str, int]], labels: Sequence[str]) -> list[str]:
-    """Return a line for each way by which classes were matched; nothing of words that are labels to the letter."""
+    """Return a line for each way by which classes were matched, but for words that are labels to the letter."""
     pairs: dict[str, list[str]] = {}
     for name, (way, index) in zip(classes, matched, strict=True):
         if way != "by name" or (name.isdecimal() and list(classes) != list(labels)):

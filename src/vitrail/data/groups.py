@@ -82,7 +82,6 @@ def assign_groups(labels: Sequence[Label], groups: Sequence[Sequence[int]], shar
 
 
 def _may_go(left: np.ndarray, counts: np.ndarray) -> bool:
-    """Return whether training keeps images of every label that a group has, and some images."""
     rest = left - counts
     return bool((rest[counts > 0] > 0).all() and rest.sum() > 0)
 
@@ -108,7 +107,7 @@ def groups_in_several_splits(splits: Mapping[str, Sequence[str]], groups: Mappin
 
 
 def group_notes(splits: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> list[str]:
-    """Return a line on the groups of data that has some: how many each split has, or that some are in several."""
+    """Return a line on the groups of the data, if it has any: their number in each split, or a warning of some in several."""
     if not groups:
         return []
     if several := groups_in_several_splits(splits, groups):

@@ -1,4 +1,4 @@
-"""What a data set is: labelled images in named splits, and what is wrong with it."""
+"""Data sets: items in named splits, and what is wrong with them."""
 
 import re
 from collections import Counter
@@ -20,10 +20,10 @@ NAMES_OF_SPLITS = {
     "val": ("val", "valid", "validation", "validate", "dev", "devel", "development", "eval", "evaluation"),
     "test": ("test", "tests", "testing", "tst", "holdout", "heldout"),
 }
-"""The names of each split in all kinds of data, in small letters; ``restval`` is of Karpathy's files."""
+"""Names of each split in all kinds of data, in small letters; ``restval`` is from Karpathy's files."""
 SPLIT_OF_NAME = {name: split for split, names in NAMES_OF_SPLITS.items() for name in names}
 _BEHIND_SPLITS = re.compile("(sets?|splits?|data|images?|imgs?)+$")
-"""Words behind a split's name that say nothing: ``train_images``, ``testset``."""
+"""Words behind a split's name without a meaning: ``train_images``, ``testset``."""
 
 Label = int | tuple[int, ...]
 """The index of a class; in multi-label data the indices of all that an image shows, ascending, possibly none."""
@@ -43,19 +43,18 @@ class Item:
 
     @property
     def labels(self) -> tuple[int, ...]:
-        """The classes of the image, one or several."""
         return self.target if isinstance(self.target, tuple) else (self.target,)
 
 
 def count_classes(items: Iterable[Item], classes: int) -> list[int]:
-    """Images of every class."""
+    """Return the number of images of every class."""
     count = Counter(label for item in items for label in item.labels)
     return [count[label] for label in range(classes)]
 
 
 @dataclass(frozen=True)
 class Issue:
-    """Something wrong with a data set: what kind of thing, where, and what exactly."""
+    """A fault of a data set, or a notice: its kind, where it is, and what it is."""
 
     kind: str
     path: str
@@ -75,11 +74,9 @@ LEFT_OUT = {
     "empty-class": "folder{s} without images",
     "unreadable": "link{s} to no file",
 }
-"""What is said of things that are left out; other files go by their suffix."""
-MOST_KINDS = 40
-"""More kinds of them are counted."""
-MOST_SHOWN = 50
-"""Classes in a table of a notebook; more are counted."""
+"""Words for things that are left out; other files go by their suffix."""
+MOST_KINDS, MOST_SHOWN = 40, 50
+"""Most kinds of things left out in a line, and most classes in a table of a notebook; more are counted."""
 
 
 def count_by_kind(issues: Iterable[Issue]) -> str:
@@ -93,14 +90,14 @@ def count_by_kind(issues: Iterable[Issue]) -> str:
 
 
 def left_out_notes(issues: Iterable[Issue]) -> tuple[str, ...]:
-    """Return the line that counts what is left out, by kind; nothing where nothing is."""
+    """Return the line that counts what is left out, by kind, if anything is."""
     kinds = count_by_kind(issues)
     return (f"left out: {kinds}",) if kinds else ()
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a data set holds, as it is found, before it is split where it has no splits."""
+    """The content of a data set as it is read, before data without splits is split."""
 
     source: str
     """The ``--data`` argument that opens it again from anywhere."""
@@ -109,25 +106,20 @@ class Contents:
     """Its own splits; all images are under "all" where it has none."""
     multi_label: bool = False
     issues: list[Issue] = field(default_factory=list)
-    """What prevents use: nothing is opened while there is one."""
+    """Faults that prevent the data from being opened."""
     warnings: list[Issue] = field(default_factory=list)
-    """What a check reports and training passes over: an empty class, an image of no class."""
+    """Faults that training passes over: an empty class, an image of no class."""
     ignored: list[Issue] = field(default_factory=list)
     """Files and folders that are no part of the data."""
     notes: tuple[str, ...] = ()
-    """What one should know of how it was read, a line each."""
+    """Lines on how it was read."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """The group of each image that has one, by name: images of a group belong in one split."""
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """The notes, and a line of what was left out: ``left out: 12 .txt, 3 .mp4``."""
+    def lines(self) -> tuple[str, ...]:
+        """Return the notes, and a line on what was left out: ``left out: 12 .txt, 3 .mp4``."""
         return (*self.notes, *left_out_notes([*self.ignored, *self.warnings]))
-
-    @property
-    def has_splits(self) -> bool:
-        """Whether the data set has splits of its own."""
-        return "all" not in self.splits
 
 
 @dataclass(frozen=True)
@@ -152,7 +144,7 @@ def with_indices(
     issues: list[Issue],
     notes: tuple[str, ...] = (),
 ) -> Contents:
-    """The contents of a data set whose images are labelled by name; its classes sort naturally unless they are given."""
+    """Return the contents of a data set whose images are labelled by name; by default its classes sort naturally."""
     if classes is None:
         classes = sorted({label for one in found for label in one.labels}, key=natural_key)
     index = {name: i for i, name in enumerate(classes)}
@@ -171,52 +163,49 @@ class Data:
     """The ``--data`` argument that opens it again from anywhere."""
     splits: dict[str, list[Any]]
     assignment: dict[str, str] | None
-    """Which split each item was assigned to, where the data set has no splits; a run keeps it."""
+    """The split of each item by name, where the data set has no splits of its own; a run keeps it."""
     notes: tuple[str, ...]
-    """What one should know of how it was read and what was left out, a line each."""
+    """Lines on how it was read and what was left out."""
 
     things: ClassVar[str]
-    """What its items are."""
+    """Plural word for its items in messages."""
     multi_label: bool = False
-    """Whether an item may have several labels, or none."""
+    """True if an item may have several labels, or none."""
 
     def tell(self, note: Note) -> None:
-        """Give every note to a function that shows it."""
+        """Pass every note to ``note``."""
         for line in self.notes:
             note(line)
 
     def split(self, name: str) -> list[Any]:
-        """The items of one split, or of all of them for "all"; raises `DataError` where there are none."""
+        """Return the items of one split, or of all for "all"; raise `DataError` where there are none."""
         items = [i for s in self.splits.values() for i in s] if name == "all" else self.splits.get(name, [])
         if not items:
-            raise DataError(
-                f"no {self.things} in the split {name!r}",
-                where=self.source,
-                hint=f"splits here: {', '.join([*(s for s in self.splits if self.splits[s]), 'all'])}",
-            )
+            hint = f"splits here: {', '.join([*(s for s in self.splits if self.splits[s]), 'all'])}"
+            raise DataError(f"no {self.things} in the split {name!r}", where=self.source, hint=hint)
         return items
 
     @property
     def evaluation_split(self) -> str:
-        """The split that reports are made on: test, else validation, else everything."""
+        """Return the split that reports are made on: test, else validation, else all."""
         return next((s for s in ("test", "val") if self.splits.get(s)), "all")
 
     def images_of(self, split: str) -> dict[str, Source]:
-        """What the items of a split are read from, each image once, by the names that it is told of by."""
+        """Return the images of a split, each once, by their names in messages."""
         return {item.name: item.image for item in self.splits[split]}
 
     def identity(self, item: Any) -> Any:
-        """All of an item that a run's course depends on, JSON-able."""
+        """Return all of an item that a run's course depends on, JSON-able."""
         raise NotImplementedError
 
     @property
     def kind(self) -> dict[str, Any]:
-        """What else a run's course depends on, JSON-able."""
+        """Return what else a run's course depends on, JSON-able."""
         raise NotImplementedError
 
     @property
     def images(self) -> list[Source]:
-        """What its items are read from later; none where they hold all of themselves."""
+        """Return the sources that items are read from later; none where items hold their content."""
         return []
 
 
@@ -228,13 +217,11 @@ class ImageData(Data):
     classes: list[str]
     splits: dict[str, list[Item]]
     assignment: dict[str, str] | None = None
-    """Which split each image was assigned to, where the data set has no splits; a run keeps it."""
     has_splits: bool = True
-    """Whether the data set has a test or validation split of its own; a flat folder has not."""
+    """True if the data set has a test or validation split of its own; a flat folder has not."""
     multi_label: bool = False
-    """Whether an image may show several classes, or none."""
     notes: tuple[str, ...] = ()
-    """What one should know of how it was read and what was left out, a line each."""
+    """Lines on how it was read and what was left out."""
 
     things = "images"
 
@@ -251,7 +238,7 @@ class ImageData(Data):
         return [item.image for item in items] + [item.mask for item in items if item.mask is not None]
 
     def without(self, names: Container[str]) -> "ImageData":
-        """The data without some images, by name."""
+        """Return the data without the images of these names."""
         return replace(self, splits={split: [i for i in items if i.name not in names] for split, items in self.splits.items()})
 
     def __repr__(self) -> str:
@@ -259,19 +246,18 @@ class ImageData(Data):
         return f"<ImageData {self.source}: {len(self.classes):,} classes; {splits} images>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: images of every class in each split."""
         counts = [self.counts(split) for split in self.splits]
         rows = [(name, *numbers) for name, *numbers in zip(self.classes, *counts, strict=True)]
         more = f"and {len(rows) - MOST_SHOWN:,} more classes" if len(rows) > MOST_SHOWN else ""
         return table(repr(self)[1:-1], rows[:MOST_SHOWN], head=("class", *self.splits), below=more)
 
     def counts(self, split: str) -> list[int]:
-        """Images of every class in a split; one that shows several classes counts for each."""
+        """Return the number of images of every class in a split; one that shows several classes counts for each."""
         return count_classes(self.splits.get(split, []), len(self.classes))
 
 
 def split_of(name: str) -> str | None:
-    """Return the split that a folder, a file, a cell or a word calls by its name; None where it names none.
+    """Return the split that is the name of a folder, a file, a cell or a word; None for any other name.
 
     Capitals, digits, blanks, hyphens and underscores do not count: ``Hold-out``, ``train2017`` and ``Test Set`` are splits.
     """
@@ -287,7 +273,7 @@ def splits_by_name(names: Iterable[str]) -> dict[str, str]:
 
 
 def splits_in(name: str) -> list[str]:
-    """Return the splits that words of a file's name call, one after the other: ``captions_train2017``, ``my-hold-out``."""
+    """Return the splits that are words of a file's name, in order: ``captions_train2017``, ``my-hold-out``."""
     words = re.findall(r"[^\W\d_]+", name)
     found = filter(None, map(split_of, [*words, *map("".join, pairwise(words))]))
     return list(dict.fromkeys(found))
@@ -302,5 +288,5 @@ def pooled_notes(folders: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def natural_key(name: str) -> list[tuple[int, Decimal, str]]:
-    """Sorts numbers inside names by value: ``2`` before ``10``."""
+    """Return a key that sorts numbers inside names by value: ``2`` before ``10``."""
     return [(0, Decimal(part), part) if part.isdecimal() else (1, Decimal(), part) for part in re.findall(r"\d+|\D+", name)]

@@ -1,4 +1,4 @@
-"""Splits for data that has none: random and stratified, the same share of every class."""
+"""Splits for data without any: random and stratified, the same share of every class."""
 
 import math
 from collections import Counter
@@ -13,21 +13,21 @@ from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
 from vitrail.data.loading.sampler import shuffled
 
 SHARES = {"test": 0.2, "val": 0.1}
-"""What a data set without splits of its own gives to test and validation, unless other ``shares`` are asked for."""
+"""Default shares of test and validation of a data set without splits of its own."""
 RARE = 10
-"""Fewer images than this with the same set of labels have no share of their own to give."""
+"""Least number of images with the same set of labels that are a stratum of their own."""
 
 Assignment = Mapping[str, str]
-"""Which split each image of a data set belongs to, by the image's name."""
+"""The split of each image of a data set, by the image's name."""
 
 
 def with_splits(
     contents: Contents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> ImageData:
-    """A data set with the three splits: its own, or drawn with ``seed``, or as ``assignment`` says.
+    """Return a data set with the three splits: its own, or drawn with ``seed``, or those of ``assignment``.
 
-    Without splits of its own it gives ``shares`` to test and validation; with a training split alone, or training and
-    test, a part of the training images becomes validation.
+    Data without splits of its own gives ``shares`` to test and validation. Of data with a training split and no validation, a
+    part of the training images becomes validation.
     """
 
     def assign(items: list[Item], shares: Mapping[str, float]) -> Assignment:
@@ -36,7 +36,7 @@ def with_splits(
         return assign_splits(names, labels, shares, seed, copies, contents.groups)
 
     made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
-    notes = (*contents.told, *group_notes(names_of(made.splits), contents.groups))
+    notes = (*contents.lines, *group_notes(names_of(made.splits), contents.groups))
     if made.added:
         notes = (*notes, f"images added since the splits were made, which are in none: {made.added:,}")
     return ImageData(contents.source, contents.classes, made.splits, made.assignment, made.own, contents.multi_label, notes)
@@ -46,8 +46,7 @@ class HasName(Protocol):
     """An item of any data set."""
 
     @property
-    def name(self) -> str:
-        """By which an assignment knows it."""
+    def name(self) -> str: ...
 
 
 T = TypeVar("T", bound=HasName)
@@ -58,11 +57,10 @@ class Divided(NamedTuple, Generic[T]):
 
     splits: dict[str, list[T]]
     assignment: dict[str, str] | None
-    """Which split each item was assigned to, where the data set has no splits."""
     own: bool
-    """Whether validation or test are the data set's own."""
+    """True if validation or test are the data set's own."""
     added: int
-    """Items that an earlier assignment does not know; they are in no split."""
+    """Number of items that an earlier assignment lacks; they are in no split."""
 
 
 def divided(
@@ -72,13 +70,13 @@ def divided(
     shares: Mapping[str, float],
     assignment: Assignment | None,
 ) -> Divided[T]:
-    """The items of a data set, as they are found, in the three splits.
+    """Return the items of a data set in the three splits.
 
     Args:
-        found: by the data set's own splits; under "all" where it has none.
-        split: which of them is divided, as `to_divide` says; None for none.
+        found: the items by the data set's own splits; under "all" where it has none.
+        split: the one to divide, by `to_divide`; None for none.
         assign: gives shares of some items to other splits.
-        shares: of test and validation; `SHARES` says those that are missing.
+        shares: of test and validation; `SHARES` has those that are missing.
         assignment: repeats an earlier one.
     """
     splits = {name: list(found.get(name, [])) for name in SPLITS}
@@ -100,12 +98,7 @@ def names_of(splits: Mapping[str, Sequence[T]]) -> dict[str, list[str]]:
 
 
 def named_apart(splits: Mapping[str, Sequence[T]], rename: Callable[[T, str], T]) -> dict[str, list[T]]:
-    """Items under names of which none is there twice: where several splits use the same one, it has the split before it.
-
-    Args:
-        splits: the items.
-        rename: gives an item another name.
-    """
+    """Return the items under unique names: one that several splits use gets the name of its split in front, by ``rename``."""
     count = Counter(item.name for items in splits.values() for item in items)
 
     def apart(split: str, item: T) -> T:
@@ -115,7 +108,7 @@ def named_apart(splits: Mapping[str, Sequence[T]], rename: Callable[[T, str], T]
 
 
 def to_divide(found: Mapping[str, list[Any]]) -> str | None:
-    """The split that `divided` divides: "all" in data without splits, training where validation is missing."""
+    """Return the split that `divided` divides: "all" in data without splits, training where validation is missing."""
     if "all" in found:
         return "all"
     return "train" if found.get("train") and not found.get("val") else None
@@ -129,18 +122,16 @@ def assign_splits(
     copies: Sequence[Sequence[int]] = (),
     group_by_name: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Assign images to splits at random, stratified: the split of each image, by name.
+    """Assign images to splits at random, stratified: return the split of each image, by name.
 
-    Of every class each split gets its share, rounded down or up. Which of the two depends on how much it is owed after
-    the classes before, so that the splits as a whole get their shares, too. Every class keeps an image for training.
+    Of every class each split gets its share, rounded down or up. It is rounded by what the split is owed after the classes
+    before, so that the splits as a whole get their shares, too. Every class keeps an image for training.
 
-    ``copies`` are groups of images, by their index, that go to the same split, so that no picture is both trained on and
-    tested on: a class gives less than its share where its groups do not fit in it. A group under several labels goes to
-    training.
+    ``copies`` are groups of images, by their index, that go to the same split, so that no picture is both trained on and tested
+    on: a class gives less than its share where its groups do not fit in it. A group under several labels goes to training.
 
     In multi-label data the images with the same set of labels stand for a class, and all images whose set is rarer than
-    `RARE` for one more: each split then gets its share of every common set, while a rare label may miss a split other than
-    training, which has every label.
+    `RARE` for one more. So a rare label may miss a split other than training, which has every label.
 
     With ``group_by_name`` a group and the copies of its images go to one split, see `assign_groups`.
     """
@@ -172,7 +163,7 @@ def assign_splits(
 
 
 def _without_training(labels: Sequence[Label], tested: list[int]) -> Iterator[int]:
-    """Of the images that are not trained on, one of each label of multi-label data that no other image has."""
+    """Yield, of the images that are not trained on, one of each label of multi-label data that training lacks."""
     trained = [labels[i] for i in set(range(len(labels))) - set(tested)]
     missing = _labels_in(labels) - _labels_in(trained)
     for i in tested:
@@ -182,12 +173,11 @@ def _without_training(labels: Sequence[Label], tested: list[int]) -> Iterator[in
 
 
 def _labels_in(labels: Iterable[Label]) -> set[int]:
-    """All labels of images that may have several."""
     return {label for of in labels if isinstance(of, tuple) for label in of}
 
 
 def _as_many(groups: list[Sequence[int]], count: int) -> tuple[list[int], list[Sequence[int]]]:
-    """As many images as fit into a number, by whole groups in their order, and the groups that are left."""
+    """Return as many images as fit into a number, by whole groups in their order, and the groups that are left."""
     taken: list[int] = []
     left = []
     for group in groups:
@@ -199,7 +189,7 @@ def _as_many(groups: list[Sequence[int]], count: int) -> tuple[list[int], list[S
 
 
 def _strata(labels: Sequence[Label]) -> np.ndarray:
-    """The stratum of every image; each split gets its share of every stratum: int64 (N,)."""
+    """Return the stratum of every image, of each of which every split gets its share: int64 (N,)."""
     count = Counter(label for label in labels if isinstance(label, tuple))
     if not count:
         return np.asarray(labels)
@@ -208,7 +198,7 @@ def _strata(labels: Sequence[Label]) -> np.ndarray:
 
 
 def share_of(items: Sequence[Item], share: float, seed: int) -> list[Item]:
-    """A part of some images, the same share of every class and at least one; a smaller share is a part of a larger one.
+    """Return a part of some images, the same share of every class and at least one; a smaller share is a part of a larger one.
 
     In multi-label data the classes are common sets of labels, and all rare ones together, as in `assign_splits`.
     """

@@ -24,14 +24,14 @@ class Targets(Protocol):
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
         """Return the arrays of one item, always of the same names and shapes.
 
-        Points, boxes and masks follow the ``plan`` by which its image was changed; there is none after a transform of one's own.
-        Whatever is random comes from ``random``, the generator of the sample.
+        Points, boxes and masks follow the ``plan`` of the image, which is None after a transform of the user's own. All
+        randomness comes from ``random``, the generator of the sample.
         """
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """No arrays: nothing is learned of an item, or what is has no fixed shape and is added to whole batches."""
+    """No arrays: nothing is learned of an item, or it has no fixed shape and is added to whole batches."""
 
     mixable = False
 
@@ -64,11 +64,11 @@ class ClassShares:
 
 @dataclass(frozen=True)
 class Masks:
-    """The values of the item's mask under the pixels: ``masks``, int64 (H, W), moved by the plan of its image.
+    """The item's mask, moved by the plan of its image: ``masks``, int64 (H, W).
 
     Raises:
         DataError: the item has no mask, or one of another size than its image, or one that cannot be read.
-        ConfigError: a transform of one's own left no plan.
+        ConfigError: a transform of the user's own left no plan.
     """
 
     fill: int = 255

@@ -19,7 +19,7 @@ class AnySize(nn.Module):
         self.model: Any = model
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
-        """As `ViT.forward`."""
+        """Return the answer as `ViT.forward`."""
         self.model.require_channels(images)
         model, grid = self.model, self.model.config.grid_of(images.shape[2], images.shape[3])
         z = model.transform(*model.embed(images, any_size=True), first=model.tokens_read)
@@ -45,7 +45,7 @@ class AnySizeGraph(nn.Module):
         self.model: Any = model
 
     def forward(self, images: Tensor) -> Any:
-        """As `ViT.forward`, for sides that are multiples of the patch."""
+        """Return the answer as `ViT.forward`, for sides that are multiples of the patch."""
         model = self.model
         grid = model.config.grid_of(images.shape[2], images.shape[3])
         rows, columns = (torch.arange(count, device=images.device).float() for count in grid)
@@ -53,7 +53,7 @@ class AnySizeGraph(nn.Module):
         return model.forward_head(model.transform(z, attention, first=model.tokens_read), grid=grid)
 
     def _position(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """E_pos for so many rows and columns: (prefix + N, D)."""
+        """Return E_pos for these rows and columns: (prefix + N, D)."""
         own = self.model.position
         down, across = (resizing_matrix(n, new) for n, new in zip(self.model.config.grid, (rows, columns), strict=True))
         if isinstance(own, LearnedPosition1d):

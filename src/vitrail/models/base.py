@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.signature import BATCH, Free, Shape
-from vitrail.parts import Grid, Interpolation, StandardizedConv2d, last_layer, linear_head
+from vitrail.parts import Grid, Interpolation, StandardizedConv2d, adapt_channels, last_layer, linear_head
 
 Stride = int | tuple[int, int]
 """Pixels from one position to the next, the same down and across, or (down, across)."""
@@ -147,7 +147,7 @@ class ImageModel(Model):
         return {"head": self.head}
 
     def forward(self, images: Tensor) -> Any:
-        """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
+        """Return the logits (B, classes) of images (B, C, H, W), or without classes the vectors (B, D)."""
         return self.head(self.vectors(images))
 
     def vectors(self, images: Tensor) -> Tensor:
@@ -204,6 +204,9 @@ class ImageModel(Model):
 class AnySizeModel(ImageModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
+    first_filters: ClassVar[str]
+    """Name of the parameter that multiplies the image's channels."""
+
     def inputs(self) -> dict[str, Shape]:
         height, width = self.config.image_size
         return {"images": Shape((BATCH, self.config.channels, Free("height", height), Free("width", width)))}
@@ -228,7 +231,12 @@ class AnySizeModel(ImageModel):
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"image_size"}
+        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}
+
+    @classmethod
+    def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
+        """Return the parameters for other channels, as `vitrail.parts.adapt_channels`."""
+        return {**tensors, cls.first_filters: adapt_channels(tensors[cls.first_filters], target.channels)}
 
 
 def on_grid(tokens: Tensor, grid: Grid) -> Tensor:
@@ -237,7 +245,7 @@ def on_grid(tokens: Tensor, grid: Grid) -> Tensor:
 
 
 def _lecun_normal(module: nn.Module) -> None:
-    """Norms keep torch's 1 and 0."""
+    """Draw the weights of a linear layer or convolution; norms keep torch's 1 and 0."""
     if isinstance(module, nn.Linear | nn.Conv2d):
         nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight[0].numel()))
         if module.bias is not None:

@@ -24,7 +24,7 @@ def remember(found: Kernels) -> None:
 
 
 def kernels_of(values: Any) -> Kernels | None:
-    """The kernels that JSON tells of; None where it is something else."""
+    """Return the kernels in a JSON document; None for any other document."""
     types = {field.name: field.type for field in fields(Kernels)}
     if not isinstance(values, Mapping) or {name: type(value) for name, value in values.items()} != types:
         return None

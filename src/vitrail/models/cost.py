@@ -1,4 +1,4 @@
-"""What a model costs: shapes, parameters and multiply-adds of every layer, counted without computing anything."""
+"""Cost of a model: shapes, parameters and multiply-adds of every layer, counted without computing anything."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from vitrail.models.empty import empty_model
 
 @dataclass(frozen=True)
 class Layer:
-    """One module's own share: what its children count is not in it."""
+    """A module's own numbers, without those of its children."""
 
     name: str
     kind: str
@@ -32,7 +32,7 @@ class Cost:
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
+        """Number of all parameters."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
@@ -41,12 +41,12 @@ class Cost:
         return sum(layer.macs for layer in self.layers)
 
     def to_dict(self, model: str) -> dict[str, Any]:
-        """What `vitrail summary --json` prints."""
+        """Return the document of `vitrail summary --json`."""
         layers = [asdict(layer) for layer in self.layers]
         return {"model": model, "parameters": self.parameters, "macs": self.macs, "layers": layers}
 
     def to_text(self, model: str) -> str:
-        """A table of the layers, a row each, with the totals below."""
+        """Return a table of the layers, a row each, with the totals below."""
         rows = [("name", "kind", "input", "output", "parameters", "multiply-adds")]
         rows += [(x.name, x.kind, _shape(x.input), _shape(x.output), f"{x.parameters:,}", f"{x.macs:,}") for x in self.layers]
         rows += [("total", model, "", "", f"{self.parameters:,}", f"{self.macs:,}")]
@@ -95,7 +95,7 @@ def cost(config: ModelConfig) -> Cost:
 
 
 def totals(config: ModelConfig) -> tuple[int, int]:
-    """Parameters and multiply-adds as `cost` counts them, sooner where all layers are alike: one and two tell of any number."""
+    """Return parameters and multiply-adds as `cost` counts them; where all layers are alike, it counts one and two of them."""
     depth = config.repeated
     if depth is None:
         whole = cost(config)
@@ -106,7 +106,7 @@ def totals(config: ModelConfig) -> tuple[int, int]:
 
 
 def _own(counts: dict[str, int]) -> dict[str, int]:
-    """Each module's own counts, from counts that include the modules inside."""
+    """Return each module's own counts, from counts that include the modules inside."""
     own = dict(counts)
     for name, count in counts.items():
         parent = name

@@ -24,7 +24,7 @@ class _NoInitialization(TorchFunctionMode):
 
 @contextmanager
 def no_numbers() -> Iterator[None]:
-    """Within, modules are built whose parameters have shapes alone: nothing is allocated for them."""
+    """Build modules with shapes alone inside the ``with``: nothing is allocated for their parameters."""
     with torch.device("meta"), _NoInitialization():
         yield
 
@@ -38,6 +38,6 @@ def empty_model(config: ModelConfig) -> Model: ...
 
 
 def empty_model(config: ModelConfig) -> Model:
-    """A model whose parameters have shapes alone; fixed tables are there as ever."""
+    """Build a model whose parameters have shapes alone; fixed tables have their values."""
     with no_numbers():
         return build(config)

@@ -16,7 +16,7 @@ from vitrail.parts.attention.cvt_attention import DepthwiseConv
 from vitrail.parts.cpu.kernels import kernels
 from vitrail.parts.cpu.prepacked import FUSED, PrepackedLinear, prepacks
 from vitrail.parts.feed_forward import FeedForward
-from vitrail.parts.vision.resnet import FixedConv2d, StandardizedConv2d
+from vitrail.parts.vision.standardized import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import TYPES, Precision
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -64,7 +64,7 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 
 def in_evaluation_mode(model: Model, device: torch.device | str = "cpu") -> Model:
-    """A model in evaluation mode on a device: itself where it is so already, else a copy.
+    """Return a model in evaluation mode on a device: itself where it is so already, else a copy.
 
     The one that is given stays as it is: somebody may be training it. On the same device the copy shares its numbers.
     """
@@ -76,13 +76,13 @@ def in_evaluation_mode(model: Model, device: torch.device | str = "cpu") -> Mode
 
 
 def sharing_copy(model: Model) -> Model:
-    """A copy whose modules can be replaced, of the very same parameters and buffers."""
+    """Return a copy whose modules can be replaced, of the very same parameters and buffers."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, shared)
 
 
 def standardized(model: Model) -> Model:
-    """A copy whose filters are standardised once and for all.
+    """Return a copy whose filters are standardised once and for all.
 
     In a graph they must be: ONNX's exporter takes the epsilon of 1e-8 for zero, and leaves it out.
     """
@@ -94,7 +94,7 @@ def standardized(model: Model) -> Model:
 
 
 def _with_norms_folded(model: Model) -> Model:
-    """The same, of convolutions that have the running statistics of the norm right behind them in their weights."""
+    """Fold the running statistics of each BatchNorm into the convolution before it."""
     for name, module in list(model.named_modules()):
         if isinstance(module, DepthwiseConv):
             model.set_submodule(name, fuse_conv_bn_eval(module.convolution, module.norm))
@@ -114,7 +114,7 @@ def _fold_norms(layers: nn.Sequential) -> None:
 
 
 def _with_activations_fused(model: Model) -> Model:
-    """The same, of whose MLPs the first layer also computes the activation, where it can and nothing stands between the two."""
+    """Let the first layer of each MLP compute the activation too, if it can and nothing stands between the two."""
     for module in model.modules():
         if isinstance(module, FeedForward) and type(module).exchanged is FeedForward.exchanged:
             expand: Any = module.expand
@@ -124,7 +124,7 @@ def _with_activations_fused(model: Model) -> Model:
 
 
 def quickest_precision(device: torch.device) -> Precision:
-    """bf16 where the device answers faster in it, else fp32."""
+    """Return bf16 if the device answers faster in it, else fp32."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     use_measured()
@@ -132,7 +132,7 @@ def quickest_precision(device: torch.device) -> Precision:
 
 
 def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
-    """A copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
+    """Return a copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
 
     In fp32 it answers as the model does, up to the order of sums; in bf16 with two to three digits, and about twice as fast where
     the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.

@@ -11,7 +11,7 @@ from vitrail.parts.vision.token_reduction import keep_tokens
 
 
 def merging_blocks(blocks: Iterable[nn.Module], z: Tensor, merged: Sequence[int], *, prefix: int, first: int | None) -> Tensor:
-    """All blocks, some of which merge patches; in the end every patch has the token that it went into.
+    """Compute all blocks, some of which merge patches; in the end each patch has the token that it was merged into.
 
     Args:
         blocks: from the first to the last.

@@ -13,7 +13,7 @@ from vitrail.parts.attention.dot_product import Group
 
 
 def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
-    """Logits (B, classes) of images (C, H, W) of any sizes, the same that each gets alone.
+    """Return logits (B, classes) of images (C, H, W) of any sizes, equal to those of each image alone.
 
     The tokens of all images follow each other in one sequence without padding; an image's tokens attend only to each
     other. Positions are interpolated to each image's grid.

@@ -15,19 +15,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """All that the rest of the library knows of a kind of model."""
+    """A kind of model, as the rest of the library knows it."""
 
     name: str
-    """Of the class, which ``config.json`` calls ``architectures``."""
+    """Name of the class, which ``config.json`` calls ``architectures``."""
     about: str
-    """What it is, for people."""
+    """A few words for people."""
     module: str
     """The file of `vitrail.models` that holds the class, imported when a model is built."""
     config: type[ModelConfig]
     presets: Mapping[str, Mapping[str, Any]]
     """The names that are listed, with the fields of the configuration that each fixes."""
-    preset_of: Callable[[str], Mapping[str, Any] | None]
-    """The fields of any name that is understood, listed or not."""
+    aliases: Callable[[str], Mapping[str, Any] | None] | None = None
+    """The fields of any name that is understood, listed or not; None if these are the listed ones."""
+
+    def preset_of(self, name: str) -> Mapping[str, Any] | None:
+        """Return the fields of the configuration that a name fixes; None for an unknown name."""
+        return (self.aliases or self.presets.get)(name)
 
 
 ROWS = (
@@ -40,21 +44,12 @@ ROWS = (
     Architecture("T2T", "Tokens-to-Token ViT", "vision.t2t", t2t.T2TConfig, t2t.PRESETS, t2t.preset_of),
     Architecture("Mixer", "MLP-Mixer", "vision.mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "vision.resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
-    Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS, vitpose.preset_of),
-    Architecture("DiT", "Diffusion Transformer", "vision.dit", dit.DiTConfig, dit.PRESETS, dit.preset_of),
+    Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS),
+    Architecture("DiT", "Diffusion Transformer", "vision.dit", dit.DiTConfig, dit.PRESETS),
+    Architecture("Transformer", "Transformer", "text.transformer", texts.TransformerConfig, texts.TRANSFORMERS),
+    Architecture("Recurrent", "LSTM, sequence to sequence", "text.recurrent", texts.RecurrentConfig, texts.RECURRENT),
     Architecture(
-        "Transformer", "Transformer", "text.transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
-    ),
-    Architecture(
-        "Recurrent", "LSTM, sequence to sequence", "text.recurrent", texts.RecurrentConfig, texts.RECURRENT, texts.recurrent_named
-    ),
-    Architecture(
-        "Captioner",
-        "Captioner, ViT and Transformer",
-        "text.captioner",
-        captioner.CaptionerConfig,
-        captioner.CAPTIONERS,
-        captioner.captioner_named,
+        "Captioner", "Captioner, ViT and Transformer", "text.captioner", captioner.CaptionerConfig, captioner.CAPTIONERS
     ),
     Architecture(
         "RecurrentCaptioner",
@@ -62,7 +57,6 @@ ROWS = (
         "text.recurrent_captioner",
         captioner.RecurrentCaptionerConfig,
         captioner.RECURRENT_CAPTIONERS,
-        captioner.recurrent_captioner_named,
     ),
 )
 """The first is meant where a configuration names none."""
@@ -70,7 +64,7 @@ ROWS = (
 ARCHITECTURES = {row.name: row for row in ROWS}
 DEFAULT = ROWS[0].name
 USUAL = "ViT-B/16"
-"""Stands where some name must."""
+"""The name that stands for any model in examples."""
 NAMES = [name for row in ROWS for name in row.presets]
 """The names that are listed."""
 
@@ -78,7 +72,7 @@ _class_of = lazily("vitrail.models", {row.name: row.module for row in ROWS})
 
 
 def named(name: str) -> tuple[Architecture, dict[str, Any]]:
-    """The architecture of a model's name and the fields of its configuration that the name fixes.
+    """Return the architecture of a model's name and the fields of its configuration that the name fixes.
 
     Raises:
         ConfigError: there is no such name.
@@ -90,30 +84,30 @@ def named(name: str) -> tuple[Architecture, dict[str, Any]]:
 
 
 def architecture(name: str) -> Architecture:
-    """The row of an architecture; raises `ConfigError` where there is none."""
+    """Return the row of an architecture; raises `ConfigError` where there is none."""
     if name not in ARCHITECTURES:
         raise unknown("architecture", name, list(ARCHITECTURES), where="model.architecture")
     return ARCHITECTURES[name]
 
 
 def architecture_in(names: Any) -> Architecture | None:
-    """The row that the ``architectures`` of a ``config.json`` mean; None where they are not one name known here."""
+    """Return the row that the ``architectures`` of a ``config.json`` mean; None where they are not one name known here."""
     known = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
     return ARCHITECTURES.get(names[0]) if known else None
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
-    """The row that a configuration belongs to."""
+    """Return the row that a configuration belongs to."""
     return next(row for row in ROWS if row.config is type(config))
 
 
 def family_of(config: ModelConfig) -> str:
-    """What figures that compare models call this kind: its own name for it, else its architecture's."""
+    """Return the name of this kind in figures: its own name for it, else its architecture's."""
     return config.family or architecture_of(config).name
 
 
 def listed_name(config: ModelConfig) -> str:
-    """The listed name that says most of a model, whatever its images and classes; its family where there is none."""
+    """Return the listed name that says most of a model, whatever its images and classes; its family where there is none."""
     row, free, found = architecture_of(config), {*OF_IMAGES, "num_classes"}, dict[str, int]()
     for name, fields in row.presets.items():
         listed, told = row.config.read(dict(fields), where=name), fields.keys() - free
@@ -123,7 +117,7 @@ def listed_name(config: ModelConfig) -> str:
 
 
 def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of a model of heatmaps whose backbone is another model's, with fields of it that are ``told``.
+    """Return the configuration of a model of heatmaps whose backbone is another model's, with fields of it that are ``told``.
 
     A model of heatmaps stays as it is; raises `ConfigError` where there is none.
     """
@@ -137,7 +131,7 @@ def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
 
 
 def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of a captioner whose encoder is another model, with fields of its decoder that are ``told``.
+    """Return the configuration of a captioner whose encoder is another model, with fields of its decoder that are ``told``.
 
     A captioner stays as it is; raises `ConfigError` where there is none.
     """
@@ -151,7 +145,7 @@ def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
 
 
 def model_config(name: str, **fields: Any) -> ModelConfig:
-    """The configuration of the model called ``name``, with any of its fields replaced.
+    """Return the configuration of the model called ``name``, with any of its fields replaced.
 
     Raises:
         ConfigError: unknown name or field, or a combination that cannot work.
@@ -169,9 +163,8 @@ def build(config: ModelConfig) -> "Model": ...
 
 
 def build(config: ModelConfig) -> "Model":
-    """The model of a configuration, with fresh weights."""
-    model: Model = _class_of(architecture_of(config).name)(config)
-    return model
+    """Return the model of a configuration, with fresh weights."""
+    return _class_of(architecture_of(config).name)(config)
 
 
 def create_model(name: str, **fields: Any) -> "Model":

@@ -34,7 +34,7 @@ FIRST = (
 def adapted(
     tensors: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig, interpolation: Interpolation
 ) -> dict[str, Tensor]:
-    """The parameters of a model of ``source`` for one of ``target``; what needs no change is not copied.
+    """Return the parameters of a model of ``source`` for one of ``target``; what needs no change is not copied.
 
     Positions are interpolated to the new grid, the patch embedding is resized to another patch and summed or repeated for
     other channels, which of a hybrid's filters, standardised after that, keeps the answer only nearly. A new distillation
@@ -52,7 +52,7 @@ def adapted(
 def resized_positions(
     tensors: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig, interpolation: Interpolation = ANTIALIASED
 ) -> dict[str, Tensor]:
-    """The parameters of a model of ``source``, with its positions interpolated to the grid of ``target``."""
+    """Return the parameters of a model of ``source``, with its positions interpolated to the grid of ``target``."""
     old, new, how = source.grid, target.grid, {"interpolation": interpolation}
     changes: dict[str, Callable[[Tensor], Tensor]] = {
         "position.embedding": lambda table: resize_positions(table, old, new, prefix=source.position_prefix, **how),
@@ -69,13 +69,13 @@ def resized_positions(
 
 
 def _first(weight: Tensor, target: ViTConfig, *, resize: bool) -> Tensor:
-    """The convolution that sees the image, for other channels and, if patches are all that it sees, another patch."""
+    """Return the convolution that sees the image, for other channels and, if patches are all that it sees, another patch."""
     weight = adapt_channels(weight, target.channels)
     return resize_patches(weight, target.patch_size) if resize else weight
 
 
 def _with_rows(ours: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig) -> dict[str, Tensor]:
-    """Positions with rows for class and distillation token, or without: then what stood in them is added to the tokens."""
+    """Return positions with or without rows for the first tokens; removed rows are added to these tokens."""
     tokens = [name for name in ("class_token", "distillation_token") if name in ours]
     table = ours.get("position.embedding")
     if source.class_position == target.class_position or table is None or not tokens:
@@ -87,21 +87,21 @@ def _with_rows(ours: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig)
 
 
 def _second_token(ours: Mapping[str, Tensor], target: ViTConfig) -> dict[str, Tensor]:
-    """A distillation token like the class token, with the same position."""
+    """Return a distillation token like the class token, with the same position."""
     second = {"distillation_token": ours["class_token"].clone()} if "class_token" in ours else {}
     tables = [name for name in ("position.embedding", "position.prefix") if name in ours and target.class_position]
     return second | {name: torch.cat([ours[name][:1], ours[name]]) for name in tables}
 
 
 def without_second_token(tensors: Mapping[str, Tensor], source: ViTConfig) -> dict[str, Tensor]:
-    """Parameters without the distillation token, its row among the positions, and its head."""
+    """Return the parameters without the distillation token, its position and its head."""
     ours = {name: tensor for name, tensor in tensors.items() if not name.startswith(("distillation_token", "head_distillation."))}
     tables = [name for name in ("position.embedding", "position.prefix") if name in ours and source.class_position]
     return ours | {name: torch.cat([ours[name][:1], ours[name][2:]]) for name in tables}
 
 
 def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[str]:
-    """Fields in which the two may differ; see `vitrail.models.base.Model.may_differ`."""
+    """Return the fields in which the two may differ; see `vitrail.models.base.Model.may_differ`."""
     allowed = MAY_DIFFER | (set() if keep_head else {"head"})
     if {source.embedding, target.embedding} <= FLAT:
         allowed |= {"embedding"}

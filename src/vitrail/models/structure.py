@@ -1,4 +1,4 @@
-"""How a model differs from the one that its configuration builds, after somebody changed its parts by hand."""
+"""Comparison of a model whose parts were changed by hand with the one that its configuration builds."""
 
 from vitrail.models.base import Model
 from vitrail.models.empty import empty_model

@@ -37,7 +37,7 @@ class DropPath(nn.Module):
 
 
 def drop_path_rate(last: float, number: int, count: int) -> float:
-    """The probability of dropping one of ``count`` blocks: it grows linearly from 0 in the first to ``last``."""
+    """Return the probability of dropping one of ``count`` blocks: it grows linearly from 0 in the first to ``last``."""
     return last * number / max(1, count - 1)
 
 
@@ -199,7 +199,7 @@ class Block(nn.Module):
 
 
 def patches_in(sizes: Tensor) -> Tensor:
-    """The bias by which a token counts as often in a softmax as there are patches in it: (B, N, 1) to (B, 1, 1, N)."""
+    """Return the bias by which a token counts as often in a softmax as there are patches in it: (B, N, 1) to (B, 1, 1, N)."""
     return sizes.log().mT[:, None]
 
 

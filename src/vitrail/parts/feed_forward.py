@@ -1,14 +1,13 @@
 """The MLP of a block."""
 
-import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.parts.dropout import Dropout
+from vitrail.parts.cpu.dropout import Dropout
+from vitrail.parts.cpu.slices import in_slices, may_be_sliced
 from vitrail.parts.normalization import NormKind, norm_layer
 
 Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "silu", "swiglu"]
@@ -57,7 +56,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return in_slices(self.whole, x) if _may_be_sliced(self, x) else self.whole(x)
+        return in_slices(self.whole, x) if may_be_sliced(self, x) else self.whole(x)
 
     def whole(self, x: Tensor) -> Tensor:
         """Equation (3) of all tokens at once."""
@@ -65,13 +64,12 @@ class FeedForward(nn.Module):
         return self.dropout(self.contracted(self.norm(self.hidden_dropout(hidden))))
 
     def exchanged(self, hidden: Tensor) -> Tensor:
-        """What tokens learn of each other before the activation: nothing, each stands for itself."""
+        """Return the hidden layer after an exchange between tokens; here there is none."""
         return hidden
 
     def contracted(self, hidden: Tensor) -> Tensor:
-        """The second linear layer: (…, hidden_dim) to (…, output_dim)."""
-        result: Tensor = self.contract(hidden)
-        return result
+        """Return the second linear layer: (…, hidden_dim) to (…, output_dim)."""
+        return self.contract(hidden)
 
 
 class ExpertFeedForward(FeedForward):
@@ -124,35 +122,11 @@ class ConvFeedForward(FeedForward):
 
     def exchanged(self, hidden: Tensor) -> Tensor:
         hidden = F.relu(hidden) if self.rectified else hidden
-        convolved: Tensor = self.depthwise(hidden.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-        return convolved
-
-
-SLICE = 1024
-"""Tokens whose hidden layer is made at a time: enough to keep many cores busy, few enough to stay near them in their caches."""
-
-
-def _may_be_sliced(mlp: FeedForward, x: Tensor) -> bool:
-    """Whether nothing but time and memory depends on it: not what is trained, compiled, or looked into by a hook."""
-    if mlp.training or torch.is_grad_enabled() or x.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    if x.shape[:-1].numel() <= SLICE:
-        return False
-    inside = (part for child in mlp.children() for part in child.modules())
-    return not any(part._forward_pre_hooks or part._forward_hooks for part in inside)
-
-
-def in_slices(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``layer(x)`` of more than `SLICE` tokens (…, D) that learn nothing of each other, some at a time.
-
-    On a CPU that takes less memory and less time than writing the hidden layer of all tokens out (docs/performance.md).
-    """
-    slices = x.flatten(0, -2).tensor_split(math.ceil(x.shape[:-1].numel() / SLICE))
-    return torch.cat([layer(part) for part in slices]).unflatten(0, x.shape[:-1])
+        return self.depthwise(hidden.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
 def activate(hidden: Tensor, activation: Activation | None) -> Tensor:
-    """What stands between the two linear layers: (…, hidden_dim), or twice that with a gate, to (…, hidden_dim)."""
+    """Apply the activation: (…, hidden_dim), or twice that with a gate, to (…, hidden_dim)."""
     if activation is None:
         return hidden
     if activation == "swiglu":

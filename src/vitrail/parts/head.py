@@ -6,25 +6,25 @@ from torch import nn
 
 
 def linear_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Module:
-    """One linear layer; nothing without classes."""
+    """Build one linear layer; the identity without classes."""
     if not classes:
         return nn.Identity()
     return _named(dropout=nn.Dropout(dropout), linear=nn.Linear(dim, classes))
 
 
 def projection_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequential:
-    """A linear layer without bias: CLIP's map into the space that it shares with texts."""
+    """Build a linear layer without bias: CLIP's map into the space that it shares with texts."""
     return _named(dropout=nn.Dropout(dropout), linear=nn.Linear(dim, classes, bias=False))
 
 
 def mlp_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequential:
-    """``Linear → tanh → Linear``, the head of the paper's pre-training."""
+    """Build ``Linear → tanh → Linear``, the head of the paper's pre-training."""
     hidden = nn.Linear(dim, dim)
     return _named(hidden=hidden, tanh=nn.Tanh(), dropout=nn.Dropout(dropout), linear=nn.Linear(dim, classes))
 
 
 def lecture_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequential:
-    """``Linear → GELU → Dropout → LayerNorm`` of the CIFAR-10 lecture notes.
+    """Build ``Linear → GELU → Dropout → LayerNorm`` of the CIFAR-10 lecture notes.
 
     The notes apply the first three to every token and then take the class token; each of them acts on one token at a
     time, so taking the class token first gives the same logits without the work.
@@ -37,5 +37,5 @@ def _named(**layers: nn.Module) -> nn.Sequential:
 
 
 def last_layer(head: nn.Module) -> nn.Linear | nn.Conv2d:
-    """The layer of a head that decides how many classes there are."""
+    """Return the layer of a head that decides how many classes there are."""
     return [module for module in head.modules() if isinstance(module, nn.Linear | nn.Conv2d)][-1]

@@ -1,4 +1,4 @@
-"""Where bars of progress are drawn: stderr, whether or not anybody reads it any more."""
+"""The console for progress bars: stderr, whether or not anybody reads it any more."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ class Stderr(io.TextIOBase):
 
     @property
     def stream(self) -> TextIO:
-        """What stderr is now, below what a bar puts in its place to keep lines above it."""
+        """The current stderr, below the one that a bar puts in its place to keep lines above it."""
         stream: TextIO = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
         return stream
 
@@ -38,5 +38,5 @@ class Stderr(io.TextIOBase):
 
 
 def stderr_console() -> Console:
-    """A console on stderr."""
+    """Return a console on stderr."""
     return Console(file=cast(TextIO, Stderr()))

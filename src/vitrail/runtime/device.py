@@ -1,4 +1,4 @@
-"""Where to compute, and in which precision."""
+"""The device and the precision of computations."""
 
 import multiprocessing
 import shutil
@@ -11,16 +11,14 @@ from vitrail.errors import ConfigError
 from vitrail.runtime.processor import processes_here, usable_cores
 
 Precision = Literal["fp32", "bf16"]
-"""In which a model answers."""
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""torch's types of these, and of fp16, in which a model may learn."""
 FEWEST_CORES, MOST_WORKERS = 4, 16
 SHARED_MEMORY, SHARED_BYTES = Path("/dev/shm"), 2**30
-"""Where Linux has it, and how much must be free: containers often have 64 MB, which a few batches fill."""
+"""Linux's shared memory, and the bytes of it that must be free: containers often have 64 MB, which a few batches fill."""
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """``auto`` takes CUDA, else Apple's MPS, else the CPU."""
+    """Return the device of a name; ``auto`` takes CUDA, else Apple's MPS, else the CPU."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name != "auto":
         if not available[name]:
@@ -30,11 +28,11 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def workers_beside(device: torch.device) -> int:
-    """Processes that prepare images while a device computes, by default: beside a GPU one for each core, at most 16.
+    """Return the default number of processes that prepare images: beside a GPU one for each core, at most 16.
 
-    None beside a CPU, whose cores all compute; on fewer than four cores, where one process that keeps its pictures in memory is
-    as quick; where processes are spawned and not forked, since they would run the user's script anew; in a process that may have
-    none; and where there is little of the shared memory through which batches come.
+    None beside a CPU, whose cores all compute; on fewer than four cores, where one process that holds its images in memory is as
+    quick; where processes are spawned and not forked, since they would run the user's script anew; in a process that may have
+    none; and where there is little shared memory, through which batches come.
     """
     may_fork = forks() and not multiprocessing.current_process().daemon
     if device.type != "cuda" or not may_fork or not _has_shared_memory():
@@ -44,7 +42,7 @@ def workers_beside(device: torch.device) -> int:
 
 
 def forks() -> bool:
-    """Whether processes that Python starts are forked from this one, and have what it has; asking does not choose it."""
+    """Return whether Python forks the processes that it starts; asking does not choose it."""
     return (multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 

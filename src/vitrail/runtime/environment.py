@@ -1,4 +1,4 @@
-"""When, where and with what something was computed."""
+"""Time, machine and versions of a computation."""
 
 import os
 import platform
@@ -12,17 +12,17 @@ from typing import Any
 from vitrail.runtime.waiting import waiting
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "sve", "bf16")
-"""What decides how fast a processor multiplies; virtual machines often hide the rest of its name."""
+"""Instructions that decide how fast a processor multiplies; virtual machines often hide the rest of its name."""
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
 
 
 def now() -> str:
-    """The local time to the second."""
+    """Return the local time to the second."""
     return datetime.now().isoformat(sep=" ", timespec="seconds")
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and command line, for whoever wants to repeat the run."""
+    """Return versions, machine and command line, to repeat a run."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -41,7 +41,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor_name() -> str:
-    """The processor's name, from the system."""
+    """Return the processor's name, from the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -50,7 +50,7 @@ def processor_name() -> str:
 
 
 def instructions() -> list[str]:
-    """Those `INSTRUCTIONS` that the processor has."""
+    """Return the `INSTRUCTIONS` that the processor has."""
     import torch
 
     can = torch.cpu.get_capabilities()
@@ -58,12 +58,12 @@ def instructions() -> list[str]:
 
 
 def processor() -> str:
-    """What tells one kind of processor from another: its name and its instructions."""
+    """Return the name and the instructions of the processor, which identify its kind."""
     return f"{processor_name()} ({' '.join(instructions())})"
 
 
 def package_version(name: str) -> str | None:
-    """An installed package's version, or None."""
+    """Return an installed package's version, or None."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What was once measured on this machine, kept for other processes."""
+"""Measurements on this machine, saved for other processes."""
 
 import contextlib
 import json
@@ -12,27 +12,27 @@ from vitrail.files import path_of, read_text, write_json
 from vitrail.runtime.environment import processor
 
 CACHE = "VITRAIL_CACHE"
-"""The environment's name for the folder that they are kept in; empty for nowhere."""
+"""Name of the environment variable for their folder; empty for nowhere."""
 
 
 def cache_file() -> Path | None:
-    """Where measurements are kept: in ``$VITRAIL_CACHE``, else in the user's folder of such things; None for nowhere."""
+    """Return the file of measurements: in ``$VITRAIL_CACHE``, else in the user's folder of such things; None for none."""
     folder = os.environ.get(CACHE, os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vitrail"))
     return path_of(folder) / "measurements.json" if folder else None
 
 
 def machine() -> str:
-    """What a measurement holds for."""
+    """Return the description of what measurements depend on."""
     return f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def kept() -> Any:
-    """What was kept for this machine, as JSON holds it; None for nothing."""
+    """Return the measurements of this machine, as JSON holds them; None where there are none."""
     return _all_machines().get(machine())
 
 
 def keep(values: Any) -> None:
-    """Keep what was measured; where nothing can be written it is measured again another time."""
+    """Save measurements; where nothing can be written they are made again another time."""
     file = cache_file()
     if file is not None:
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def keep(values: Any) -> None:
 
 
 def _all_machines() -> dict[str, Any]:
-    """Measurements by machine; a damaged file holds none."""
+    """Return measurements by machine; a damaged file holds none."""
     file = cache_file()
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(read_text(file)) if file is not None else {}

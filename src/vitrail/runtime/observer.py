@@ -1,4 +1,4 @@
-"""What a run reports while it goes on."""
+"""Reports of a run while it goes on."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,30 +7,30 @@ from typing import Any
 Row = dict[str, Any]
 """An epoch's metrics."""
 Note = Callable[[str], None]
-"""Shows a line that one should know of."""
+"""Shows a line to the user."""
 
 
 @dataclass
 class Sums:
-    """What an epoch has added up so far."""
+    """Sums over an epoch so far."""
 
     loss: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
-    """Of each metric that the task counts, the units that it is true of."""
+    """Units for which each counted metric is true."""
     units: int = 0
     seconds: float = 0.0
     unit: str = "images"
-    """What the loss is a mean over."""
+    """Name of the units that the loss is a mean over."""
 
     def add(self, loss: float, counts: Mapping[str, int], units: int) -> None:
-        """Take up a step, whose numbers are summed over its units."""
+        """Add a step's numbers, summed over its units."""
         self.loss += loss
         self.counts = {name: self.counts.get(name, 0) + count for name, count in counts.items()}
         self.units += units
 
     @property
     def means(self) -> dict[str, float]:
-        """Per unit, and units per second."""
+        """Means per unit, and units per second."""
         units = max(1, self.units)
         counts = {name: count / units for name, count in self.counts.items()}
         return {"loss": self.loss / units, **counts, self.rate_name: self.rate}
@@ -42,33 +42,33 @@ class Sums:
 
     @property
     def rate_name(self) -> str:
-        """What it is called: ``images_per_second``."""
+        """Name of the rate: ``images_per_second``."""
         return f"{self.unit}_per_second"
 
 
 class Observer:
-    """Told how a run goes; this one keeps silent."""
+    """Gets the reports of a run; this one does nothing with them."""
 
     command_began: float | None = None
-    """When the command began, by ``time.monotonic``: its time limit counts from then on. None for the call itself."""
+    """Start of the command, by ``time.monotonic``, from which its time limit counts. None for that of the call."""
 
     def start(self, epochs: int, steps: int, done: int) -> None:
-        """The run has so many epochs and steps; ``done`` of the steps were made before."""
+        """Take the numbers of the run's epochs and steps; ``done`` of the steps were made before."""
 
     def step(self, epoch: int, sums: Sums) -> None:
-        """A step was made; ``sums`` are the epoch's so far."""
+        """Take a step; ``sums`` are the epoch's so far."""
 
     def begin(self, what: str, images: int) -> None:
-        """A pass over so many images begins, beside the training itself."""
+        """Take the beginning of a pass over so many images, beside the training itself."""
 
     def advance(self, images: int) -> None:
-        """So many more of them are done."""
+        """Count so many more of them as done."""
 
     def kept(self, epoch: int) -> None:
-        """The model of this epoch, counted from 1, is the best so far, and is kept; its metrics follow."""
+        """Take the number of an epoch, counted from 1, whose model is the best so far; its metrics follow."""
 
     def epoch(self, row: Row) -> None:
-        """An epoch ended with these metrics."""
+        """Take the metrics of an epoch."""
 
     def note(self, text: str) -> None:
-        """Something happened that one should know of."""
+        """Take a line for the user."""

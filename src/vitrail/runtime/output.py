@@ -1,5 +1,6 @@
 """The folders that commands write: none is ever overwritten."""
 
+import itertools
 import os
 import re
 from datetime import datetime
@@ -11,9 +12,9 @@ from vitrail.runtime.terminal import note
 
 
 def require_free(path: Path, *, where: str = "--out", growing: bool = False) -> None:
-    """Refuse a folder that exists, unless it is empty, and one that cannot be made, or whose files could not be opened again.
+    """Raise `ConfigError` for a folder that exists, unless it is empty, that cannot be made, or whose files could not be opened.
 
-    One that is ``growing`` is `partial_of` its name before it is complete, which must be free, too.
+    A folder that is ``growing`` is `partial_of` its name before it is complete, which must be free, too.
     """
     _require_folder_above(path, where)
     if not is_text(str(path)):  # safetensors opens nothing below it
@@ -25,7 +26,7 @@ def require_free(path: Path, *, where: str = "--out", growing: bool = False) -> 
 
 
 def require_free_file(path: Path, *, where: str, growing: bool = False) -> None:
-    """Refuse a file that exists, and one that cannot be made; ``growing`` as in `require_free`."""
+    """Raise `ConfigError` for a file that exists or cannot be made; ``growing`` as in `require_free`."""
     _require_folder_above(path, where)
     if os.path.lexists(path):
         raise taken(path, where=where, kind="file")
@@ -34,13 +35,13 @@ def require_free_file(path: Path, *, where: str, growing: bool = False) -> None:
 
 
 def report_partial(path: Path, content: str) -> None:
-    """Write a line that says where an interrupted command leaves what it has, if it has something."""
+    """Write a line about the partial output of an interrupted command, if there is some."""
     if os.path.lexists(partial_of(path)):
         note(f"not complete: {content} in {partial_of(path)}")
 
 
 def require_outside(file: Path, folder: Path, *, where: str) -> None:
-    """Refuse a file inside a folder that is to be made: whichever of the two is written first would be in the other's way."""
+    """Raise `ConfigError` for a file inside a folder that is to be made: one of the two would be in the other's way."""
     if Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
         hint = "give a file outside of it"
         raise ConfigError(f"{str(file)!r} is in the folder {str(folder)!r}, which is to be made", where=where, hint=hint)
@@ -61,35 +62,33 @@ def _require_folder_above(path: Path, where: str) -> None:
 
 
 def taken(path: Path, *, where: str = "--out", kind: str = "folder") -> ConfigError:
-    """The error for a folder or file that exists."""
+    """Return the error for a folder or file that exists."""
     return ConfigError(f"{str(path)!r} exists", where=where, hint=f"give another {kind}; nothing is ever overwritten")
 
 
 def name_of(source: str) -> str:
-    """A short name for data or a model: the last part of an absolute path, anything else unchanged."""
+    """Return a short name for data or a model: the last part of an absolute path, anything else unchanged."""
     kind, colon, path = source.rpartition(":")
     return f"{kind}{colon}{Path(path).name}" if os.path.isabs(path) else source
 
 
 def default_folder(results: str, source: str) -> Path:
-    """``results/NAME-DATE-TIME`` for a data set."""
+    """Return ``results/NAME-DATE-TIME`` for a data set."""
     name = re.sub(r"[^\w.-]+", "-", Path(source).resolve().name).strip("-") or "run"
     return path_of(results) / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def free_folder(out: str | Path | None, results: str, source: str) -> Path:
-    """A folder to write that does not exist: ``out``, or the default one."""
+    """Return a folder to write that does not exist: ``out``, or the default one."""
     folder = path_of(out) if out is not None else default_folder(results, source)
     require_free(folder)
     return folder
 
 
 def free_name(name: str, used: set[str]) -> str:
-    """Return a name of a file that is not among those ``used``, and add it: the name itself, or with a number behind it."""
-    stem, suffix = Path(name).stem, Path(name).suffix
-    number, free = 1, name
-    while free.casefold() in used:
-        number += 1
-        free = f"{stem} ({number}){suffix}"
+    """Return a file name that is not among those ``used``, and add it to them: the name itself, or with a number behind it."""
+    path = Path(name)
+    names = itertools.chain([name], (f"{path.stem} ({number}){path.suffix}" for number in itertools.count(2)))
+    free = next(candidate for candidate in names if candidate.casefold() not in used)
     used.add(free.casefold())
     return free

@@ -19,18 +19,18 @@ T = TypeVar("T")
 
 
 class Processes:
-    """One of ``count`` processes, and how it speaks with the others. They all call the same methods in the same order."""
+    """One of ``count`` processes, and its exchanges with the others. They all call the same methods in the same order."""
 
     def __init__(self, rank: int = 0, count: int = 1):
         self.rank, self.count = rank, count
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and prints."""
+        """True for the process that writes and prints."""
         return self.rank == 0
 
     def part(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's share of some things; all shares in order are all of them."""
+        """Return this process's share of some things; all shares in order are all of them."""
         return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
 
     def dealt(self, items: Sequence[T]) -> Sequence[T]:
@@ -38,7 +38,7 @@ class Processes:
         return items[self.rank :: self.count]
 
     def in_order(self, batches: Iterable[Sequence[T]]) -> Iterator[list[T]]:
-        """Return what all processes make of the things that they were `dealt`, in the order of all these, as it comes."""
+        """Yield what all processes make of the things that they were `dealt`, in the order of all these, as it comes."""
         own, made, turn = iter(batches), [deque[T]() for _ in range(self.count)], 0
         while (given := self.all_gather(next(own, None))) != [None] * self.count:
             for queue, batch in zip(made, given, strict=True):
@@ -50,13 +50,13 @@ class Processes:
             yield ready
 
     def all_reduce(self, values: Tensor) -> Tensor:
-        """The sum over all processes, in each of them."""
+        """Return the sum over all processes, in each of them."""
         if self.count > 1:
             dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return values
 
     def all_reduce_max(self, *values: int) -> list[int]:
-        """The largest of each number over all processes."""
+        """Return the largest of each number over all processes."""
         if self.count == 1:
             return list(values)
         numbers = torch.tensor(values)
@@ -64,14 +64,14 @@ class Processes:
         return numbers.tolist()
 
     def broadcast(self, value: T) -> T:
-        """What the first process has."""
+        """Return the first process's value."""
         box = [value]
         if self.count > 1:
             dist.broadcast_object_list(box)
         return box[0]
 
     def all_gather(self, value: T) -> list[T]:
-        """What each process has, in order."""
+        """Return the value of each process, in order."""
         values: list[Any] = [value]
         if self.count > 1:
             values = [None] * self.count
@@ -79,7 +79,7 @@ class Processes:
         return values
 
     def gathered(self, items: Sequence[T]) -> list[T]:
-        """The items of all processes, in order."""
+        """Return the items of all processes, in order."""
         return [item for some in self.all_gather(items) for item in some]
 
     def in_batches(self, parts: list[T]) -> list[T]:
@@ -87,13 +87,13 @@ class Processes:
         return parts if self.count == 1 else [part for batch in zip(*self.all_gather(parts), strict=True) for part in batch]
 
     def raise_together(self, error: VitrailError | None) -> None:
-        """Raise in every process what any of them has met, so that none is left waiting for another."""
+        """Raise in every process the error of any of them, so that none is left waiting for another."""
         if any(self.all_reduce_max(error is not None)):
             raise next(error for error in self.all_gather(error) if error is not None)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """An error of ours inside, in whichever process, is raised in all of them."""
+        """Raise a `VitrailError` inside, in whichever process, in all of them."""
         failure = None
         try:
             yield
@@ -102,7 +102,7 @@ class Processes:
         self.raise_together(failure)
 
     def in_step(self, batches: Iterator[T], count: int) -> Iterator[T]:
-        """So many of the things that each process has, one in every process at a time."""
+        """Yield so many of the things that each process has, one in every process at a time."""
         for _ in range(count):
             with self.together():
                 batch = next(batches)
@@ -121,7 +121,7 @@ def open_processes() -> Iterator[Processes]:
     if dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size())
         return
-    _require_told()
+    _require_started()
     if not is_one_of_several():
         yield ALONE
         return
@@ -135,22 +135,22 @@ def open_processes() -> Iterator[Processes]:
     dist.destroy_process_group()  # after an error it would wait for processes that are no more
 
 
-def _require_told() -> None:
-    """Refuse numbers that torchrun cannot have set; raises `ConfigError`."""
-    hint = "start with torchrun, or unset WORLD_SIZE"
-    if not (count := os.environ.get("WORLD_SIZE", "1")).isdecimal() or not int(count):
-        raise ConfigError(f"{count!r} is no number of processes", where="$WORLD_SIZE", hint=hint)
-    if not is_one_of_several():
-        return
-    if not (rank := os.environ.get("RANK", "")).isdecimal() or int(rank) >= int(count):
-        raise ConfigError(f"{rank!r} is none of the numbers of {count} processes, which begin with 0", where="$RANK", hint=hint)
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
-        if not os.environ.get(name):
-            raise ConfigError(f"{count} processes cannot meet without {name}", where=f"${name}", hint=hint)
+def _require_started() -> None:
+    """Raise `ConfigError` for environment variables that torchrun cannot have set."""
+    count, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "")
+    what, where = "", ""
+    if not count.isdecimal() or not int(count):
+        what, where = f"{count!r} is no number of processes", "$WORLD_SIZE"
+    elif int(count) > 1 and (not rank.isdecimal() or int(rank) >= int(count)):
+        what, where = f"{rank!r} is none of the numbers of {count} processes, which begin with 0", "$RANK"
+    elif int(count) > 1 and (missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]):
+        what, where = f"{count} processes cannot meet without {missing[0]}", f"${missing[0]}"
+    if what:
+        raise ConfigError(what, where=where, hint="start with torchrun, or unset WORLD_SIZE")
 
 
 def _meet(backend: str) -> None:
-    """Wait for the other processes, in a thread: this one would hear no signal until they are all there."""
+    """Wait for the other processes in a thread: otherwise this process would hear no signal until they are all there."""
     failures: list[BaseException] = []
 
     def meet() -> None:

@@ -22,11 +22,11 @@ HEARD = (*ALWAYS, *(getattr(signal, name) for name in ("SIGHUP", "SIGXCPU", "SIG
 REQUEUED = getattr(signal, "SIGUSR1", None)
 """Under Slurm a run that is stopped by it asks to be put back into the queue."""
 SAVED = "interrupted; everything is saved"
-"""What a run tells that was asked to stop, unless it has something else to tell."""
+"""Message of a run that a signal stopped, by default."""
 
 
 class InterruptedRunError(VitrailError):
-    """A run that was asked to stop. Its exit code is 128 and the signal's number: 130 for Ctrl-C, 143 for SIGTERM."""
+    """A run that a signal stopped. Its exit code is 128 and the signal's number: 130 for Ctrl-C, 143 for SIGTERM."""
 
     def __init__(self, number: int, folder: Path, resume: str, *, what: str = SAVED):
         super().__init__(what, where=folder, hint=resume)
@@ -34,15 +34,15 @@ class InterruptedRunError(VitrailError):
         self.number = number
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """One process tells the others of it."""
+        """Return what pickle needs: one process sends it to the others."""
         return partial(InterruptedRunError, what=self.what), (self.number, self.where, self.hint)
 
 
 class Signals:
     """Remembers the first signal; the second one stops at once.
 
-    Who stops a whole group of processes, and one that passes signals on to them, may both send the same: what comes within
-    `ECHO` seconds is still the first; and the kernel repeats SIGXCPU every second.
+    A program that stops a whole group of processes, and one that passes signals on to them, may both send the same: a signal
+    within `ECHO` seconds is still the first; and the kernel repeats SIGXCPU every second.
     """
 
     received: int = 0
@@ -62,13 +62,13 @@ class Signals:
 
 
 _EARLY: list[int] = []
-"""Signals that came before anybody was there to hear them."""
+"""Signals that came before `remembered_signals`."""
 
 
 def remember_early() -> None:
-    """Remember, for `remembered_signals`, what would end a process without a word before its work has begun.
+    """Remember, for `remembered_signals`, signals that would end a process without a word before its work has begun.
 
-    SIGTERM and SIGHUP then end it with a word; see `vitrail.cli.app`.
+    SIGTERM and SIGHUP are handled by `vitrail.cli.app`.
     """
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGXCPU", "SIGUSR1"):
@@ -78,15 +78,15 @@ def remember_early() -> None:
 
 
 def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """The signals that the process was not told to ignore, as nohup does with SIGHUP; `ALWAYS` are among them."""
+    """Return the signals that the process does not ignore, as nohup makes it ignore SIGHUP; `ALWAYS` are among them."""
     return [number for number in numbers if number in ALWAYS or signal.getsignal(number) != signal.SIG_IGN]
 
 
 @contextmanager
 def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[Signals]:
-    """Hear `HEARD` without stopping; only the main thread can. ``on_first`` is called at once by the first.
+    """Remember the signals `HEARD` instead of stopping; only the main thread can. The first one calls ``on_first`` at once.
 
-    What the process was told to ignore, as nohup does with SIGHUP, stays ignored.
+    Signals that the process ignores, as nohup makes it ignore SIGHUP, stay ignored.
     """
     signals = Signals(on_first)
     if threading.current_thread() is not threading.main_thread():
@@ -103,14 +103,16 @@ def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[S
 
 
 def requeue() -> str | None:
-    """Have Slurm put this job back into its queue; gives what came of it, None where there is no Slurm."""
+    """Have Slurm put this job back into its queue, and return the outcome; None where there is no Slurm."""
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
         return None
     if (array := os.environ.get("SLURM_ARRAY_JOB_ID")) is not None:
         job = f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
     try:
-        done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60)
+        subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60, check=True)
+    except subprocess.CalledProcessError as error:
+        return f"job {job} could not be requeued: {error.stderr.strip()}"
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"job {job} could not be requeued: {error}"
-    return f"job {job} could not be requeued: {done.stderr.strip()}" if done.returncode else f"job {job} is requeued"
+    return f"job {job} is requeued"

@@ -22,28 +22,16 @@ class Measured:
 
     image_size: tuple[int, int]
     macs: int
-    """Multiply-adds of one image."""
     training_bytes: int
-    """What a step of training keeps of one image for its gradient, in single precision; what dropout adds is left out."""
+    """Bytes that a training step keeps of one image for its gradient, in fp32 and without dropout."""
     images_per_second: float
-    """Images per second, of this machine."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs."""
         return {**asdict(self), "image_size": list(self.image_size)}
 
 
 def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
-    """A model at several sizes of its images; by default its own, and near two thirds and three halves of it.
-
-    A model that takes any size is measured at round ones, multiples of 32 if its own is not small.
-
-    Args:
-        model: in evaluation mode.
-        batch: images at a time, for the speed.
-        sizes: heights and widths, multiples of the patch.
-        seconds: of measuring, at each size.
-    """
+    """Measure a model at several image sizes, by default its own and about two thirds and three halves of it."""
     own, patch = model.config.image_size, model.config.size_multiple
     steps = patch if max(patch) > 1 else [2 ** min(5, max(0, (side // 4).bit_length() - 1)) for side in own]
     smaller, larger = (
@@ -54,9 +42,7 @@ def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, in
 
 
 def _possible(model: ImageModel, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Those sizes, each once, that a model like this may have: a relative bias has a table for so many patches and no more,
-    and an MLP over tokens is made for one size alone.
-    """
+    """Return the sizes that a model may have: relative biases and MLPs over tokens limit them."""
     found = []
     for height, width in dict.fromkeys(sizes):
         with suppress(ConfigError):
@@ -67,7 +53,7 @@ def _possible(model: ImageModel, sizes: Sequence[tuple[int, ...]]) -> list[tuple
 
 
 def _at(model: ImageModel, size: tuple[int, int]) -> nn.Module:
-    """The model for images of a size; raises `ConfigError` where it is made for another one."""
+    """Return the model for images of a size; raises `ConfigError` if it cannot take them."""
     return model if size == model.config.image_size else model.at_any_size()
 
 
@@ -88,7 +74,7 @@ def _measured(model: ImageModel, size: tuple[int, int], batch: int, seconds: flo
 
 
 def kept_for_gradients(model: nn.Module, images: Tensor) -> int:
-    """Bytes that a forward pass keeps for the gradient of every weight, beside the weights themselves."""
+    """Return the bytes that a forward pass keeps for gradients, beside the weights themselves."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     kept: dict[int, int] = {}
 

@@ -1,1 +1,1 @@
-"""What is learned, a file for each task, and its metrics."""
+"""Tasks, a room for each, and what they share."""

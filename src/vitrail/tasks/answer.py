@@ -1,4 +1,4 @@
-"""Prediction of one item, whatever its task: for programs, tables, people and pictures."""
+"""The prediction for one item of any task: for programs, tables, people and images."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Answer(ABC):
-    """Prediction of one item. Its name is given to it where it is written, as an image may have come without one."""
+    """Prediction for one item. It gets its name where it is written, as an image may have come without one."""
 
     @abstractmethod
     def to_json(self, name: str) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from vitrail.files import partial_of, text_file, write_bytes
 from vitrail.runtime.output import report_partial
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would run."""
+"""Beginnings of cells that a spreadsheet would run."""
 NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
-"""A negative number, such as the place of a joint beyond the picture, which is no formula."""
+"""A negative number, such as the position of a joint beyond the image, which is no formula."""
 Row = list[str]
 
 
 def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
-    """Write rows as CSV, whole or not at all, as spreadsheets read it: UTF-8 that says so, and no cell is a formula.
+    """Write rows as CSV for spreadsheets, whole or not at all: in UTF-8 with a mark, and without formulas.
 
     Names may be anybody's, and a spreadsheet runs a cell that begins like a formula; such a cell gets an apostrophe in front
     (OWASP, "CSV Injection").
@@ -33,9 +33,9 @@ def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
 
 @contextmanager
 def growing_table(file: Path, head: Sequence[str]) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Write a table as `write_table` does, but row by row, as they come: to `partial_of` the file, which is renamed at the end.
+    """Write a table as `write_table` does, but row by row, to `partial_of` the file, which is renamed at the end.
 
-    If anything fails, the rows so far stay there, whole lines all of them, and a line on stderr says so.
+    If anything fails, the whole rows so far stay there, and a line on stderr says so.
 
     Raises:
         OSError: the disk is full, or another command writes the table.
@@ -81,21 +81,21 @@ def _line(row: Sequence[str]) -> bytes:
 
 
 def read_table(file: Path, *columns: str) -> list[Row]:
-    """The rows that `write_table` wrote; raises `DataError` for a file that is none of its own, or has not all the columns."""
+    """Return the rows that `write_table` wrote; raises `DataError` for another file, or one without all the columns."""
+    what = f"the table is damaged: every row has {', '.join(columns)}"
     try:
         with text_file(file) as table:
-            rows = [[_as_it_was(cell) for cell in row] for row in csv.reader(table, strict=True)]
+            rows = [[_without_apostrophe(cell) for cell in row] for row in csv.reader(table, strict=True)]
+        if rows and {*columns} <= {*rows[0]} and all(len(row) == len(rows[0]) for row in rows):
+            return rows
     except OSError as error:
-        raise DataError(f"the table cannot be read: {error.strerror}", where=file, hint="bring it back as it was") from None
+        what = f"the table cannot be read: {error.strerror}"
     except (ValueError, csv.Error) as error:
-        raise DataError(f"the table is damaged: {error}", where=file, hint="bring it back as it was") from None
-    if not rows or not {*columns} <= {*rows[0]} or any(len(row) != len(rows[0]) for row in rows):
-        what = f"the table is damaged: every row has {', '.join(columns)}"
-        raise DataError(what, where=file, hint="bring it back as it was")
-    return rows
+        what = f"the table is damaged: {error}"
+    raise DataError(what, where=file, hint="bring it back as it was")
 
 
-def _as_it_was(cell: str) -> str:
+def _without_apostrophe(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a model on the images of a loader, batch by batch: only the metrics keep anything."""
+"""Evaluation of a model on the items of a loader, batch by batch: only the metrics hold anything."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Metrics)
 
 @contextmanager
 def answering(task: Task, device: torch.device, *, follow: bool = False) -> Iterator[Callable[[Batch], Answers]]:
-    """A task's answers for `evaluate`, in evaluation mode; afterwards its mode is as before. ``follow`` is for `Task.follow`."""
+    """Open a function from a batch to a task's predictions, in evaluation mode; ``follow`` is for `Task.follow`."""
     answer = task.follow if follow else task.answer
     with evaluation_mode(task), torch.no_grad():
         yield lambda batch: answer(on_device(batch, device))
@@ -38,15 +38,15 @@ def evaluate(
     on_batch: Callable[[int], None] | None = None,
     group: Processes = ALONE,
 ) -> M:
-    """The metrics with all batches of a loader taken up.
+    """Return the metrics, updated with all batches of a loader.
 
     Each of several processes evaluates its part of every batch, which its loader gives, and all have the same result.
 
     Args:
-        answer: a batch to a model's answers.
+        answer: a batch to a model's predictions.
         loader: of images with their targets.
         metrics: updated with every batch.
-        on_batch: hears the size of each batch, all processes together.
+        on_batch: gets the size of each batch, all processes together.
         group: the processes that do it together.
     """
     for number, batch in enumerate(group.in_step(loader.epoch(), len(loader))):
@@ -84,7 +84,7 @@ class EvaluationOptions(Options):
 
 
 class TableOptions(EvaluationOptions):
-    """The same, of tasks that write a table."""
+    """Options of evaluations that write a table."""
 
     table: OptionPath | None = None
     """A CSV file to write, which must not exist, with a row for each item."""
@@ -92,13 +92,13 @@ class TableOptions(EvaluationOptions):
 
 @dataclass
 class Evaluation(ABC):
-    """Items that a model is evaluated on, with all that it takes; made by the ``evaluate`` of a task's room."""
+    """Items to evaluate a model on; created by the ``evaluate`` of a task's room."""
 
     items: Sequence[Any]
     """As many as are counted when they are done."""
     split: str
     reads_here: bool = field(default=False, kw_only=True)
-    """Whether no other processes read the items, unless they are asked for."""
+    """True where other processes read the items only on request."""
 
     @abstractmethod
     def run(self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE) -> Any:
@@ -111,12 +111,12 @@ class Evaluation(ABC):
 
 @dataclass
 class StreamedEvaluation(Evaluation):
-    """Items that a loader reads, batch by batch: only the metrics keep anything."""
+    """Items that a loader reads, batch by batch: only the metrics hold anything."""
 
     dataset: Samples
     """The items as the network takes them."""
     metrics: Any
-    """`Metrics`, which keep what `rows` and others need."""
+    """The `Metrics`."""
     answer: AbstractContextManager[Callable[[Batch], Answers]]
     """Opens the function that predicts a batch."""
     batch_size: int

@@ -1,15 +1,15 @@
-"""The schedule of what a model sees, step by step: the share of patches that are left out, and the size of the images."""
+"""The schedule of patch dropout and image size, step by step."""
 
 from vitrail.checks import nearest_multiple
 from vitrail.errors import ConfigError
 from vitrail.tasks.settings import ScheduleSettings
 
 GROWN = 0.8
-"""Share of a run after which images have their full size."""
+"""Fraction of a run after which images have their full size."""
 
 
 def patch_dropout_at(settings: ScheduleSettings, share: float, step: int, *, total: int) -> float:
-    """Return the share of patches left out in step ``step`` of ``total``, counted from 0, of a model that leaves out ``share``.
+    """Return the fraction of patches left out in ``step`` of ``total``, counted from 0, of a model that leaves out ``share``.
 
     Falling along a line to 0 at step ``total``, a run learns the most from cheap, partial images and ends on whole ones.
     """
@@ -40,13 +40,13 @@ def first_and_last_image_size(
 
 
 def _in_pixels(given: tuple[float, float], full: tuple[int, int]) -> tuple[float, float]:
-    """Return height and width; what is 1 or less is a share of the full size."""
+    """Return height and width; a number up to 1 is a fraction of the full size."""
     height, width = (side if side > 1 else side * own for side, own in zip(given, full, strict=True))
     return height, width
 
 
 def require_smaller_images(schedule: ScheduleSettings, full: tuple[int, int]) -> None:
-    """Refuse images that would shrink from step to step, or become larger than the model's; raises `ConfigError`."""
+    """Raise `ConfigError` for images that would shrink from step to step, or become larger than the model's."""
     first, last = first_and_last_image_size(schedule, full)
     for name, given, bound, whose in (("last", last, full, "the model's"), ("first", first, last, "the last ones'")):
         if any(a > b for a, b in zip(given, bound, strict=True)):

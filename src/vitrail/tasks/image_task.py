@@ -22,10 +22,10 @@ from vitrail.weights.model_folder.folder import TrainedModel
 
 
 class ImageTask(Task):
-    """A model of images and what it learns.
+    """A model of images, and how it learns.
 
     Args:
-        model: what is kept and shipped.
+        model: is kept and shipped.
         preparation: normalizes the pixels.
     """
 
@@ -36,19 +36,21 @@ class ImageTask(Task):
         self.preparation = preparation
         self.schedule = ScheduleSettings()
         self.image_size: tuple[int, int] | None = None
-        """Height and width that images are shrunk to in this step of training; None leaves them as they are."""
+        """Height and width of the images in this step of training; None leaves them as they are."""
         self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, since its parameters are the model's
+        self._drops_fewer = False
+        """True where the model leaves out fewer patches from step to step."""
 
     @classmethod
     def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
         raise NotImplementedError
 
     def targets(self, *, mixed: bool = False) -> Targets:
-        """What the loader makes of an item, beside its image; of images that are ``mixed``, what can be mixed as they are."""
+        """Return the targets that the loader makes of an item; targets of ``mixed`` images can be mixed as well."""
         raise NotImplementedError
 
     def learned_targets(self, *, mixed: bool) -> Targets:
-        """As `targets`, of images that are learned from and augmented for that."""
+        """Return the targets of training images."""
         return self.targets(mixed=mixed)
 
     def dataset(
@@ -59,7 +61,7 @@ class ImageTask(Task):
         seed: int = 0,
         transform: Transform | None = None,
     ) -> ImageDataset:
-        """Images as the model takes them; a ``transform`` of one's own may change them first."""
+        """Return images as the model takes them; a ``transform`` of one's own may change them first."""
         targets = self.targets() if augmentation is None else self.learned_targets(mixed=augmentation.mixes)
         return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
 
@@ -74,6 +76,7 @@ class ImageTask(Task):
         """
         self.schedule = schedule
         self._config: Any = self.model.config
+        self._drops_fewer = schedule.patch_dropout == "falling" and bool(getattr(self._config, "patch_dropout", 0.0))
         if schedule.shrinks_images:
             require_smaller_images(schedule, self._config.image_size)
             self.allow_any_size()
@@ -93,16 +96,11 @@ class ImageTask(Task):
         if self._drops_fewer:
             self.model.config = self._config
 
-    @property
-    def _drops_fewer(self) -> bool:
-        """Whether the model leaves out fewer patches from step to step."""
-        return self.schedule.patch_dropout == "falling" and bool(getattr(self._config, "patch_dropout", 0.0))
-
     def trained(self, model: ImageModel) -> TrainedModel:
         raise NotImplementedError
 
     def allow_any_size(self) -> None:
-        """From now on images may be shrunk; raises `ConfigError` for a model that takes one size alone."""
+        """Allow images to be shrunk; raises `ConfigError` for a model that takes one size alone."""
         self._any_size = (self.model.at_any_size(),)
 
     @property
@@ -111,7 +109,7 @@ class ImageTask(Task):
         return self._any_size[0] if self._any_size else self.model
 
     def images(self, batch: Batch) -> Tensor:
-        """The images of a batch, normalized, and in training of the size that they have by now: (B, C, H, W)."""
+        """Return the images of a batch, normalized, and in training of the size of this step: (B, C, H, W)."""
         images = self.preparation.normalize(batch["images"])
         if not self.training or self.image_size in (None, self.model.config.image_size):
             return images

@@ -1,4 +1,4 @@
-"""What a person sees of a task's data before a model learns from it: `vitrail data check` and `vitrail data show`.
+"""Checks and samples of a task's data before a model learns from it: `vitrail data check` and `vitrail data show`.
 
 The room of every task has an `Inspection` as ``INSPECTION`` in its module ``inspection``, which imports no torch.
 """
@@ -14,7 +14,7 @@ from vitrail.runtime.observer import Note, Observer
 from vitrail.task_registry import TASKS, TaskRow, task_row
 
 LANGUAGES = frozenset({"source", "target"})
-"""Options by which data is known to be sentences."""
+"""Options that only data of sentences takes."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class InspectionRequest:
 
     @property
     def progress(self) -> dict[str, Callable[[int], None]]:
-        """What the functions that look at every image call."""
+        """Functions that are called for every image."""
         return {"on_start": lambda count: self.observer.begin("checking", count), "on_image": self.observer.advance}
 
     @property
@@ -51,22 +51,23 @@ class Inspection:
 
     options: frozenset[str] = frozenset()
     """Fields of `InspectionRequest` beside ``data`` that the check takes."""
+    labelled = True
+    """True if every image needs a label."""
 
     def tells(self, source: str) -> bool:
-        """Return True where a file can only be for this task."""
+        """Return whether a file can only be for this task."""
         return False
 
     def check(self, request: InspectionRequest) -> Found:
-        """Look at everything in the data; raises `DataError` where nothing can be read at all."""
-        raise NotImplementedError
+        """Look at everything in the data, by default at every image; raises `DataError` where nothing can be read at all."""
+        from vitrail.data.checks.check import check_data
+
+        return check_data(request.data, labelled=self.labelled, **request.progress)
 
     def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
-        """Return a figure of some items as a run of these settings prepares and augments them.
+        """Return a figure of some items, of data that is not whole images, as a run prepares and augments them.
 
-        Args:
-            run: the complete `vitrail.config.settings.RunSettings`.
-            split, count: which items, and how many.
-            note: gets what one should know of the data.
+        ``run`` is the complete `vitrail.config.settings.RunSettings`; ``note`` gets remarks on the data.
         """
         raise NotImplementedError
 
@@ -82,9 +83,7 @@ def inspection_of(row: TaskRow) -> Inspection:
 
 
 def row_for(data: str, task: str | None = None, *, languages: bool = False) -> TaskRow:
-    """Return the task that data is for: the one that is named, else the one that takes languages or tells by the file.
-
-    Without any of these it is the first, of images with labels.
+    """Return the task that data is for: the one that is named, else one that takes languages or knows the file, else the first.
 
     Raises:
         ConfigError: there is no such task, or it has no languages.

@@ -1,4 +1,4 @@
-"""The names of metrics, how people read them, and which decides. Imports no torch."""
+"""The table of metrics: names, formats, and the order in which they decide. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,29 +6,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """What there is to know of a metric, wherever its value stands: in a row of an epoch, or in the scores of a model."""
+    """A metric, in a row of an epoch or in the scores of a model."""
 
     name: str
     """Its key, ``top1``; in an epoch's row it has the split before it, ``val_top1``."""
     title: str
-    """What people call it."""
     short: str
-    """The same where there is little room."""
+    """The title where there is little room."""
     is_share: bool = True
-    """Whether it is a share of 1, shown in per cent."""
+    """True for a fraction of 1, shown in per cent."""
     counts_images: bool = False
-    """Whether it is a share of the images, so that its uncertainty follows from counting."""
+    """True for a fraction of the images, whose uncertainty follows from counting."""
     higher_is_better: bool = True
     every_epoch: bool = True
-    """Whether an epoch's row has it."""
+    """True where an epoch's row has it."""
     unless: str = ""
-    """The metric beside which an epoch's row does without this one."""
+    """The metric that replaces this one in an epoch's row."""
     digits: int = 2
-    """Behind the point; of a metric that is no share, two more."""
+    """Digits behind the point; of a metric that is no fraction, two more."""
 
     @property
     def factor(self) -> int:
-        """What a value is multiplied by before it is shown."""
+        """The factor on a value before it is shown."""
         return 100 if self.is_share else 1
 
     @property
@@ -37,7 +36,7 @@ class Metric:
         return f"{self.title}, %" if self.is_share else self.title
 
     def shown(self, value: float, digits: int | None = None) -> str:
-        """A value as people read it: ``98.06 %``, or with two more digits for a value that is no share."""
+        """Return a value for people: ``98.06 %``, or with two more digits for a value that is no fraction."""
         digits = self.digits if digits is None else min(digits, self.digits)
         return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{digits + 2}f}"
 
@@ -81,43 +80,43 @@ METRICS = {
 
 
 SIGNATURE = "signature"
-"""How BLEU and chrF were counted, in words."""
+"""Key of a description of how BLEU and chrF were counted."""
 COUNTS = ("images", "sentences", "people", "boxes")
-"""How many items were counted. Scores hold these beside metrics."""
+"""Keys of numbers of items, which scores hold beside metrics."""
 
 
 def metric_of(name: str) -> Metric:
-    """A metric by its name, or by the name in an epoch's row; one that is not in the table is a plain number."""
+    """Return a metric by its name, or by the name in an epoch's row; one that is not in the table is a plain number."""
     bare = name.removeprefix("train_").removeprefix("val_")
     title = bare.replace("_", " ")
     return METRICS.get(bare, Metric(bare, title, title, is_share=False))
 
 
 def of_epoch(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores of a model that stand in an epoch's row."""
-    told = {name: metric_of(name) for name in scores if name not in (*COUNTS, SIGNATURE)}
-    return {name: scores[name] for name, metric in told.items() if metric.every_epoch and metric.unless not in scores}
+    """Return the scores of a model that an epoch's row holds."""
+    metrics = {name: metric_of(name) for name in scores if name not in (*COUNTS, SIGNATURE)}
+    return {name: scores[name] for name, metric in metrics.items() if metric.every_epoch and metric.unless not in scores}
 
 
 def metrics_in(scores: Mapping[str, object]) -> list[Metric]:
-    """The metrics that some scores hold."""
+    """Return the metrics that some scores hold."""
     return [metric for name, metric in METRICS.items() if name in scores]
 
 
 def main_metric(scores: Mapping[str, object], prefix: str = "") -> Metric:
-    """The metric that decides between models with such scores, or with the ``prefix`` of a split in rows of such a kind."""
+    """Return the metric that decides between models with such scores, or with the ``prefix`` of a split in such rows."""
     return next((metric for metric in METRICS.values() if prefix + metric.name in scores), METRICS["loss"])
 
 
 def rank(row: Mapping[str, float]) -> tuple[float, float]:
-    """Which epoch is better: by the main metric on validation images, then by the lower loss; larger is better."""
+    """Return a key for comparing epochs: the main metric on validation images, then the lower loss; larger is better."""
     metric = main_metric(row, "val_")
     value = row[f"val_{metric.name}"]
     return value if metric.higher_is_better else -value, -row["val_loss"]
 
 
 def described(values: Mapping[str, float], prefix: str = "") -> str:
-    """The metrics among some values, which have the ``prefix`` of a split, in short: ``loss 0.073 top-1 98.1 %``."""
+    """Return the metrics among some values, which have the ``prefix`` of a split, in short: ``loss 0.073 top-1 98.1 %``."""
     names = ["loss", *(name for name in METRICS if name != "loss")]
-    found = ((METRICS[name], values[prefix + name]) for name in names if prefix + name in values)
-    return " ".join(f"{metric.short} {metric.shown(value, 1)}" for metric, value in found)
+    shown = ((METRICS[name], values[prefix + name]) for name in names if prefix + name in values)
+    return " ".join(f"{metric.short} {metric.shown(value, 1)}" for metric, value in shown)

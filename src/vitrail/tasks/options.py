@@ -19,7 +19,7 @@ class Options(Settings):
     """Options of a task. One that is not given has its default."""
 
     refusal: ClassVar[str] = ""
-    """Sentence that refuses what a model of this task does not take, though others do."""
+    """Error for an option that a model of this task does not take, though others do."""
 
     @classmethod
     def missing(cls, where: object) -> ModelFileError | None:
@@ -52,7 +52,7 @@ def read_options(
 
 
 def settings_of(row: TaskRow, module: RoomModule, usual: type[Options] = Options) -> type[Options]:
-    """Return the `SETTINGS` in a module of a task's room, or what is usual of one without."""
+    """Return the `SETTINGS` in a module of a task's room, or the ``usual`` ones of a room without such a module."""
     settings: type[Options] = getattr(row.module(module), "SETTINGS", usual) if row.has(module) else usual
     return settings
 
@@ -70,5 +70,5 @@ def _refused(name: str, row: TaskRow, module: RoomModule, own: type[Options], mo
 
 
 def flag(option: str) -> str:
-    """Return what an option is called on the command line."""
+    """Return the name of an option on the command line."""
     return {"table": "--csv", "fold": "--fold-normalization"}.get(option, f"--{option.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""Heads fitted to what a model makes of images as it is: linear by a loss, ridge, and nearest neighbours beside them."""
+"""Heads fitted to a frozen model's features of images: linear by a loss, ridge, and nearest neighbours."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Logits and labels to the mean loss."""
 OnStep = Callable[[], None]
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""On half the squared norm of a linear head, beside the mean loss."""
+"""Weights of half the squared norm of a linear head, beside the mean loss."""
 RIDGES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
-"""On the squared norm of a ridge head, per image."""
+"""Weights of the squared norm of a ridge head, per image."""
 SCALES = tuple(2.0**k for k in range(-1, 7))
-"""What the scores of ridge, which lie between −1 and 1, are multiplied by to be logits."""
+"""Factors that turn the scores of ridge, which lie between −1 and 1, into logits."""
 NEIGHBOURS = 20
 NUMBERS = 2**25
 """Most numbers of a table of neighbours that is held at a time."""
@@ -31,16 +31,16 @@ class Head:
     """(classes,)."""
 
     def __call__(self, features: Tensor) -> Tensor:
-        """(N, D) to (N, classes)."""
+        """Return logits: (N, D) to (N, classes)."""
         return F.linear(features, self.weight, self.bias)
 
     def scaled(self, factor: float) -> "Head":
-        """With logits so many times as large."""
+        """Return a head with logits so many times as large."""
         return Head(self.weight * factor, self.bias * factor)
 
 
 class Centred:
-    """Features (N, D) around their mean and with one scale for all, in float64, and what heads on them are on the features.
+    """Features (N, D) around their mean and with one scale for all, in float64.
 
     One scale, not one for each feature: on few images the large features are the ones to go by.
     """
@@ -52,7 +52,7 @@ class Centred:
         self.features = (features - self.mean) / self.scale
 
     def head(self, weight: Tensor, bias: Tensor) -> Head:
-        """What a head (classes, D) on the centred features is on the features themselves."""
+        """Return a head on the features themselves from one (classes, D) on the centred features."""
         weight = weight / self.scale
         return Head(weight.float(), (bias - weight @ self.mean).float())
 
@@ -66,14 +66,14 @@ def linear_heads(
     penalties: Sequence[float] = PENALTIES,
     on_step: OnStep = lambda: None,
 ) -> Iterator[Head]:
-    """Heads that minimise ``loss + penalty/2 · ‖W‖²`` for each penalty, the strongest first, by L-BFGS.
+    """Yield heads that minimise ``loss + penalty/2 · ‖W‖²`` for each penalty, the strongest first, by L-BFGS.
 
     Args:
         features: float32 (N, D).
         labels: as ``loss`` takes them.
         loss: convex in the logits.
-        classes: how many there are.
-        penalties: with which `Centred` features are learned from.
+        classes: their number.
+        penalties: for `Centred` features.
         on_step: called before each evaluation of the loss; what it raises ends the fit.
     """
     x = Centred(features)
@@ -101,7 +101,7 @@ def linear_heads(
 
 
 def ridge_heads(features: Tensor, labels: Tensor, *, classes: int, ridges: Sequence[float] = RIDGES) -> Iterator[Head]:
-    """Least squares from `Centred` features to 1 for an image's classes and −1 for others, for each ridge, in closed form.
+    """Yield least squares from `Centred` features to 1 for an image's classes and −1 for others, for each ridge, in closed form.
 
     ``W = (XᵀX + λ·N·I)⁻¹ XᵀY`` (Hoerl and Kennard 1970), by one decomposition for all λ, each at all of `SCALES`.
     """
@@ -126,7 +126,7 @@ def neighbours(
     count: int = NEIGHBOURS,
     on_step: OnStep = lambda: None,
 ) -> Tensor:
-    """The mean of the labels of the nearest images by cosine, nearer ones counting more, as log-odds: (M, classes).
+    """Return the mean label of the nearest images by cosine, nearer ones counting more, as log-odds: (M, classes).
 
     Each counts ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4). ``on_step`` is called before each part of the queries.
     """
@@ -145,7 +145,7 @@ def neighbours(
 
 
 def _by_class(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """The sum of the features of each class's images, (classes, D), and how many there are, (classes,)."""
+    """Return the sum of the features of each class's images, (classes, D), and their number, (classes,)."""
     if labels.is_floating_point():
         return labels.to(features.dtype).mT @ features, labels.sum(dim=0, dtype=features.dtype)
     sums = torch.zeros(classes, features.shape[1], dtype=features.dtype).index_add_(0, labels, features)

@@ -1,4 +1,4 @@
-"""The settings of what is learned: those that all tasks share. Imports no torch."""
+"""Settings that all tasks share. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -33,10 +33,10 @@ class TaskSettings(Settings):
         """Raise `ConfigError` where one setting contradicts another."""
 
     def require_possible(self, run: Any, *, starts: bool) -> None:
-        """Raise `ConfigError` where the settings of a run cannot be trained with; called before anything is opened.
+        """Raise `ConfigError` where a run of these settings cannot be trained; called before anything is opened.
 
         Args:
-            run: the `vitrail.config.settings.RunSettings`; of a run that starts from another model, with some model in its place.
+            run: the `vitrail.config.settings.RunSettings`, with some model in place of one to start from.
             starts: whether it starts from another model.
         """
 
@@ -64,7 +64,7 @@ class DistillationSettings(Settings):
 
     @property
     def has_teacher(self) -> bool:
-        """Whether there is one at all."""
+        """True where there is a teacher."""
         return bool(self.teacher or self.given)
 
 
@@ -73,7 +73,7 @@ ImageSize = Annotated[tuple[PixelsOrShare, PixelsOrShare], BeforeValidator(heigh
 
 
 class ScheduleSettings(Settings):
-    """How the learning rate moves, step by step."""
+    """The schedule of the learning rate, patch dropout and image size, step by step."""
 
     name: Literal["constant", "linear", "cosine", "inverse-sqrt"] = "cosine"
     """What follows the warm-up: no change, a straight line down, half a cosine down, or one over the root of the steps."""
@@ -97,5 +97,5 @@ class ScheduleSettings(Settings):
 
     @property
     def shrinks_images(self) -> bool:
-        """Whether images are shrunk in some steps."""
+        """True where images are shrunk in some steps."""
         return self.first_image_size is not None or self.last_image_size is not None

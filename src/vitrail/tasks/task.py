@@ -1,4 +1,4 @@
-"""The contract of a task: what the training loop, checkpoints and evaluation know of what is learned."""
+"""The contract of a task with the training loop, checkpoints and evaluation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,21 +21,19 @@ Answers = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Options:
-    """What of a run's settings decides its task."""
+    """The part of a run's settings that decides its task."""
 
     task: TaskSettings
     distillation: DistillationSettings
     label_smoothing: float = 0.0
     balance: str = "none"
-    """How rare classes are made to weigh as much as frequent ones."""
     tune: str = "all"
-    """Which part of the model is trained."""
     teacher: AnyTeacher | None = None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands in its schedule."""
+    """The position of a run in its schedule."""
 
     done: int
     """Steps before this one, of which a time limit may have skipped some."""
@@ -44,41 +42,41 @@ class Progress:
 
 
 class Metrics:
-    """Metrics of a model's answers, added up batch by batch."""
+    """Metrics of a model's predictions, added up batch by batch."""
 
     def take_items(self, items: Sequence[Any]) -> None:
-        """Learn of all items, by their numbers in batches, what their tensors do not tell; comes before any `update`."""
+        """Take all items, by their numbers in batches, before any `update`, for what their tensors do not hold."""
 
     def update(self, answers: Answers, batch: Batch) -> None:
-        """Take up a batch, or no image at all: then both have no rows."""
+        """Add a batch, which may have no rows at all."""
         raise NotImplementedError
 
     def reduce(self, group: Processes) -> None:
-        """Add up what all processes have."""
+        """Add up the numbers of all processes."""
         raise NotImplementedError
 
     def scores(self) -> dict[str, float | int]:
-        """The metrics by name, ``loss`` and the number of ``images`` among them: JSON-able."""
+        """Return the metrics by name, ``loss`` and the number of ``images`` among them: JSON-able."""
         raise NotImplementedError
 
     def details(self) -> dict[str, Any]:
-        """The `scores`, and what else an evaluation tells: JSON-able."""
+        """Return the `scores` and further results of an evaluation: JSON-able."""
         return dict(self.scores())
 
     def lines(self, details: Mapping[str, Any]) -> list[str]:
-        """Return the lines for people, of the `details`, that come behind the scores."""
+        """Return lines for people about the `details`, after the scores."""
         return []
 
     def remarks(self, details: Mapping[str, Any]) -> list[str]:
-        """Return warnings, and what the scores leave out, of the `details`."""
+        """Return warnings about the `details`, and what the scores leave out."""
         return []
 
 
 class Means(Metrics):
-    """Metrics that are means over images: they keep a sum of each, whatever the number of images.
+    """Metrics that are means over images: they hold a sum of each, whatever the number of images.
 
     Args:
-        per_image: of a batch and its answers, what each metric is for each image, (B,), by name.
+        per_image: a batch and its predictions to the metrics of each image, (B,), by name.
     """
 
     def __init__(self, per_image: Callable[[Answers, Batch], Mapping[str, Tensor]]):
@@ -100,14 +98,14 @@ class Means(Metrics):
 
 
 class Task(nn.Module):
-    """A model and what it learns. The loop calls it on a batch and follows the gradient of its ``loss``.
+    """A model and how it learns. The loop calls it on a batch and follows the gradient of its ``loss``.
 
-    Other parts are submodules of the task. They are not shipped; checkpoints keep them, and they stand beside the best model in
-    the run folder. What is learned beside the model, such as a decoder, is trained and averaged as the model is. What is
-    ``carried`` is neither: a momentum teacher, say, which the task moves in `after_step`.
+    Other parts are submodules of the task. They are not shipped; checkpoints hold them, and so does the run folder beside the
+    best model. Parts that are learned beside the model, such as a decoder, are trained and averaged as the model is. ``carried``
+    parts are not: a momentum teacher, say, which the task moves in `after_step`.
 
     Args:
-        model: what is kept and shipped.
+        model: is kept and shipped.
     """
 
     name: ClassVar[str]
@@ -115,18 +113,17 @@ class Task(nn.Module):
     counts: ClassVar[tuple[str, ...]] = ()
     """Metrics that `forward` counts beside the loss, for the progress line and the curve of training."""
     unit: ClassVar[str] = "images"
-    """What the loss is a mean over."""
+    """Name of the units that the loss is a mean over."""
     carried: ClassVar[tuple[str, ...]] = ()
-    """The names of submodules that no gradient and no average moves; they stay in evaluation mode."""
-
+    """Names of submodules that no gradient and no average moves; they stay in evaluation mode."""
     settling_changes_scores: ClassVar[bool] = False
-    """Whether other metrics come out after `settle`, so that the same items are evaluated anew."""
+    """True where `settle` changes metrics, so that the same items are evaluated anew."""
     scores_slower: ClassVar[bool] = False
-    """Whether scoring an item for the report takes longer than where epochs are compared: a text is searched for, say."""
+    """True where scoring an item for the report takes longer than where epochs are compared: a text is searched for, say."""
     report_seconds: ClassVar[float] = 4.0
-    """Seconds of one idle core that a report takes: libraries that are imported, floors, pictures that are drawn."""
+    """Seconds of one idle core that a report takes: imports, floors and plots."""
     report_needs_validation: ClassVar[bool] = False
-    """Whether the finished model keeps something that is chosen by the validation split."""
+    """True where the finished model holds something that is chosen by the validation split."""
 
     def __init__(self, model: Model):
         super().__init__()
@@ -134,46 +131,46 @@ class Task(nn.Module):
 
     @classmethod
     def create(cls, model: Any, preparation: Any, data: Any, options: Options) -> Self:
-        """The task of a run; raises `ConfigError` where settings, model or data do not fit it."""
+        """Return the task of a run; raises `ConfigError` where settings, model or data do not fit it."""
         raise NotImplementedError
 
     def follow_schedule(self, schedule: ScheduleSettings) -> None:
-        """Take up the schedule of a run, for `before_step`; raises `ConfigError` for one that cannot be followed."""
+        """Take the schedule of a run, for `before_step`; raises `ConfigError` for one that cannot be followed."""
 
     def before_step(self, progress: Progress) -> None:
-        """Change what the next step sees; comes before every step of training, and not before evaluation."""
+        """Change what the next step sees; called before every step of training, and not before evaluation."""
 
     def after_step(self, progress: Progress, group: Processes) -> None:
-        """Move what no gradient moves; comes after every step that has changed the weights, in all processes of the group."""
+        """Move what no gradient moves; called after every step that has changed the weights, in all processes of the group."""
 
     def dataset(
         self, items: Sequence[Any], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Any = None
     ) -> Samples:
-        """Items as a loader puts them into batches; what is random in them comes from ``seed``."""
+        """Return items as a loader puts them into batches; their random numbers come from ``seed``."""
         raise NotImplementedError
 
     def items_in(self, batch_size: int) -> int:
-        """About how many items a batch of this size has."""
+        """Return about how many items a batch of this size has."""
         return batch_size
 
     def units(self, batch: Batch) -> int:
-        """How many of its `unit` a batch has."""
+        """Return how many of its `unit` a batch has."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """A batch to its ``loss``, the mean over its units, and of each of `counts` the number of units it is true of."""
+        """Return the ``loss`` of a batch, a mean over its units, and for each of `counts` in how many units it is true."""
         raise NotImplementedError
 
     def answer(self, batch: Batch) -> Answers:
-        """The model's answers to a batch in evaluation mode; the answer to an item does not depend on the others."""
+        """Return the predictions for a batch in evaluation mode; the prediction for an item does not depend on the others."""
         raise NotImplementedError
 
     def follow(self, batch: Batch) -> Answers:
-        """As `answer`, where a run compares its epochs; a task whose answers take long may give quicker ones."""
+        """Return predictions as `answer` does, for comparing epochs; a task whose predictions take long may give quicker ones."""
         return self.answer(batch)
 
     def metrics(self, *, keep: bool = False) -> Metrics:
-        """Metrics of those answers; with ``keep`` they also keep what a report shows of every item."""
+        """Return metrics of those predictions; with ``keep`` they also hold what a report shows of every item."""
         raise NotImplementedError
 
     def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
@@ -187,20 +184,20 @@ class Task(nn.Module):
         return None
 
     def settle(self, validation: Metrics) -> str:
-        """Choose by the validation split what the finished model keeps, and return a sentence about it or none.
+        """Choose by the validation split what the finished model holds, and return a sentence about it or none.
 
         Called where `report_needs_validation`.
         """
         return ""
 
     def trained(self, model: Any) -> Any:
-        """The model, or another of the same configuration, with all that its folder must hold to be used."""
+        """Return the model, or another of the same configuration, with all that its folder must hold to be used."""
         raise NotImplementedError
 
     def trained_parts(self) -> nn.ModuleDict:
-        """Return what is learned beside the model, by name."""
+        """Return the parts that are learned beside the model, by name."""
         return nn.ModuleDict({name: part for name, part in self.named_children() if name not in ("model", *self.carried)})
 
     def carried_parts(self) -> nn.ModuleDict:
-        """Return what is neither trained nor averaged, by name; see `carried`."""
+        """Return the parts that are neither trained nor averaged, by name; see `carried`."""
         return nn.ModuleDict({name: self.get_submodule(name) for name in self.carried})

@@ -1,4 +1,4 @@
-"""Who may teach: a model of this library, or any callable that says what it takes and what its answers mean."""
+"""Teachers: models of this library, or any callable with its labels and its preparation of images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class CallableTeacher:
     """A network of any library, as ``teacher`` of `vitrail.train`.
 
     Args:
-        model: images, float32 (B, C, H, W), to logits (B, classes). A torch module is put into evaluation mode and brought to
-            where the student learns; any other callable gets tensors that are there.
-        labels: the names of its classes, in the order of its logits; whole numbers are indices of the data's classes.
-        preparation: what its images are: their height, width and channels, and the ``mean`` and ``std`` that levels of 0…1 are
-            normalised by. They are the student's own pictures, cropped and changed as it sees them, resized to that.
+        model: images, float32 (B, C, H, W), to logits (B, classes). A torch module is put into evaluation mode and moved to the
+            student's device; any other callable gets tensors that are there.
+        labels: names of its classes, in the order of its logits; whole numbers are indices of the data's classes.
+        preparation: the height, width and channels of its images, and the ``mean`` and ``std`` that normalize levels of 0…1. It
+            gets the student's own images, cropped and changed as the student sees them, resized to that.
     """
 
     model: Callable[[Tensor], Tensor]
@@ -43,8 +43,8 @@ class CallableTeacher:
 AnyTeacher = TrainedModel | CallableTeacher
 
 
-def told(teacher: AnyTeacher) -> str:
-    """A teacher in a few words, for settings, which cannot hold it; raises `ConfigError` where it is none."""
+def described_teacher(teacher: AnyTeacher) -> str:
+    """Return a teacher in a few words, for settings, which cannot hold it; raises `ConfigError` where it is none."""
     if not isinstance(teacher, TrainedModel | CallableTeacher):
         raise ConfigError(
             f"a {type(teacher).__name__} does not say what images it takes and what its answers mean",

@@ -1,5 +1,6 @@
 """A task whose model writes texts: it learns every token, given those before it."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 from vitrail.data.loading.batches import Batch
 from vitrail.models.text.text_model import TextModel
 from vitrail.parts import token_loss
-from vitrail.tasks.task import Task
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.task import Answers, Metrics, Task
 
 
 class TokenTask(Task):
@@ -20,7 +22,7 @@ class TokenTask(Task):
     Args:
         model: sources and targets to logits of the next token.
         pad: fills rows up.
-        label_smoothing: share of the target that is spread over all tokens.
+        label_smoothing: fraction of the target that is spread over all tokens.
     """
 
     unit: ClassVar[str] = "tokens"
@@ -31,7 +33,7 @@ class TokenTask(Task):
         self.pad, self.label_smoothing = pad, label_smoothing
 
     def encode(self, batch: Batch) -> Any:
-        """What the decoder needs of the sources of a batch."""
+        """Return the sources of a batch as the decoder sees them."""
         raise NotImplementedError
 
     def units(self, batch: Batch) -> int:
@@ -42,7 +44,7 @@ class TokenTask(Task):
         return {"loss": token_loss(x, *self.model.output_table(), labels, smoothing=self.label_smoothing)}
 
     def token_answers(self, batch: Batch, encoded: Any) -> dict[str, Tensor]:
-        """Of each item the sum of the losses of its tokens, and how many of them are the likeliest: (B,) each."""
+        """Return the sum of the losses of each item's tokens, and how many of them are the likeliest: (B,) each."""
         x, labels = self._decoded(batch, encoded)
         logits = self.model.logits(x)
         row = (batch["labels"] != self.pad).nonzero()[:, 0]
@@ -52,7 +54,51 @@ class TokenTask(Task):
         return {"loss": none.index_add(0, row, loss), "right": none.index_add(0, row, right)}
 
     def _decoded(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:
-        """What logits are read from, (N, D), and labels (N,) of all tokens, one text after another."""
+        """Return the vectors before the logits, (N, D), and labels (N,) of all tokens, one text after another."""
         labels = batch["labels"]
         some = labels != self.pad
         return self.model.decode(batch["target"], encoded)[some], labels[some]
+
+
+class TokenMetrics(Metrics):
+    """Loss and accuracy per token, and the texts that the model has written.
+
+    The tokens of a long reference may be cut, so texts are compared with the items: `take_items` comes first.
+
+    Args:
+        pad: the token that fills rows up.
+    """
+
+    accurate = True
+    """False where the answers do not say which tokens are the likeliest."""
+
+    def __init__(self, pad: int):
+        self.pad = pad
+        self.items: Sequence[Any] = ()
+        self.sums = torch.zeros(4, dtype=torch.float64)  # loss, right tokens, tokens, items
+        self.texts: list[tuple[int, str, Any]] = []
+        """Number of every item, its written text, and the item's own text or texts."""
+
+    def take_items(self, items: Sequence[Any]) -> None:
+        self.items = items
+
+    def add_tokens(self, answers: Answers, labels: Tensor) -> None:
+        """Take up the answers of `TokenTask.token_answers`."""
+        self.accurate = "right" in answers
+        right = answers["right"].sum() if self.accurate else torch.tensor(0.0)
+        sums = answers["loss"].sum(), right, (labels != self.pad).sum(), torch.tensor(len(labels))
+        self.sums += torch.stack([number.cpu().double() for number in sums])
+
+    def add_texts(self, numbers: Tensor, written: Sequence[str]) -> None:
+        """Take up the written texts of some items."""
+        for number, text in zip(numbers.tolist(), written, strict=True):
+            self.texts.append((number, text, self.items[number].target))
+
+    def reduce(self, group: Processes) -> None:
+        self.sums = group.all_reduce(self.sums)
+        self.texts = sorted(group.gathered(self.texts), key=lambda text: text[0])
+
+    def scores(self) -> dict[str, Any]:
+        loss, right, tokens, _ = self.sums.tolist()
+        accuracy = {"token_accuracy": right / max(1.0, tokens)} if self.accurate else {}
+        return {"loss": loss / max(1.0, tokens), **accuracy}

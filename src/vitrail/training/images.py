@@ -2,7 +2,6 @@
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,13 +19,13 @@ from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.data.splits import share_of
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.base import ImageModel
-from vitrail.models.configs.base import ImageConfig
+from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import build
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
-from vitrail.task_registry import ROWS
-from vitrail.training.run_data import RunData, check_command
+from vitrail.task_registry import row_of_kind
+from vitrail.training.run_data import RunData, check_command, learned_from
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
 from vitrail.weights.model_folder.folder import TrainedModel
@@ -39,46 +38,41 @@ FITTED = 500
 """Images that a layer which is not trained is fitted to."""
 
 
+Labels = Literal["required", "optional", "none"]
+"""Labels of images: required, read where the data has some, or never read."""
+
+
 class ImageRunData(RunData):
-    """Whole images as the data of a run, with labels or without, as the row of its task says."""
+    """Whole images as the data of a run, with classes where the row of the task requires labels."""
 
     def open_start(self, reference: str) -> TrainedModel:
-        found = open_model(reference)
-        self._require_kind(found.config, "the model", where="--from")
-        return found
+        start = open_model(reference)
+        self._require_kind(start.config, "the model", where="--from")
+        return start
 
     def open_source(self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> ImageData:
         assignment = run.assignment if run else None
-        source = open_images(self.row.labels, settings.data.source, **settings.data.splitting, assignment=assignment)
-        if run:
-            self.require_same_classes(settings, source)
+        source = open_images(self.labels_for(settings), settings.data.source, **settings.data.splitting, assignment=assignment)
+        if run and self.row.labels != "none" and len(source.classes) != settings.model.config.num_classes:
+            raise DataError(
+                f"the data has {len(source.classes)} classes, the run was started with {settings.model.config.num_classes}",
+                where=settings.data.source,
+                hint="bring the data back as it was, or train anew",
+            )
         return source
 
-    def _require_kind(self, config: ImageConfig, name: str, *, where: str) -> None:
-        if config.answer != self.row.answers:
-            fitting = next((row.name for row in ROWS if (row.reads, row.answers) == (config.reads, config.answer)), None)
-            hint = f"take another, or add --task {fitting}"
-            raise ConfigError(f"{name} gives {config.answer}; the task needs {self.row.answers}", where=where, hint=hint)
-
-    def require_same_classes(self, settings: RunSettings, source: ImageData) -> None:
-        """Refuse data with another number of classes than the run was started with; raises `DataError`."""
-
-    def require_learnable(self, source: ImageData) -> None:
-        """Refuse data that nothing can be learned from; raises `DataError`."""
-        source.split("train")
-
-    def classes_to_learn(self, source: ImageData) -> int:
-        """Return the number of classes that the model has a head for."""
-        return 0
+    def labels_for(self, settings: RunSettings) -> Labels:
+        """Return whether images need labels; the row of the task decides, unless the run asks for none."""
+        return self.row.labels
 
     def complete(self, settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
-        """Return the settings with what the data decides, and with paths that hold wherever one stands.
+        """Return the settings with what the data decides, and with absolute paths.
 
         A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
         """
         self._require_kind(settings.model.config, settings.model.name, where="--model")
         self.require_learnable(source)
-        model = settings.model.changed(num_classes=self.classes_to_learn(source))
+        model = settings.model.changed(num_classes=len(source.classes) if self.row.labels != "none" else 0)
         head = getattr(model, "head", None)  # which not every architecture lets one choose
         if start is not None and start.labels != source.classes and head and head == getattr(start.config, "head", None):
             model = model.changed(head="linear")
@@ -90,75 +84,66 @@ class ImageRunData(RunData):
             distillation=settings.distillation.changed(teacher=absolute(settings.distillation.teacher)),
         )
 
+    def _require_kind(self, config: ModelConfig, name: str, *, where: str) -> None:
+        if config.answer != self.row.answers:
+            hint = f"take another, or add --task {row_of_kind(config.reads, config.answer).name}"
+            raise ConfigError(f"{name} gives {config.answer}; the task needs {self.row.answers}", where=where, hint=hint)
+
     def check(self, source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
         return check_images(source, settings, observer, group)
 
     def used(self, source: ImageData, bad: Container[str], settings: RunSettings) -> ImageData:
-        """Return the data without some images, by name, and with the share of the training images that the settings ask for.
+        """Return the data without the ``bad`` images, and with the requested share of the training images of every class.
 
         Raises:
-            DataError: what is left cannot be learned from.
+            DataError: the rest cannot be learned from.
         """
         source = source.without(bad)
         if bad:
             self.require_learnable(source)
-        return learned_images(source, settings)
-
-    def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
-        """Return a line for pictures that stand in two splits, and one for classes that flips may confuse."""
-        leak = leak_warning(source, check_command(settings, source=False))
-        found = leak, flip_warning(source.classes, settings.augmentation.horizontal_flip)
-        return [warning for warning in found if warning]
-
-    def preparation_of(self, settings: RunSettings, source: Any) -> Preparation:
-        return preparation_of(settings)
-
-    def start_model(self, settings: RunSettings, start: TrainedModel | None, source: ImageData) -> ImageModel:
-        model: ImageModel = build(settings.model.config)
-        if start is not None:
-            transfer(start.model, model, keep_head=bool(settings.model.config.num_classes) and start.labels == source.classes)
-            return model
-        fit_whitening(model, self.preparation_of(settings, source), source.split("train"))
-        return model
-
-    def card(self, settings: RunSettings, source: ImageData) -> dict[str, Any]:
-        return {"labels": source.classes if settings.model.config.num_classes else [], "multi_label": source.multi_label}
-
-
-class LabelledRunData(ImageRunData):
-    """Images and their classes as the data of a run."""
-
-    def classes_to_learn(self, source: ImageData) -> int:
-        return len(source.classes)
+        used: ImageData = learned_from(source, settings, share_of)
+        return used
 
     def require_learnable(self, source: ImageData) -> None:
-        """Refuse data of less than two classes, or with a class that has no training images; raises `DataError`."""
-        if len(source.classes) < 2:
-            found = f"only the class {source.classes[0]!r}" if source.classes else "no class"
+        """Refuse data without training images, with less than two classes, or with a class that has no training images."""
+        if self.row.labels == "required" and len(source.classes) < 2:
+            classes = f"only the class {source.classes[0]!r}" if source.classes else "no class"
             raise DataError(
-                f"{found} found; a classifier needs two or more",
+                f"{classes} found; a classifier needs two or more",
                 where=source.source,
                 hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
             )
-        super().require_learnable(source)
-        unseen = [name for name, count in zip(source.classes, source.counts("train"), strict=True) if not count]
-        if unseen:
+        source.split("train")
+        counts = zip(source.classes, source.counts("train"), strict=True) if self.row.labels != "none" else ()
+        if unseen := [name for name, count in counts if not count]:
             raise DataError(
                 f"the classes {', '.join(map(repr, unseen[:8]))} have no training images",
                 where=source.source,
                 hint="add some, or take the classes out of the other splits",
             )
 
-    def require_same_classes(self, settings: RunSettings, source: ImageData) -> None:
-        if len(source.classes) != settings.model.config.num_classes:
-            raise DataError(
-                f"the data has {len(source.classes)} classes, the run was started with {settings.model.config.num_classes}",
-                where=settings.data.source,
-                hint="bring the data back as it was, or train anew",
-            )
+    def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
+        """Return a line for images that stand in two splits, and one for classes that flips may confuse."""
+        leak = leak_warning(source, check_command(settings, source=False))
+        lines = leak, flip_warning(source.classes, settings.augmentation.horizontal_flip)
+        return [line for line in lines if line]
+
+    def preparation_of(self, settings: RunSettings, source: Any) -> Preparation:
+        return preparation_of(settings)
+
+    def start_model(self, settings: RunSettings, start: TrainedModel | None, source: ImageData) -> ImageModel:
+        model: ImageModel = build(settings.model.config)
+        if start is None:
+            fit_whitening(model, self.preparation_of(settings, source), source.split("train"))
+        else:
+            transfer(start.model, model, keep_head=bool(settings.model.config.num_classes) and start.labels == source.classes)
+        return model
+
+    def card(self, settings: RunSettings, source: ImageData) -> dict[str, Any]:
+        return {"labels": source.classes if settings.model.config.num_classes else [], "multi_label": source.multi_label}
 
 
-def open_images(labels: Literal["required", "optional", "none"], source: str | Path, **options: Any) -> ImageData:
+def open_images(labels: Labels, source: str | Path, **options: Any) -> ImageData:
     """Open images with the ``labels`` that a task needs, with those that there are, or without; raises `DataError`.
 
     Options are those of `vitrail.data.readers.sources.open_data`.
@@ -173,55 +158,46 @@ def open_images(labels: Literal["required", "optional", "none"], source: str | P
         return open_unlabelled(source, **options)
 
 
-def learned_images(source: ImageData, settings: RunSettings) -> ImageData:
-    """Return the data with the share of its training images, of every class alike, that the settings ask for."""
-    if settings.data.train_share == 1:
-        return source
-    kept = share_of(source.splits["train"], settings.data.train_share, settings.data.split_seed)
-    return replace(source, splits={**source.splits, "train": kept})
-
-
 def preparation_of(settings: RunSettings) -> Preparation:
-    """Return how the images of a run are prepared: as for the model to start from, at its own size, if it sees the same colours.
+    """Return the preparation of images: that of the model to start from, at the run's size, if it sees the same colours.
 
     The crop is rounded as transformers rounds it, so that its processors prepare images for the saved model just so.
     """
     model, crop_ratio = settings.model.config, settings.data.crop_ratio
     size, channels = model.image_size, model.channels
-    theirs = settings.preparation
-    if theirs is None or theirs.channels != channels:
+    start = settings.preparation
+    if start is None or start.channels != channels:
         return Preparation.standard(size, channels, crop_ratio or 1.0, crop_rounding="down")
     if crop_ratio is None:
-        return theirs.at(size).changed(crop_rounding="down")
-    colours = {"mean": theirs.mean, "std": theirs.std, "resampling": theirs.resampling}
+        return start.at(size).changed(crop_rounding="down")
+    colours = {"mean": start.mean, "std": start.std, "resampling": start.resampling}
     return Preparation.standard(size, channels, crop_ratio, crop_rounding="down", **colours)
 
 
 def fit_whitening(model: nn.Module, preparation: Preparation, items: Sequence[Any]) -> None:
-    """Fit the first layers of a new model that are fitted, and not trained, to some of the images to learn from."""
+    """Fit the first layers of a new model that are fitted, and not trained, to some of the training images."""
+
+    def images() -> Iterator[Tensor]:
+        for item in items[:: -(-len(items) // FITTED)]:
+            with suppress(DataError):  # the check before the first step decides about unreadable images
+                yield preparation(item.image)  # (1, C, H, W)
+
     for layer in model.modules():
         if isinstance(layer, Whitening):
-            layer.fit(_some_images(preparation, items))
-
-
-def _some_images(preparation: Preparation, items: Sequence[Any]) -> Iterator[Tensor]:
-    """Yield training images as the model sees them, (1, C, H, W), evenly chosen."""
-    for item in items[:: -(-len(items) // FITTED)]:
-        with suppress(DataError):  # whose images may be left out is decided where they are read to be learned from
-            yield preparation(item.image)
+            layer.fit(images())
 
 
 def check_images(source: Data, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-    """Look at every image, so that one that is none stops a run at its beginning, not at its end.
+    """Return the images that cannot be read and are left out, by name, with the reason.
 
-    Of a file its head is read; where images that cannot be read are to be left out, all of it. These are returned by their
-    names, with the reason.
+    It looks at every image, so that a bad one stops a run at its beginning, not at its end: at the head of its file, or where
+    unreadable images are to be left out at all of it.
     """
     items = source.split("all")
-    found = unreadable([(item.name, item.image) for item in items], settings, observer, group)
-    if found:
-        observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
-    return {name: error.what for name, error in found}
+    bad = unreadable([(item.name, item.image) for item in items], settings, observer, group)
+    if bad:
+        observer.note(f"{len(bad):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
+    return {name: error.what for name, error in bad}
 
 
 def unreadable(
@@ -230,41 +206,33 @@ def unreadable(
     """Return the names of images that cannot be read, and why; raises `DataError` unless they may be left out and are few."""
     skip = settings.data.bad_images == "skip"
     observer.begin("reading images" if skip else "checking images", len(images))
-    damaged: list[tuple[str, DataError]] = []
+    own: list[tuple[str, DataError]] = []
     for name, image in group.part(images):
         try:
             decode(image) if skip else check_head(image)
         except DataError as error:
-            damaged.append((name, error))
+            own.append((name, error))
         observer.advance(group.count)
-    found = group.gathered(damaged)
-    require_few_bad([error for _, error in found], len(images), settings)
-    return found
+    bad = group.gathered(own)
+    require_few_bad([error for _, error in bad], len(images), settings)
+    return bad
 
 
 def require_few_bad(
-    found: list[DataError], count: int, settings: RunSettings, *, things: str = "images", wrong: str = "cannot be read"
+    errors: list[DataError], count: int, settings: RunSettings, *, things: str = "images", wrong: str = "cannot be read"
 ) -> None:
-    """Refuse data of so many ``things`` of which some are ``wrong``, unless these may be left out and are few.
+    """Refuse data of which some of the ``count`` things are ``wrong``, unless these may be left out and are few.
 
     Raises:
-        DataError: what is wrong with the first.
+        DataError: with the first of the ``errors``.
     """
-    if not found:
+    if not errors:
         return
-    first, most = found[0], _most_bad(count)
+    first, most = errors[0], max(count // 100, min(FEW_BAD, count // 10))
     if settings.data.bad_images != "skip":
-        more = f" (and {len(found) - 1} more {things})" if len(found) > 1 else ""
-        advice = f"; --bad-images skip leaves up to {most:,} out" if len(found) <= most else ""
+        more = f" (and {len(errors) - 1} more {things})" if len(errors) > 1 else ""
+        advice = f"; --bad-images skip leaves up to {most:,} out" if len(errors) <= most else ""
         raise DataError(first.what + more, where=first.where, hint=f"{first.hint}{advice}")
-    if len(found) > most:
-        raise DataError(
-            f"{len(found):,} of {count:,} {things} {wrong}, and at most {most:,} are left out; the first: {first.what}",
-            where=first.where,
-            hint=f"{check_command(settings)} lists them",
-        )
-
-
-def _most_bad(images: int) -> int:
-    """Return how many of the ``images`` may be left out: one in a hundred, or a few, if they are no more than one in ten."""
-    return max(images // 100, min(FEW_BAD, images // 10))
+    if len(errors) > most:
+        what = f"{len(errors):,} of {count:,} {things} {wrong}, and at most {most:,} are left out; the first: {first.what}"
+        raise DataError(what, where=first.where, hint=f"{check_command(settings)} lists them")

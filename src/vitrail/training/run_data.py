@@ -1,10 +1,10 @@
-"""The contract between a run and its kind of data: images, sentences with their translations, people in images, or captions."""
+"""The contract between a run and its kind of data."""
 
 import shlex
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.loading.batches import Samples
@@ -31,10 +31,23 @@ class FirstModel:
     """True where the run has no time for anything more but its end."""
 
 
+class BeforeSteps(NamedTuple):
+    """A pass over the training items before the first step of a process."""
+
+    learner: Learner
+    samples: Samples
+    loader_of: Callable[[Samples], EpochLoader]
+    """Puts samples into batches, as the run does."""
+    observer: Observer
+    on_batch: Callable[[int], None]
+    """Gets the size of every batch; raises `OutOfTimeError` once half of the time that was left is over."""
+
+
 class RunData:
     """A kind of data of a run: how it is opened and checked, and what it decides.
 
-    The ``data`` module of a task's room has `DATA`, an object of a subclass.
+    The ``data`` module of a task's room has `DATA`, an object of a subclass. A ``source`` is what `open_source` returns, a
+    ``start`` what `open_start` returns or None.
 
     Args:
         row: of the task.
@@ -61,7 +74,7 @@ class RunData:
         raise NotImplementedError
 
     def complete(self, settings: RunSettings, source: Any, start: Any) -> RunSettings:
-        """Return the settings with what the data decides, and with paths that hold wherever one stands.
+        """Return the settings with what the data decides, and with absolute paths.
 
         Raises:
             ConfigError: settings that mean nothing for such data.
@@ -74,12 +87,8 @@ class RunData:
         return {}
 
     def used(self, source: Any, bad: Container[str], settings: RunSettings) -> Any:
-        """Return the data without some items, and with the share of the training split that the settings ask for."""
-        source = source.without(bad)
-        if settings.data.train_share < 1:
-            kept = some_share(source.splits["train"], settings.data.train_share, settings.data.split_seed)
-            source = replace(source, splits={**source.splits, "train": kept})
-        return source
+        """Return the data without the ``bad`` items, and with the requested share of the training split."""
+        return learned_from(source.without(bad), settings)
 
     def advice(self, settings: RunSettings, source: Any) -> str | None:
         """Return a line of what one could do better, or none."""
@@ -90,7 +99,7 @@ class RunData:
         return []
 
     def files(self, source: Any) -> dict[str, bytes]:
-        """Return what of the data a run keeps, by the names of files."""
+        """Return what of the data a run folder holds, by the names of files."""
         return {}
 
     def preparation_of(self, settings: RunSettings, source: Any) -> Any:
@@ -102,7 +111,7 @@ class RunData:
         raise NotImplementedError
 
     def card(self, settings: RunSettings, source: Any) -> dict[str, Any]:
-        """Return what a model card says of the data."""
+        """Return the data's part of a model card."""
         return {"labels": []}
 
     def has_first_model(self, settings: RunSettings, task: Task) -> bool:
@@ -110,30 +119,14 @@ class RunData:
         return False
 
     def begin(self, plan: RunPlan, task: Task, work: Work) -> FirstModel | None:
-        """Learn something before the first epoch of a run without a checkpoint; an interrupted run does it anew.
+        """Learn something before the first epoch of a run without a checkpoint, and return its first model, if it has one.
 
-        Returns the model that the run keeps as its first, where `has_first_model`.
+        An interrupted run does it anew.
         """
         return None
 
-    def before_steps(
-        self,
-        learner: Learner,
-        learned: Samples,
-        loader_of: Callable[[Samples], EpochLoader],
-        observer: Observer,
-        on_batch: Callable[[int], None],
-        group: Processes,
-    ) -> None:
+    def before_steps(self, work: BeforeSteps) -> None:
         """Compute what every step needs; a run that goes on does it again.
-
-        Args:
-            learner: of the run.
-            learned: the items that it learns from.
-            loader_of: puts items into batches, as the run does.
-            observer: is told of the beginning.
-            on_batch: hears the size of every batch; raises `OutOfTimeError` where half of the time that was left is over.
-            group: the processes, which share the work and all have the result.
 
         Raises:
             OutOfTimeError: what this means for the run, in a sentence.
@@ -142,13 +135,21 @@ class RunData:
 
 def run_data(task: str) -> RunData:
     """Return the kind of data of a task."""
-    found: RunData = task_row(task).module("data").DATA
-    return found
+    data: RunData = task_row(task).module("data").DATA
+    return data
 
 
 def run_data_of(settings: RunSettings) -> RunData:
     """Return the kind of data of a run with these settings."""
     return run_data(settings.task.name)
+
+
+def learned_from(source: Any, settings: RunSettings, pick: Callable[..., Any] = some_share) -> Any:
+    """Return the data with the share of its training split that the settings request, chosen by ``pick``."""
+    share, seed = settings.data.train_share, settings.data.split_seed
+    if share == 1:
+        return source
+    return replace(source, splits={**source.splits, "train": pick(source.splits["train"], share, seed)})
 
 
 def check_command(settings: RunSettings, *, source: bool = True) -> str:

@@ -4,12 +4,15 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.configuration import check_names, deep_merge, fields_of, nested, plain
+from vitrail.config.configuration import deep_merge, nested, plain
+from vitrail.config.known_settings import check_names, fields_of
 from vitrail.config.request import Request
 from vitrail.config.run_files import is_run
+from vitrail.config.short_names import SHORT_NAMES
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.files import path_of, read_text, write_json
 from vitrail.runtime.observer import Observer
@@ -22,31 +25,26 @@ from vitrail.training.runs.setup import resolve_run
 from vitrail.weights.formats.safe_files import read_json
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
-MOST = 1000
-"""Runs of a sweep at most."""
-LONGEST = 180
-"""Characters in a folder's name."""
+MOST_RUNS, MOST_CHARACTERS = 1000, 180
+"""Runs of a sweep, and characters in the name of a run's folder, at most."""
 MODEL = "model.name"
 Run = Callable[..., object]
 """`vitrail.train`, or `vitrail.resume`."""
+Record = tuple[dict[str, Any], str, dict[str, Any]]
+"""The values that vary of a run, its name, and its record."""
 
 
-class _ToldOnce(Observer):
-    """Passes everything on to another observer, but no note a second time: what each run would say again."""
+class _NotedOnce(Observer):
+    """Passes everything on to another observer, but each note only once."""
 
     def __init__(self, observer: Observer):
-        self._notes, self._told = observer.note, set[str]()
         for name in ("start", "step", "begin", "advance", "kept", "epoch"):
             setattr(self, name, getattr(observer, name))
-
-    def note(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._notes(text)
+        self.note = cache(observer.note)  # type: ignore[method-assign]
 
 
 class Sweep:
-    """The runs of a sweep, as they are asked for; see `vitrail.sweep`."""
+    """The runs of a sweep; see `vitrail.sweep`."""
 
     def __init__(
         self,
@@ -68,14 +66,12 @@ class Sweep:
 
     @property
     def title(self) -> str:
-        """What varies, and on which images."""
+        """Return the settings that vary, and the name of the data."""
         source = self.shared.get("data", {}).get("source")
         return ", ".join(self.axes) + (f" on {name_of(str(source))}" if source else "")
 
-    def run(
-        self, folder: Path, observer: Observer, *, train: Run, resume: Run
-    ) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
-        """Every run: its values, its name, and its record."""
+    def run(self, folder: Path, observer: Observer, *, train: Run, resume: Run) -> list[Record]:
+        """Train, resume or open every run, and return their records."""
         named = list(zip(self.combinations, _names(self.combinations), strict=True))
         for values, name in named:  # every mistake before the first run
             settings = self._settings(values)
@@ -87,19 +83,19 @@ class Sweep:
         for model in self._models:
             if foreign := sorted(self._foreign(model)):
                 observer.note(f"{model} has no such setting and goes without: {', '.join(foreign)}")
-        found: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
-        told = _ToldOnce(observer)
+        records: list[Record] = []
+        once = _NotedOnce(observer)
         for values, name in named:
-            observer.note(f"run {len(found) + 1} of {len(self.combinations)}: {name}")
+            observer.note(f"run {len(records) + 1} of {len(named)}: {name}")
             try:
-                found.append((values, name.replace(",", ", "), self._run(folder, name, values, told, train, resume)))
+                records.append((values, name.replace(",", ", "), self._run(folder, name, values, once, train, resume)))
             except InterruptedRunError as error:
                 again = "give the same command again: it goes on where it was"
                 raise InterruptedRunError(error.exit_code - 128, folder, again, what=error.what) from error
-        return found
+        return records
 
     def _settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What one run is told: what all are told, as far as its model can have it, and its own values."""
+        """Return the settings of a run: the shared ones that its model can have, and its own values."""
         settings = self.shared
         if foreign := self._foreign(str(values.get(MODEL))):
             settings = {**settings, "model": {name: value for name, value in settings["model"].items() if name not in foreign}}
@@ -107,19 +103,18 @@ class Sweep:
 
     @property
     def _models(self) -> list[str]:
-        """The names of the models, where these vary, but the one that fixes nothing."""
+        """The names of the models, where these vary, without "custom", which may have any field."""
         return [str(name) for name in self.axes.get(MODEL, []) if name != "custom"]
 
     def _foreign(self, model: str) -> set[str]:
-        """The model's settings given to all runs that a model of this name cannot have, but another of the sweep can."""
-        told = self.shared.get("model", {})
+        """Return the shared settings of the model that only other models of the sweep can have."""
         others: set[str] = set().union(*map(fields_of, self._models))
-        return told.keys() & others - fields_of(model) if model in self._models else set()
+        return self.shared.get("model", {}).keys() & others - fields_of(model) if model in self._models else set()
 
     def _run(
         self, out: Path, name: str, values: Mapping[str, Any], observer: Observer, train: Run, resume: Run
     ) -> dict[str, Any]:
-        """The record of a run that is trained, gone on with, or left as it is done or has diverged."""
+        """Return the record of a run that is trained, resumed, or left as it is because it is finished or has diverged."""
         folder, verdicts = out / name, out / DIVERGED
         diverged = read_json(verdicts) if verdicts.is_file() else {}
         try:
@@ -140,45 +135,35 @@ class Sweep:
 
 
 def _axes(over: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """Values by dotted name."""
+    """Return the values by dotted name; raises `ConfigError`."""
     axes: dict[str, list[Any]] = {}
     for name, given in over.items():
-        dotted = dotted_name(name)
-        if isinstance(given, str) or not isinstance(given, Iterable):
-            raise ConfigError(f"the values of {dotted} are {brief(given)}", where=name, hint="give a list of values")
-        values = [plain(value) for value in given]
+        dotted, is_list = dotted_name(name), isinstance(given, Iterable) and not isinstance(given, str)
+        values = [plain(value) for value in given] if is_list else []
         if dotted in axes or not values or len({repr(value) for value in values}) < len(values):
-            raise ConfigError(
-                f"the values of {dotted} are {brief(values)}",
-                where=name,
-                hint="give each setting once, with at least one value, and each value once",
-            )
+            hint = "give each setting once, with at least one value, and each value once" if is_list else "give a list of values"
+            raise ConfigError(f"the values of {dotted} are {brief(values if is_list else given)}", where=name, hint=hint)
         axes[dotted] = values
     return axes
 
 
 def dotted_name(name: str) -> str:
-    """The dotted name of a setting that may be given by its short one; refuses one that does not exist."""
-    value: Any = nested({name: None})
-    check_names(value)
-    parts = []
-    while isinstance(value, dict):
-        (part, value), *_ = value.items()
-        parts.append(part)
-    return ".".join(parts)
+    """Return the dotted name of a setting, which may be given by its short one; raises `ConfigError` where there is none."""
+    check_names(nested({name: None}))
+    return SHORT_NAMES.get(name, name)
 
 
 def _combinations(axes: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     if not axes:
         raise ConfigError("nothing to vary", where="over", hint="name a setting and its values: model.position=none,relative")
-    found = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    if len(found) > MOST:
-        raise ConfigError(f"{len(found):,} runs", where="over", hint=f"at most {MOST:,} are made")
-    return found
+    runs = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    if len(runs) > MOST_RUNS:
+        raise ConfigError(f"{len(runs):,} runs", where="over", hint=f"at most {MOST_RUNS:,} are made")
+    return runs
 
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
-    """Make the folder of a sweep, or see that the one that is there is of the same sweep."""
+    """Create the folder of a sweep; raises `ConfigError` where a folder of another sweep or of anything else is there."""
     file = folder / PLAN
     if not file.is_file():
         require_free(folder)
@@ -191,11 +176,11 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
 
 
 def _names(combinations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A folder's name for each, such as position=relative,seed=1; those that would be alike have their number."""
+    """Return a folder's name for each, such as position=relative,seed=1; names that are alike get a number."""
     names = [_name(values) for values in combinations]
     return [name if names.count(name) == 1 else f"{name},run={i}" for i, name in enumerate(names, start=1)]
 
 
 def _name(values: Mapping[str, Any]) -> str:
     words = (f"{name.rpartition('.')[2]}={v if isinstance(v, str) else json.dumps(v)}" for name, v in values.items())
-    return "".join(c if c.isalnum() or c in "=.,+-_" else "-" for c in ",".join(words))[:LONGEST]
+    return "".join(c if c.isalnum() or c in "=.,+-_" else "-" for c in ",".join(words))[:MOST_CHARACTERS]

@@ -40,7 +40,8 @@ def convert(trained: Trained, out: Path, *, layout: str | None = None) -> str:
         raise ConfigError(trained.needs_folder, where="OUT", hint=f"give {out.stem}")
     layouts = [] if layout in (None, FORMAT) else trained.candidates(layout)
     for path in (out, *([beside_file(out)] if suffix == ".npz" else [])):
-        _require_new(path)
+        if path.exists():
+            raise ConfigError(f"{str(path)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
     if is_pickle(out):
         hint = f"give {out.stem}.safetensors, or a folder"
         raise ConfigError("pickles are not written, which could run code when they are loaded", where="OUT", hint=hint)
@@ -76,13 +77,8 @@ def _write_file(out: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str,
         draft.unlink(missing_ok=True)
 
 
-def _require_new(path: Path) -> None:
-    if path.exists():
-        raise ConfigError(f"{str(path)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
-
-
 def read_labels(file: Path, classes: int) -> list[str]:
-    """The names of classes, one on each line; raises `ConfigError` unless there is one for each."""
+    """Return the names of classes, one on each line; raises `ConfigError` unless there is one for each."""
     try:
         labels = read_lines(file)
     except (OSError, ValueError) as error:

@@ -36,23 +36,23 @@ from vitrail.weights.published import PUBLISHED
 
 USUAL = "model.safetensors"
 TOKENS = (TOKENIZER, *FILES)
-"""What the tokens of a model of texts are in: the first, or the others together."""
+"""Files of the tokens of a model of texts: the first, or the others together."""
 MODEL_FILES = (
     *(CONFIG, GENERATION, PREPROCESSOR, PROCESSOR, *TOKENS, CARD, "*.safetensors"),
     *("adapter/adapter_config.json", "adapter/*.safetensors", SUMS, f"adapter/{SUMS}"),
 )
-"""What is uploaded of a model folder."""
+"""Files of a model folder that are uploaded."""
 
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
 OF_THE_MODEL = (400, 401, 403, 404, 410, 451)
-"""What a hub answers that has no such model, or not for everybody; after anything else what is in the cache is taken."""
+"""Status codes for a model that is not there, or not for everybody; after any other the cache is used."""
 _REFERENCE = re.compile(rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>{_NAME}))?", re.ASCII)
 _FAMILIES = {name.partition("-")[0] for name in (*NAMES, *PUBLISHED) if "/" in name}
 _ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})(?:-\w+)+/[0-9]+", re.IGNORECASE)
 
 
 def is_hub_id(reference: str) -> bool:
-    """Whether a text can be ``org/name`` or ``org/name@revision`` of the hub; no connection is made.
+    """Return whether a text can be ``org/name`` or ``org/name@revision`` of the hub; no connection is made.
 
     The name of an architecture or a published model is none (``ViT-B/16``, also misspelt), nor is a path to a file of weights,
     so that neither is looked for elsewhere by mistake.
@@ -95,7 +95,7 @@ def fetch(reference: str) -> Path:
 
 
 def cached(repository: str, revision: str | None = None) -> Path | None:
-    """The folder of huggingface_hub's cache that an earlier `fetch` filled, found without a connection; None without one.
+    """Return the folder of huggingface_hub's cache that an earlier `fetch` filled, found without a connection; None without one.
 
     Raises:
         ConfigError: the extra is not installed.
@@ -168,7 +168,7 @@ def push_saved(save: Callable[[Path], None], repo_id: str, **options: Any) -> st
 
 
 def _library() -> Any:
-    """huggingface_hub, with its own progress display on a terminal and none elsewhere."""
+    """Return huggingface_hub, with its progress display on a terminal alone."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # the library and what it transfers files with would report how they were used
     try:
         import huggingface_hub
@@ -183,7 +183,7 @@ def _library() -> Any:
 
 
 def _weights(names: Iterable[str]) -> list[str]:
-    """The files of weights among a folder's; the usual one alone where it is there, and parts only where there is no other."""
+    """Return the files of weights: the usual one alone where it is there, and parts only where there is no other."""
     names = list(names)
     if USUAL in names:
         return [USUAL]
@@ -192,12 +192,11 @@ def _weights(names: Iterable[str]) -> list[str]:
 
 
 def _is_whole(weights: list[str]) -> bool:
-    """Whether files of weights belong to one model, and none of them is missing."""
     return bool(weights) and sorted(parts_of(weights[0])) == weights
 
 
 def _files_of_a_model(names: list[str], repository: str, reference: str) -> list[str]:
-    """The files to download of all that a repository has; raises `ModelFileError` where they make no model."""
+    """Return the files to download of all that a repository has; raises `ModelFileError` where they make no model."""
     weights = _weights(names)
     if _is_whole(weights):
         tokens = TOKENS if FILES[0] in names else (TOKENIZER,)
@@ -221,7 +220,6 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
 
 
 def _own_files(folder: Path) -> list[str]:
-    """The model files of a folder, by their names in it."""
     if not all((folder / name).is_file() for name in (CONFIG, USUAL)):
         raise ModelFileError("no model folder", where=folder, hint=f"give a folder with {CONFIG} and {USUAL}")
     found = {file for pattern in MODEL_FILES for file in folder.glob(pattern) if file.is_file() and file.name[0] != "."}
@@ -230,7 +228,6 @@ def _own_files(folder: Path) -> list[str]:
 
 @contextmanager
 def _failures(what: str, where: str, kind: type[VitrailError]) -> Iterator[None]:
-    """The library's errors as ours."""
     try:
         yield
     except VitrailError:
@@ -241,7 +238,6 @@ def _failures(what: str, where: str, kind: type[VitrailError]) -> Iterator[None]
 
 
 def _explain(error: Exception) -> tuple[str, str]:
-    """What an error of the library means, and what to do."""
     errors = _library().errors
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # a file is not in the cache because of this
@@ -269,5 +265,4 @@ def _explain(error: Exception) -> tuple[str, str]:
 
 
 def _status(error: Exception) -> int | None:
-    """The status of the hub's answer, for an error that is one."""
     return getattr(getattr(error, "response", None), "status_code", None)

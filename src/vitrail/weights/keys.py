@@ -36,23 +36,23 @@ class Key:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their keys that hold the parameter."""
+        """Return their keys that hold the parameter."""
         return (self.name,)
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        """Our shape, as far as theirs tell; raises `IndexError` or `ValueError` where theirs cannot be."""
+        """Return our shape, as far as theirs tell; raises `IndexError` or `ValueError` where theirs cannot be."""
         return shapes[0]
 
     def facts(self, shapes: list[Shape]) -> dict[str, Any]:
-        """Fields of the configuration that follow from this key or its shapes."""
+        """Return fields of the configuration that follow from this key or its shapes."""
         return dict(self.tells)
 
     def read(self, tensors: list[Tensor], config: Any) -> Tensor:
-        """Theirs to ours, of a model of this configuration."""
+        """Return theirs to ours, of a model of this configuration."""
         return tensors[0]
 
     def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
-        """Ours to theirs, of a model of this configuration."""
+        """Return ours to theirs, of a model of this configuration."""
         if self.ndim is None:
             return [tensor]
         while tensor.ndim > self.ndim:
@@ -66,7 +66,7 @@ class Joined(Key):
 
     rest: tuple[str, ...] = ()
     shares: tuple[int, ...] = ()
-    """How the rows are divided among them; evenly by default."""
+    """The shares of their keys in the rows; even by default."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Transposed(Key):
 
 
 def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
-    """The rows of layers: both their ``weight`` and their ``bias``, of several keys joined."""
+    """Return the rows of layers: both their ``weight`` and their ``bias``, of several keys joined."""
     keys: dict[str, Key] = {}
     for ours, theirs in rows.items():
         for part in ("weight", "bias"):
@@ -126,8 +126,26 @@ def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]
     return keys
 
 
+def layers(rows: Mapping[str, str], weight: str, bias: str, kind: type[Key] = Key, bias_kind: type[Key] = Key) -> dict[str, Key]:
+    """Return the rows of layers that end otherwise there: ``/kernel`` and ``/bias``."""
+    weights: dict[str, Key] = {f"{ours}.weight": kind(theirs + weight) for ours, theirs in rows.items()}
+    return weights | {f"{ours}.bias": bias_kind(theirs + bias) for ours, theirs in rows.items()}
+
+
+BLOCK = ("attention.norm", "attention.layer.qkv", "attention.layer.output", "mlp.norm", "mlp.layer.expand", "mlp.layer.contract")
+
+
+def block(theirs: str, *names: str | tuple[str, ...], ours: str = "blocks.{i}") -> dict[str, Key]:
+    """Return the rows of a block: their names of the layers in `BLOCK`, below ``theirs``; an empty name leaves a layer out."""
+    several = [(name,) if isinstance(name, str) else name for name in names]
+    rows = zip(BLOCK, several, strict=True)
+    return weight_and_bias(
+        {f"{ours}.{layer}": tuple(f"{theirs}.{each}" for each in name) for layer, name in rows if name != ("",)}
+    )
+
+
 def count_of(numbers: Iterable[int], what: str) -> int:
-    """How many there are of what is numbered from 0, blocks, say.
+    """Return the count of things that are numbered from 0, such as blocks.
 
     Raises:
         ModelFileError: most are missing. Building a thousand blocks to name all that they lack would take seconds.
@@ -141,14 +159,14 @@ def count_of(numbers: Iterable[int], what: str) -> int:
 
 
 def ratio_of(width: int, dim: int, known: float | None = None) -> float:
-    """A number that ``dim`` is multiplied by and rounded down to ``width``; the one that is known, if it is such a number."""
+    """Return the ratio that gives ``width`` of ``dim``, rounded down: the known one, if it is such a number."""
     if known is not None and int(dim * known) == width:
         return known
     return width / dim if int(width / dim * dim) == width else (width + 0.5) / dim
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, for long tables of names."""
+    """Return the words of a text, for long tables of names."""
     return frozenset(text.split())
 
 
@@ -162,12 +180,11 @@ class Index:
             self.rows[re.sub(r"\{\w(:02)?\}|[0-9]+", "#", name)].append((re.compile(pattern), value))
 
     def find(self, name: str) -> list[tuple[Any, dict[str, int]]]:
-        """The values of the rows, each with the numbers in the name."""
+        """Return the values of the rows, each with the numbers in the name."""
         hits = ((row.fullmatch(name), value) for row, value in self.rows.get(re.sub(r"[0-9]+", "#", name), ()))
-        return [(value, _both_ways(hit.groupdict())) for hit, value in hits if hit]
-
-
-def _both_ways(numbers: Mapping[str, str]) -> dict[str, int]:
-    """Numbers counted from zero under small letters and from one under capitals."""
-    zero = {name.lower(): int(number) - name.isupper() for name, number in numbers.items()}
-    return {**zero, **{name.upper(): number + 1 for name, number in zero.items()}}
+        found = []
+        for hit, value in hits:
+            if hit:  # numbers are counted from zero under small letters, and from one under capitals
+                zero = {letter.lower(): int(number) - letter.isupper() for letter, number in hit.groupdict().items()}
+                found.append((value, zero | {letter.upper(): number + 1 for letter, number in zero.items()}))
+        return found

@@ -22,7 +22,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Reading:
-    """How the weights of one architecture are understood, whatever library wrote them.
+    """Rules to read the weights of one architecture, whatever library wrote them.
 
     Args:
         architecture: the name of its row; see `vitrail.models.registry`.
@@ -37,7 +37,8 @@ class Reading:
         settle: brings parameters into our form, in place.
         share_out: the opposite of ``settle``: parameters as a layout has them.
         canonical: one configuration for all that compute the same of the same weights.
-        guesses: from the configuration and the fields that are given: what had to be guessed, in a few words each.
+        untold: what no file shows: fields, which are reported as guessed with their values unless they are given, and words.
+        guesses: the same of an architecture where it is not so simple: from the configuration and the given fields.
         refuses: why a layout cannot hold a model, beside what it lacks; nothing where it can.
     """
 
@@ -51,13 +52,14 @@ class Reading:
     settle: Callable[[dict[str, Tensor], Any], None] = lambda tensors, config: None
     share_out: Callable[[Mapping[str, Tensor], Any, "Layout"], dict[str, Tensor]] = lambda tensors, config, layout: dict(tensors)
     canonical: Callable[[Any], Any] = lambda config: config
-    guesses: Callable[[Any, Mapping[str, Any]], list[str]] = lambda config, told: []
+    untold: tuple[str, ...] = ()
+    guesses: Callable[[Any, Mapping[str, Any]], list[str]] = lambda config, stated: []
     refuses: Callable[[Any, "Layout"], str] = lambda config, layout: ""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a library writes down the models of one architecture.
+    """Keys and description of the models of one architecture in a library.
 
     Args:
         name: what it is called on the command line.
@@ -96,6 +98,7 @@ class Layout:
         interpolation: of positions to another grid, as this library does it.
         empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
         suffix: of the files it is kept in.
+        written: whether models are written in it, too, as a library that can be installed loads such files.
     """
 
     name: str
@@ -133,14 +136,15 @@ class Layout:
     interpolation: Interpolation = ANTIALIASED
     empty: Mapping[str, str] = field(default_factory=dict)
     suffix: str = ".safetensors"
+    written: bool = True
 
     @property
     def config(self) -> type[ImageConfig]:
-        """The configuration of the models that it holds."""
+        """Return the configuration of the models that it holds."""
         return cast(type[ImageConfig], architecture(self.reading.architecture).config)
 
     def has_head(self, config: Any) -> bool:
-        """Whether a model has a head, as all have that are no models of images."""
+        """Return whether a model has a head, as all have that are no models of images."""
         return bool(getattr(config, "num_classes", True))
 
     def match(self, names: Iterable[str]) -> "Match":
@@ -164,11 +168,11 @@ class Layout:
         return match
 
     def passes_over(self, name: str) -> bool:
-        """Whether a tensor of this name is none of a model's parameters, and without effect."""
+        """Return whether a tensor of this name is none of a model's parameters, and without effect."""
         return any(ignored.fullmatch(name) for ignored in self._ignored)
 
     def place(self, ours: str, config: Any) -> tuple[Key, list[str]] | None:
-        """The row of a parameter of this model and their keys for it; None if they have no place for it."""
+        """Return the row of a parameter of this model and their keys for it; None if they have no place for it."""
         for (key, prefix), numbers in self._ours.find(ours):
             if key.when is None or key.when(config):
                 return key, [(prefix if self.has_head(config) else "") + name.format(**numbers) for name in key.names]
@@ -184,7 +188,7 @@ class Layout:
         return re.sub(r"\w+(\.\w+)*", theirs, text)
 
     def write(self, tensors: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-        """Our parameters under their keys; raises `KeyError` with one that they have no place for."""
+        """Return our parameters under their keys; raises `KeyError` with one that they have no place for."""
         result: dict[str, Tensor] = {}
         for ours, tensor in tensors.items():
             place = self.place(ours, config)
@@ -200,7 +204,6 @@ class Layout:
         return result
 
     def _bare(self, name: str) -> str:
-        """One of their keys without the prefix, in the spelling of the tables."""
         name = name.removeprefix(self.prefix)
         for alias, spelling in self._aliases:
             name = alias.sub(spelling, name)
@@ -225,13 +228,12 @@ class Layout:
         return Index([*below, *((ours, (key, "")) for ours, key in self.heads.items())])
 
     def _places(self) -> list[tuple[str, Key]]:
-        """Our parameters and their keys, one by one."""
         return [(ours, key) for ours, keys in self.keys.items() for key in (keys if isinstance(keys, tuple) else (keys,))]
 
 
 @dataclass
 class Match:
-    """What a layout found in a checkpoint."""
+    """The parameters of a layout in a checkpoint."""
 
     layout: Layout
     found: dict[str, tuple[Key, list[str | None]]] = field(default_factory=dict)
@@ -243,7 +245,7 @@ class Match:
 
     @property
     def missing(self) -> list[str]:
-        """Their keys that are absent beside others of the same parameter."""
+        """Return their keys that are absent beside others of the same parameter."""
         absent = []
         for ours, (_, names) in self.found.items():
             absent += [name for name, found in zip(self.places[ours], names, strict=True) if found is None]
@@ -251,11 +253,11 @@ class Match:
 
     @property
     def keys(self) -> int:
-        """How many of their keys are ours."""
+        """Return the number of their keys that are ours."""
         return sum(name is not None for _, names in self.found.values() for name in names)
 
     def shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Our parameters' shapes, as far as theirs tell; raises `ModelFileError` with one that cannot be."""
+        """Return our parameters' shapes, as far as theirs tell; raises `ModelFileError` with one that cannot be."""
         result = {}
         for ours, (key, names) in self.found.items():
             theirs = {name: shapes[name] for name in names if name}
@@ -267,7 +269,7 @@ class Match:
         return result
 
     def facts(self, shapes: Mapping[str, Shape]) -> dict[str, Any]:
-        """Fields of the configuration that only their shapes tell."""
+        """Return fields of the configuration that only their shapes tell."""
         facts: dict[str, Any] = {}
         for key, names in self.found.values():
             facts |= key.facts([shapes[n] for n in names if n])

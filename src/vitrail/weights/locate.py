@@ -10,7 +10,16 @@ from vitrail.files import path_of
 from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
 from vitrail.task_registry import ROWS, TaskRow, row_of_kind
-from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle, told_by
+from vitrail.weights.formats.safe_files import (
+    CONFIG,
+    CONFIGURED,
+    GRAPHS,
+    WEIGHTS,
+    is_pickle,
+    metadata_of,
+    read_json,
+    refuse_pickle,
+)
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
 from vitrail.weights.published import PUBLISHED, Published, published
 
@@ -19,13 +28,13 @@ OWN_FOLDER = "runs"
 
 
 EXPORTED = "translator.json"
-"""What we keep of a translator that was written for an engine."""
+"""The file that describes a translator written for an engine."""
 SAYS_ITSELF = "a model that writes texts says itself what it is"
 """Why nothing can be said of such a model when it is opened."""
 
 
 def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
-    """The folder or file of weights that a MODEL means; what is on this machine by that name stands before what is published.
+    """Return the folder or file of weights that a MODEL means; a path on this machine stands before a published name.
 
     Raises:
         ModelFileError: there is none, or it cannot be fetched.
@@ -50,7 +59,7 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
 
 
 def is_exported_translator(reference: object) -> TypeGuard[str | Path]:
-    """Whether a MODEL is the folder of a translator that was written for an engine."""
+    """Return whether a MODEL is the folder of a translator that was written for an engine."""
     return isinstance(reference, str | Path) and os.path.isfile(path_of(reference) / EXPORTED)  # also of what is no name
 
 
@@ -66,21 +75,15 @@ def _refuse_exported(path: Path) -> None:
 
 
 def _is_graph(path: Path) -> bool:
-    """Whether a path is the graph of an exported model, or a folder that has one and no weights beside it."""
+    """Return whether a path is the graph of an exported model, or a folder that has one and no weights beside it."""
     if not os.path.isdir(path):
         return os.path.isfile(path) and path.suffix.lower() in {Path(name).suffix for name in GRAPHS.values()}
     return not has_weights(path) and any(name in os.listdir(path) for name in GRAPHS.values())
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder has a model in Python, beside which somebody's graph does not count."""
+    """Return whether a folder has a model in Python, beside which somebody's graph does not count."""
     return any(name == CONFIG or Path(name).suffix.lower() in WEIGHTS for name in os.listdir(folder))
-
-
-def is_of_texts(reference: object) -> TypeGuard[str | Path]:
-    """Return whether a MODEL translates texts, and does not see images. Raises as `row_behind`."""
-    row = row_behind(reference)
-    return row is not None and row.reads == "texts"
 
 
 def is_captioner(reference: object) -> TypeGuard[str | Path]:
@@ -100,7 +103,6 @@ def row_behind(reference: object) -> TaskRow | None:
 
 
 def _described(reference: object) -> dict[str, Any]:
-    """The ``config.json`` of a MODEL; nothing where there is none."""
     if not isinstance(reference, str | Path):
         return {}
     folder = path_of(reference)
@@ -108,7 +110,7 @@ def _described(reference: object) -> dict[str, Any]:
         folder = fetch(str(reference))
     if not os.path.exists(folder):
         return {}
-    if not os.path.isdir(folder) and told_by(folder).get(CONFIGURED) is not None:
+    if not os.path.isdir(folder) and metadata_of(folder).get(CONFIGURED) is not None:
         return {}  # it says itself what it is, and what stands beside it is another file's
     description = (_best(folder) if os.path.isdir(folder) else folder.parent) / CONFIG
     return read_json(description) if description.is_file() else {}
@@ -127,25 +129,25 @@ def row_in(values: Mapping[str, Any]) -> TaskRow | None:
 
 
 def _is_of_hub(reference: str | Path) -> bool:
-    """Whether only the hub can tell what a MODEL is that is not on this machine."""
     text = str(reference)
     return is_hub_id(text) and not published(text) and not _is_meant_here(text)
 
 
 def translates(reference: object) -> TypeGuard[str | Path]:
-    """Whether a MODEL translates texts, in Python or in an engine."""
-    return is_of_texts(reference) or is_exported_translator(reference)
+    """Return whether a MODEL translates texts, in Python or in an engine. Raises as `row_behind`."""
+    row = row_behind(reference)
+    return (row is not None and row.reads == "texts") or is_exported_translator(reference)
 
 
 def absolute(reference: str | None) -> str | None:
-    """A MODEL as an absolute path; a hub id or a name is left as it is."""
+    """Return a MODEL as an absolute path; a hub id or a name is left as it is."""
     if reference is None or not os.path.exists(path_of(reference)):
         return reference
     return str(path_of(reference).resolve())
 
 
 def is_name(reference: str | Path) -> bool:
-    """Whether a MODEL is the name of an architecture, and no folder of that name."""
+    """Return whether a MODEL is the name of an architecture, and no folder of that name."""
     try:
         named(str(reference))
     except ConfigError:
@@ -189,7 +191,7 @@ def require_possible(reference: str | Path, *, or_name: bool = False, in_python:
 
 
 def _fetched(model: Published) -> Path:
-    """The folder of a published model in the hub's cache; says on stderr what is fetched where it is not there yet.
+    """Return the folder of a published model in the hub's cache; says on stderr what is fetched where it is not there yet.
 
     What is there is taken without asking the hub.
     """
@@ -207,13 +209,12 @@ def _fetched(model: Published) -> Path:
 
 
 def _is_meant_here(hub_id: str) -> bool:
-    """Whether a path of this machine is more likely meant than a model of the hub, which would be asked for nothing."""
+    """Return whether a path of this machine is more likely meant than a model of the hub, which would be asked for nothing."""
     first = hub_id.partition("/")[0]
     return "@" not in hub_id and (first == OWN_FOLDER or os.path.isdir(first))
 
 
 def _best(folder: Path) -> Path:
-    """A run's best model; any other folder is itself the model's."""
     if not (folder / "status.json").is_file():
         return folder
     require_best(folder)

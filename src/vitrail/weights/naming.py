@@ -79,7 +79,7 @@ class Naming:
 
     @property
     def about(self) -> str:
-        """A line that reports what is left out; empty where nothing is."""
+        """Return a line that reports what is left out; empty where nothing is."""
         if not self.dropped:
             return ""
         beside = f"; passed over beside them: {some(sorted(self.beside), 4)}" if self.beside else ""

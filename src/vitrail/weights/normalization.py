@@ -1,11 +1,11 @@
-"""How images are usually prepared for the models of a layout."""
+"""The usual preparation of images for the models of a layout."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Colours:
-    """How a layout's images are prepared where a checkpoint does not say."""
+    """A layout's preparation of images where a checkpoint does not say."""
 
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)

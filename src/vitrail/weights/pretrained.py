@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitrail.errors import ConfigError
-from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.parts import last_layer
@@ -28,7 +27,7 @@ ALIKE = (
 
 @dataclass(frozen=True)
 class Changes:
-    """What shall differ between a model and its checkpoint; None leaves it as it is."""
+    """Changes to a model's checkpoint; None keeps the value."""
 
     image_size: Size | None = None
     patch_size: Size | None = None
@@ -36,7 +35,7 @@ class Changes:
     num_classes: int | None = None
 
     def apply(self, config: ImageConfig) -> ImageConfig:
-        """The configuration with the changes."""
+        """Return the configuration with the changes."""
         return config.changed(**{name: value for name, value in vars(self).items() if value is not None})
 
 
@@ -47,7 +46,7 @@ def build(
     layout: str | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, str]:
-    """The model of a checkpoint, and what was recognised in it; no text for a folder of our own.
+    """Return the model of a checkpoint, and what was recognised in it; no text for a folder of our own.
 
     Args:
         checkpoint: what was read. Its tensors are used up.
@@ -83,11 +82,6 @@ def build(
     room = row_of_kind(config.reads, config.answer).module("weights")
     trained: TrainedModel = room.trained_of(model.eval(), understood, preparation, checkpoint)
     about = about.strip() if source.about else ""
-    if same_classes and labels and _answers_alike(model):
+    if same_classes and labels and not any(last_layer(head).weight.any() for head in model.heads().values()):
         about += f"\n{ALIKE}"
     return trained, about.strip()
-
-
-def _answers_alike(model: ImageModel) -> bool:
-    """Return whether the last layers have no weight but zero, so that every image gets the same answer."""
-    return not any(last_layer(head).weight.any() for head in model.heads().values())

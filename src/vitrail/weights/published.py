@@ -12,15 +12,15 @@ class Published:
     repository: str
     """Its id on the hub."""
     megabytes: int
-    """Of the file of weights, which may hold a text encoder, too."""
+    """Size of the file of weights, which may hold a text encoder, too."""
     licence: str
     """As its card says."""
     about: str
-    """What it was trained on and what it gives."""
+    """The data that it was trained on, and its output."""
 
     @property
     def address(self) -> str:
-        """Where its files are listed."""
+        """Return the address that lists its files."""
         return f"https://huggingface.co/{self.repository}/tree/main"
 
     def __str__(self) -> str:
@@ -51,12 +51,12 @@ PUBLISHED = {
         ("BiT-R50x1", "timm/resnetv2_50x1_bit.goog_in21k_ft_in1k", 102, "Apache-2.0", AUGREG),
     )
 }
-"""By name, the smaller first; sizes and licences as the hub showed them in 2025."""
+"""Published models by name, the smaller first; sizes and licences as the hub showed them in 2025."""
 SMALLEST = next(iter(PUBLISHED))
 
 
 def published(name: str) -> Published | None:
-    """The model of a short name, or of timm's, with its tag or without; None where the list has none.
+    """Return the model of a short name, or of timm's, with its tag or without; None where the list has none.
 
     >>> published("vit_tiny_patch16_224").repository
     'timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k'
@@ -65,7 +65,6 @@ def published(name: str) -> Published | None:
 
 
 def _by_timm() -> dict[str, Published]:
-    """timm's names; without its tag a name means the first of the list."""
     found: dict[str, Published] = {}
     for model in PUBLISHED.values():
         owner, _, tagged = model.repository.partition("/")

@@ -27,7 +27,7 @@ from vitrail.weights.state_dict import guesses, recognise
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
 NAMING = ("model_type", "architecture", "model_cfg")
-"""By which a description, of transformers, timm or OpenCLIP, tells all of a model."""
+"""Keys by which a description, of transformers, timm or OpenCLIP, determines a model."""
 
 
 def own_source(checkpoint: Checkpoint) -> Source:
@@ -58,63 +58,46 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
         raise ModelFileError(what, where=where, hint="give the whole model folder")
     config = {**checkpoint.config, **tower(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
     own = _written(checkpoint, name)
-    layouts = _of_fields(_candidates(config, checkpoint.told[LAYOUT] if own else name, where), fields)
+    layouts = _of_fields(_candidates(config, checkpoint.metadata[LAYOUT] if own else name, where), fields)
+
+    def known(layout: Layout) -> dict[str, Any]:
+        described = {**_training(config, layout), **read_description(checkpoint.config, layout, where, flat=config)}
+        overrides = {field: layout.config.read_field(field, value) for field, value in fields.items()}
+        return {**described, **_of_images(checkpoint, layout), **own, **overrides}
+
+    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     try:
-        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        found = recognise(
-            shapes,
-            lambda layout: {
-                **_training(config, layout),
-                **read_description(checkpoint.config, layout, where, flat=config),
-                **_of_images(checkpoint, layout),
-                **own,
-                **{told: layout.config.read_field(told, value) for told, value in fields.items()},
-            },
-            layouts=layouts,
-            where=checkpoint.file,
-            image_size=image_size,
-        )
+        found = recognise(shapes, known, layouts=layouts, where=checkpoint.file, image_size=image_size)
     except ConfigError as error:
-        raise ModelFileError(
-            f"the configuration is damaged: {error}", where=where, hint="give the one that belongs to it"
-        ) from None
+        what, hint = f"the configuration is damaged: {error}", "give the one that belongs to it"
+        raise ModelFileError(what, where=where, hint=hint) from None
     checkpoint.tensors.clear()
     count = sum(math.prod(shapes[own]) for own in found.naming.names.values())
     layout, model = found.match.layout, found.config
-    named = config | checkpoint.told
-    names = named.get("id2label", _numbered(config.get("label_names")))
-    labels = _labels(names, model, checkpoint.file if checkpoint.told else where)
+    named = config | checkpoint.metadata
+    listed = config.get("label_names")
+    names = named.get("id2label", {str(i): name for i, name in enumerate(listed)} if isinstance(listed, list) else None)
+    labels = _labels(names, model, checkpoint.file if checkpoint.metadata else where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
-    if own or any(config.get(word) is not None for word in NAMING):
-        guessed = ""
-    else:
-        told = {**fields, **read_description(checkpoint.config, layout, where, flat=config)}
-        guessed = guesses(model, told, layout, guessed=name is None)
-    if guessed:
-        about += f"\nguessed, as the file does not say: {guessed}"
+    if not own and all(config.get(word) is None for word in NAMING):
+        stated = {**fields, **read_description(checkpoint.config, layout, where, flat=config)}
+        if guessed := guesses(model, stated, layout, guessed=name is None):
+            about += f"\nguessed, as the file does not say: {guessed}"
     if labels and names is None and model.num_classes == imagenet.CLASSES:
         labels = distinct(imagenet.class_names())
         about += f"\nlabels: the names of ImageNet-1k, guessed from {model.num_classes} classes without any"
-    return Source(
-        found.translate(tensors),
-        model,
-        labels,
-        _multi_label(named, where),
-        layout.colours,
-        layout.interpolation,
-        _thresholds(named, labels, where),
-        about,
-    )
+    several, bounds = _multi_label(named, where), _thresholds(named, labels, where)
+    return Source(found.translate(tensors), model, labels, several, layout.colours, layout.interpolation, bounds, about)
 
 
 def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
-    """The fields of the configuration that a file of ours says itself; none where it is to be read in another layout.
+    """Return the fields of the configuration that a file of ours says itself; none where it is to be read in another layout.
 
     Weights that contradict them are refused later, as with any other description. What the layout decides for all of its models
     need not be what the model had that was written.
     """
-    layout, values = (checkpoint.told.get(key) for key in (LAYOUT, CONFIGURED))
+    layout, values = (checkpoint.metadata.get(key) for key in (LAYOUT, CONFIGURED))
     if values is None or name not in (None, layout):
         return {}
     if not isinstance(layout, str) or layout not in LAYOUTS or not isinstance(values, dict):
@@ -126,18 +109,13 @@ def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
 
 
 def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
-    """The size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
-    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.told):
+    """Return the size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
+    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.metadata):
         return {}
     return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
 
 
-def _numbered(names: Any) -> dict[str, Any] | None:
-    return {str(i): name for i, name in enumerate(names)} if isinstance(names, list) else None
-
-
 def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> list[Layout]:
-    """The layouts that a checkpoint may be in."""
     if name is not None:
         if name not in LAYOUTS:
             raise unknown("layout", name, list(LAYOUTS), where="layout")
@@ -157,7 +135,7 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
 
 
 def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """The settings of training that we keep in a ``config.json`` of transformers under a name of our own."""
+    """Return the settings of training that we keep in a ``config.json`` of transformers under a name of our own."""
     own, known = section(config, FORMAT), layout.config.training_only
     strange = own.keys() - known
     if strange:
@@ -166,7 +144,7 @@ def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
 
 
 def _of_fields(layouts: list[Layout], fields: Mapping[str, Any]) -> list[Layout]:
-    """The layouts whose architecture has all the fields that the user gives, with such values if any has."""
+    """Return the layouts whose architecture has all the fields that the user gives, with such values if any has."""
     for name, value in fields.items():
         fitting = [layout for layout in layouts if name in layout.config.model_fields]
         if not fitting:
@@ -176,7 +154,7 @@ def _of_fields(layouts: list[Layout], fields: Mapping[str, Any]) -> list[Layout]
 
 
 def _takes(layout: Layout, name: str, value: Any) -> bool:
-    """Whether a field may have a value: heads are a number in one architecture, a number for each stage in another."""
+    """Return whether a field may have a value: heads are a number in one architecture, a number for each stage in another."""
     try:
         layout.config.read_field(name, value)
     except ConfigError:
@@ -185,7 +163,7 @@ def _takes(layout: Layout, name: str, value: Any) -> bool:
 
 
 def _labels(names: Any, config: ImageConfig, where: Path) -> list[str]:
-    """A name for each class: as given, else its number; none for a model that gives vectors."""
+    """Return a name for each class: as given, else its number; none for a model that gives vectors."""
     if not config.num_classes or getattr(config, "head", "") == "projection":
         return []
     if names is None:
@@ -209,11 +187,8 @@ def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
 
 def _thresholds(config: Mapping[str, Any], labels: list[str], where: Path) -> tuple[float, ...]:
     found = config.get(THRESHOLDS) or ()
-    if not found or (isinstance(found, list) and len(found) == len(labels) and all(_is_share(each) for each in found)):
+    fitting = isinstance(found, list) and len(found) == len(labels)
+    if not found or (fitting and all(type(bound) in (int, float) and 0 <= bound <= 1 for bound in found)):
         return tuple(found)
     what = f"{THRESHOLDS} are no probabilities, one for each of {len(labels)} labels"
     raise ModelFileError(what, where=where, hint="write the folder again")
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

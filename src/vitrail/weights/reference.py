@@ -101,7 +101,7 @@ def read_behind(
 
 
 def open_model(reference: str | Path) -> TrainedModel:
-    """The model behind a MODEL as it is; see `from_pretrained`."""
+    """Return the model behind a MODEL as it is; see `from_pretrained`."""
     return from_pretrained(reference)
 
 

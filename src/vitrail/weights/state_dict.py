@@ -31,7 +31,7 @@ class Recognised:
     naming: Naming
 
     def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
+        """Return the checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
 
         Raises:
             ModelFileError: tensors that cannot be put together, with their keys.
@@ -82,12 +82,12 @@ def recognise(
     refusals: list[tuple[Match, ModelFileError]] = []
     for match in matches:
         try:
-            told = known(match.layout)
+            stated = known(match.layout)
         except ModelFileError as error:  # its description says something that is not understood
             refusals.append((match, error))
             continue
         try:
-            config = _configure(match, shapes, told, image_size)
+            config = _configure(match, shapes, stated, image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
             impossible = error.hint and error.what.startswith("config cannot be")  # all fields together, in our words
@@ -106,7 +106,7 @@ def recognise(
 
 
 def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> Any:
-    """The configuration that the shapes belong to; what is known must not contradict them."""
+    """Return the configuration that the shapes belong to; what is known must not contradict them."""
     layout = match.layout
     untold = [name for name in layout.undecided if name not in known]
     if untold:
@@ -134,20 +134,20 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
         and getattr(canonical(config), name) != getattr(canonical(config.changed(**{name: known[name]})), name)
     ]
     if wrong:
-        told = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
+        stated = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
         raise ModelFileError(
-            f"the weights are not those that are described: {told}", where="config", hint="give what belongs together"
+            f"the weights are not those that are described: {stated}", where="config", hint="give what belongs together"
         )
     return config
 
 
 def meta_shapes(config: ImageConfig) -> dict[str, Shape]:
-    """The names and shapes of a model's parameters; nothing is allocated."""
+    """Return the names and shapes of a model's parameters; nothing is allocated."""
     return {name: tuple(tensor.shape) for name, tensor in empty_model(config).state_dict().items()}
 
 
 def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
-    """Everything that does not fit, in the checkpoint's own names; nothing if all does."""
+    """Return everything that does not fit, in the checkpoint's own names; nothing if all does."""
     expected, ours, reading = meta_shapes(config), match.shapes(shapes), match.layout.reading
     missing, wrong = list(match.missing), []
     unexpected = list(match.unexpected)
@@ -169,7 +169,6 @@ def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
 
 
 def _alike(a: Shape, b: Shape) -> bool:
-    """Whether two shapes differ by dimensions of 1 in front alone."""
     short, long = sorted((a, b), key=len)
     return long[len(long) - len(short) :] == short and set(long[: len(long) - len(short)]) <= {1}
 
@@ -196,11 +195,14 @@ def _misfit(match: Match, problems: str, hint: str, where: object, naming: Namin
 
 
 def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
-    """A model's state dict in a layout; nothing is copied that can stay as it is.
+    """Return a model's state dict in a layout; nothing is copied that can stay as it is.
 
     Raises:
         ConfigError: the layout has no place for something of the model, or gives it another meaning.
     """
+    if not layout.written:
+        what = f"{layout.about} is read and not written, as no library loads such files"
+        raise ConfigError(what, where="--layout", hint="give another layout, such as timm")
     if lacking := [name for name in layout.needs if name not in state]:
         raise _inexpressible(layout, f"it is not without {lacking[0]}")
     layout.extra(config)  # refuses what it cannot say
@@ -213,7 +215,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
         raise _inexpressible(layout, f"it knows no activation {activation}")
     untold = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
     try:
-        read = _configure(layout.match(shapes), shapes, {**untold, **_told(config, layout)}, None)
+        read = _configure(layout.match(shapes), shapes, {**untold, **_stated(config, layout)}, None)
     except ModelFileError as error:
         raise _inexpressible(layout, error.what) from None
     ours, theirs = layout.reading.canonical(config), layout.reading.canonical(read)
@@ -228,7 +230,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
 
 
 def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:
-    """The first of some layouts that can hold a model, and the model in it.
+    """Return the first of some layouts that can hold a model, and the model in it.
 
     Raises:
         ConfigError: none can; it says why the first one cannot.
@@ -250,8 +252,7 @@ def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, d
     raise errors[0]
 
 
-def _told(config: Any, layout: Layout) -> Mapping[str, Any]:
-    """What is understood of the description that a layout has of a model."""
+def _stated(config: Any, layout: Layout) -> Mapping[str, Any]:
     if layout.read and layout.describe:
         return layout.read(layout.describe(config))
     return described(describe(config, layout), layout) if layout.model_types else {}
@@ -261,7 +262,12 @@ def _inexpressible(layout: Layout, why: str) -> ConfigError:
     return ConfigError(f"the model cannot be written as {layout.about}: {why}", where="--layout", hint="give another layout")
 
 
-def guesses(config: Any, told: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
-    """What nobody has told, and of the layout if that was ``guessed``; nothing where all of it was."""
+def guesses(config: Any, stated: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
+    """Return what was guessed, also the layout where it was ``guessed``; an empty text where nothing was."""
     twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
-    return ", ".join(twin + layout.reading.guesses(config, told))
+    usual = []
+    for name in layout.reading.untold:
+        value = getattr(config, name, None)
+        text = "-".join(map(str, value)) if isinstance(value, tuple) else value
+        usual += [name] if name not in type(config).model_fields else [] if name in stated else [f"{name} {text}"]
+    return ", ".join(twin + usual + layout.reading.guesses(config, stated))

@@ -16,64 +16,56 @@ from vitrail.models.text.text_tower import TextTower, TextTowerConfig
 from vitrail.settings import brief
 from vitrail.weights.formats.checkpoint import Checkpoint, tower
 from vitrail.weights.formats.safe_files import TOKENIZER, section
-from vitrail.weights.layouts.vit.clip import OPENAI_NUMBERS
+from vitrail.weights.keys import Key, Transposed, block, weight_and_bias
+from vitrail.weights.layouts.vit.clip import CLIP_ORIGINAL, OPENAI_NUMBERS
 from vitrail.weights.model_folder.trained import fill
 
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
 HEAD_DIM = 64
-"""Of every published CLIP, where a file does not say how many heads there are."""
+"""Width of a head in every published CLIP, where a file does not say it."""
 LARGEST = 20
-"""Above any logarithm of a scale: CLIP's own is at most log 100."""
-HUGGING_FACE = {
-    "tokens.weight": "text_model.embeddings.token_embedding.weight",
-    "position": "text_model.embeddings.position_embedding.weight",
-    "blocks.{i}.attention.norm": "text_model.encoder.layers.{i}.layer_norm1",
-    "blocks.{i}.attention.layer.output": "text_model.encoder.layers.{i}.self_attn.out_proj",
-    "blocks.{i}.mlp.norm": "text_model.encoder.layers.{i}.layer_norm2",
-    "blocks.{i}.mlp.layer.expand": "text_model.encoder.layers.{i}.mlp.fc1",
-    "blocks.{i}.mlp.layer.contract": "text_model.encoder.layers.{i}.mlp.fc2",
-    "norm": "text_model.final_layer_norm",
+"""A bound above any logarithm of a scale: CLIP's own is at most log 100."""
+QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
+HUGGING_FACE: dict[str, Key] = {
+    "tokens.weight": Key("text_model.embeddings.token_embedding.weight"),
+    "position": Key("text_model.embeddings.position_embedding.weight"),
+    "projection.weight": Key("text_projection.weight"),
+    **block("text_model.encoder.layers.{i}", "layer_norm1", QKV, "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2"),
+    **weight_and_bias({"norm": "text_model.final_layer_norm"}),
 }
-ORIGINAL = {
-    "tokens.weight": "token_embedding.weight",
-    "position": "positional_embedding",
-    "blocks.{i}.attention.norm": "transformer.resblocks.{i}.ln_1",
-    "blocks.{i}.attention.layer.output": "transformer.resblocks.{i}.attn.out_proj",
-    "blocks.{i}.mlp.norm": "transformer.resblocks.{i}.ln_2",
-    "blocks.{i}.mlp.layer.expand": "transformer.resblocks.{i}.mlp.c_fc",
-    "blocks.{i}.mlp.layer.contract": "transformer.resblocks.{i}.mlp.c_proj",
-    "norm": "ln_final",
+ORIGINAL: dict[str, Key] = {
+    "tokens.weight": Key("token_embedding.weight"),
+    "position": Key("positional_embedding"),
+    "projection.weight": Transposed("text_projection"),
+    **{ours: key for ours, key in CLIP_ORIGINAL.keys.items() if ours.startswith("blocks.") and isinstance(key, Key)},
+    **weight_and_bias({"norm": "ln_final"}),
 }
-"""Our names and theirs; a name without a suffix stands for a weight and a bias."""
+"""Our parameters under their keys. The blocks are called as those of the images are."""
 OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
-"""What OpenCLIP says of a model of texts that is CLIP's; anything else makes another of it."""
+"""Keys of OpenCLIP for a model of texts that is CLIP's; any other key makes another model."""
 
 
 def read_text_tower(checkpoint: Checkpoint) -> tuple[TextTower, float]:
-    """The model of texts in a checkpoint, and what the cosines of texts and images are multiplied by.
+    """Return the model of texts in a checkpoint, and what the cosines of texts and images are multiplied by.
 
     Raises:
         ModelFileError: there is none, or it is of a kind that is not understood.
     """
     tensors = checkpoint.tensors
-    names = next((names for names in (HUGGING_FACE, ORIGINAL) if names["tokens.weight"] in tensors), None)
-    if names is None or "logit_scale" not in tensors:
+    rows = next((rows for rows in (HUGGING_FACE, ORIGINAL) if rows["tokens.weight"].name in tensors), None)
+    if rows is None or "logit_scale" not in tensors:
         hint = "give a whole CLIP: a folder, or a hub id such as openai/clip-vit-base-patch32"
         raise ModelFileError("the file holds no model of texts", where=checkpoint.file, hint=hint)
     try:
-        ours = _hugging_face(tensors) if names is HUGGING_FACE else _original(tensors)
-        ours |= _plain(tensors, names, depth=_depth(tensors, names))
+        ours = _read(tensors, rows)
         config, scale = _config(checkpoint, ours), _scale(tensors["logit_scale"])
         with no_numbers():
             tower = TextTower(config)
-    except KeyError as error:
-        what = f"the model of texts lacks {error.args[0]}"
+    except (KeyError, RuntimeError, ConfigError) as error:
+        what = f"tensors of the model of texts do not fit together: {error}"  # of torch
+        if isinstance(error, KeyError | ConfigError):
+            what = error.what if isinstance(error, ConfigError) else f"the model of texts lacks {error.args[0]}"
         raise ModelFileError(what, where=checkpoint.file, hint="give the file as it was published") from None
-    except RuntimeError as error:  # of torch, for tensors that cannot be put together
-        what = f"tensors of the model of texts do not fit together: {error}"
-        raise ModelFileError(what, where=checkpoint.file, hint="give the file as it was published") from None
-    except ConfigError as error:
-        raise ModelFileError(error.what, where=checkpoint.file, hint="give the file as it was published") from None
     fill(tower, ours, where=checkpoint.file)
     return tower.eval(), scale
 
@@ -84,55 +76,32 @@ def _scale(logit_scale: Tensor) -> float:
     return math.exp(value)
 
 
-def _depth(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> int:
-    pattern = re.compile(re.escape(names["blocks.{i}.mlp.norm"] + ".weight").replace(r"\{i\}", r"(\d{1,4})"))
-    return 1 + max((int(match[1]) for name in tensors if (match := pattern.fullmatch(name))), default=-1)
-
-
-def _plain(tensors: Mapping[str, Tensor], names: Mapping[str, str], *, depth: int) -> dict[str, Tensor]:
-    """The tensors that are the same here and there."""
-    found = {}
-    for ours, theirs in names.items():
-        for i in range(depth) if "{i}" in ours else (0,):
-            for end in ("",) if theirs in tensors else (".weight", ".bias"):
-                found[ours.format(i=i) + end] = tensors[theirs.format(i=i) + end].float()
-    return found
-
-
-def _hugging_face(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Queries, keys and values apart, and a projection as a linear layer has it."""
-    found = {"projection.weight": tensors["text_projection.weight"].float()} if "text_projection.weight" in tensors else {}
-    for i in range(_depth(tensors, HUGGING_FACE)):
-        for end in ("weight", "bias"):
-            three = [tensors[f"text_model.encoder.layers.{i}.self_attn.{part}_proj.{end}"].float() for part in "qkv"]
-            found[f"blocks.{i}.attention.layer.qkv.{end}"] = torch.cat(three)
-    return found
-
-
-def _original(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """One projection to queries, keys and values, and a projection that is multiplied from the right."""
-    found = {"projection.weight": tensors["text_projection"].float().mT} if "text_projection" in tensors else {}
-    for i in range(_depth(tensors, ORIGINAL)):
-        for end in ("weight", "bias"):
-            found[f"blocks.{i}.attention.layer.qkv.{end}"] = tensors[f"transformer.resblocks.{i}.attn.in_proj_{end}"].float()
-    return found
+def _read(tensors: Mapping[str, Tensor], rows: Mapping[str, Key]) -> dict[str, Tensor]:
+    """Return the tensors under our names; raises `KeyError` with one of theirs that is missing."""
+    pattern = re.compile(re.escape(rows["blocks.{i}.mlp.norm.weight"].name).replace(r"\{i\}", r"(\d{1,4})"))
+    depth = 1 + max((int(match[1]) for name in tensors if (match := pattern.fullmatch(name))), default=-1)
+    ours = {}
+    for name, key in rows.items():
+        for i in range(depth) if "{i}" in name else (0,):
+            ours[name.format(i=i)] = key.read([tensors[theirs.format(i=i)].float() for theirs in key.names], None)
+    return ours
 
 
 def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextTowerConfig:
-    """Sizes by the tensors; heads, activation and epsilon by what stands beside them, else as OpenAI has them."""
+    """Return sizes by the tensors; heads, activation and epsilon by the description, else as OpenAI has them."""
     sized = ("tokens.weight", "position", "blocks.0.mlp.layer.expand.weight", "projection.weight")
     if flat := [name for name in sized if ours[name].ndim != 2]:
         raise ConfigError(f"{flat[0]} of the model of texts is no matrix")
     vocabulary, length, mlp_dim, output_dim = (len(ours[name]) for name in sized)
-    dim, told = ours["tokens.weight"].shape[1], _told(checkpoint)
+    dim, stated = ours["tokens.weight"].shape[1], _stated(checkpoint)
     sizes = {"vocabulary": vocabulary, "length": length, "dim": dim, "mlp_dim": mlp_dim, "output_dim": output_dim}
     depth = sum(name.endswith("qkv.weight") for name in ours)
-    heads = told.pop("heads", None) or max(1, dim // HEAD_DIM)
-    return TextTowerConfig.read({**sizes, "depth": depth, "heads": heads, **told}, where="text_config")
+    heads = stated.pop("heads", None) or max(1, dim // HEAD_DIM)
+    return TextTowerConfig.read({**sizes, "depth": depth, "heads": heads, **stated}, where="text_config")
 
 
-def _told(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What a description says of the model of texts; raises `ModelFileError` where that is not CLIP's."""
+def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the described fields of the model of texts; raises `ModelFileError` where it is not CLIP's."""
     config = checkpoint.config
     if "model_cfg" in config:
         whole = section(config, "model_cfg")
@@ -143,10 +112,8 @@ def _told(checkpoint: Checkpoint) -> dict[str, Any]:
     text = tower(config, "text_config")
     if not text:
         names = checkpoint.tensors.keys()
-        is_open_clip = ORIGINAL["tokens.weight"] in names and not names >= set(
-            OPENAI_NUMBERS
-        )  # almost all of its models have GELU itself
-        return {"activation": "gelu"} if is_open_clip else {}
+        is_open_clip = ORIGINAL["tokens.weight"].name in names and not names >= set(OPENAI_NUMBERS)
+        return {"activation": "gelu"} if is_open_clip else {}  # almost all of OpenCLIP's models have GELU itself
     kind, activation = text.get("model_type", "clip_text_model"), text.get("hidden_act", "quick_gelu")
     if config.get("model_type", "clip") != "clip" or kind != "clip_text_model":
         raise _refused(checkpoint.file, f"it is a {brief(kind)} of a {brief(config.get('model_type'))}")
@@ -185,7 +152,7 @@ class ClipTokenizer:
             self.tokenizer.enable_truncation(length)
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Tokens (B, T), filled up with 0, and the place of the last token of each text, (B,).
+        """Return tokens (B, T), filled up with 0, and the position of the last token of each text, (B,).
 
         Raises:
             ModelFileError: the tokenizer has tokens that the model does not, or none for a text.

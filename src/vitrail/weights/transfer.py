@@ -23,7 +23,7 @@ def adapt(
     keep_head: bool,
     interpolation: Interpolation = ANTIALIASED,
 ) -> dict[str, Tensor]:
-    """The parameters of a ``source`` model as a ``target`` model needs them; what needs no change is not copied.
+    """Return the parameters of a ``source`` model as a ``target`` model needs them; what needs no change is not copied.
 
     See the model's own `adapted`. What is new, such as the heads unless ``keep_head``, starts as in a new model. The last
     layer of every new head is zero, as in the paper; hidden layers before it are not, or nothing would ever reach them.
@@ -62,7 +62,6 @@ def transfer(source: ImageModel, target: ImageModel, *, keep_head: bool, interpo
 def _fitted(
     tensors: Mapping[str, Tensor], source: ImageModel, target: ImageModel, keep_head: bool, interpolation: Interpolation
 ) -> dict[str, Tensor]:
-    """The parameters of the target that the source has, or that come of its own."""
     if not target.starts_from(type(source)):
         raise _unfit([f"architecture {type(source).__name__} → {type(target).__name__}"])
     old_heads, new_heads = set(source.heads()), set(target.heads())
@@ -82,12 +81,10 @@ def _unfit(problems: list[str]) -> ConfigError:
 
 
 def _of(name: str, modules: Iterable[str]) -> bool:
-    """Whether a parameter belongs to one of some modules."""
     return name.partition(".")[0] in modules
 
 
 def _misfits(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
-    """Parameters that one of the two lacks, or has in another shape."""
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
     return [
         f"{name} {shapes.get(name, 'missing')} → {tuple(expected[name].shape) if name in expected else 'missing'}"

@@ -68,13 +68,6 @@ def test_notices_are_told_but_a_few_of_a_kind_only(checked, pictures, tmp_path):
     assert code == 0 and out.count("note: ignored") == 11 and "15 more" in out
 
 
-def test_a_class_may_be_called_all(checked, pictures, tmp_path):
-    root = shutil.copytree(pictures, tmp_path / "pictures")
-    (root / "red").rename(root / "all")
-    rows = [line.split() for line in checked(root)[1].splitlines() if line.startswith("all ")]
-    assert rows == [["all", "8"], ["all", "24"]]
-
-
 def test_images_that_are_learned_from_without_labels_are_checked_without(vitrail, pictures, tmp_path):
     for split in ("train", "val"):
         (tmp_path / "data" / split).mkdir(parents=True)
@@ -103,14 +96,6 @@ def test_many_classes_are_summed_up(checked, tmp_path):
     assert len(rows) < 15
 
 
-def test_data_of_one_class_in_every_split_is_shown_split_by_split(checked, tmp_path):
-    for shade, name in enumerate(("train/cat", "train/dog", "test/cat", "test/dog")):
-        (tmp_path / name).mkdir(parents=True)
-        Image.new("RGB", (2, 2), (shade, 0, 0)).save(tmp_path / name / "0.png")
-    out = checked(tmp_path)[1].splitlines()
-    assert any(line.split() == ["train", "test"] for line in out) and any(line.split() == ["cat", "1", "1"] for line in out)
-
-
 def test_faults_stand_above_notes_and_notes_that_seldom_matter_below_the_others(checked, pictures, tmp_path):
     root = shutil.copytree(pictures, tmp_path / "pictures")
 
@@ -123,9 +108,3 @@ def test_faults_stand_above_notes_and_notes_that_seldom_matter_below_the_others(
     kinds = [line.split("  ")[0] for line in lines if line.startswith(("note: ", "unreadable"))]
     assert kinds[:2] == ["unreadable", "note: imbalance"] and {*kinds[2:]} == {"note: profile", "note: ignored"}
     assert lines[-1] == "1 fault"
-
-
-def test_nothing_but_faults_is_told_too(checked, tmp_path):
-    (tmp_path / "labels.csv").write_text("image,label\ngone.png,cat\n")
-    code, out = checked(tmp_path / "labels.csv")
-    assert code == 3 and "missing-file" in out and "gone.png" in out

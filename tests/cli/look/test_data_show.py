@@ -22,12 +22,6 @@ def test_the_name_is_samples_by_default_and_nothing_is_overwritten(vitrail, pict
     assert (tmp_path / "samples.png").read_bytes() == written
 
 
-def test_a_folder_for_the_picture_is_made_and_may_be_at_home(vitrail, pictures, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert vitrail("data", "show", pictures, "--count", 1, "--out=~/new/x.png").out == f"{tmp_path}/new/x.png\n"
-    assert (tmp_path / "new" / "x.png").is_file()
-
-
 @pytest.fixture
 def drawn(vitrail, pictures, tmp_path, monkeypatch):
     """The data set that a command line pictures, and the items it picks; nothing is drawn."""
@@ -72,16 +66,6 @@ def test_the_digits_have_their_own_recipe(drawn):
     dataset, _, _ = drawn("digits")
     assert dataset.preparation.channels == 1 and dataset.augmentation.padding == 1
     assert drawn("digits", "--recipe", "scratch")[0].preparation.channels == 3
-
-
-def test_a_model_to_start_from_brings_its_size(drawn, run, pictures):
-    dataset, _, classes = drawn(pictures, "--recipe", "finetune", "--from", run.folder)
-    assert dataset.preparation.image_size == (8, 8) and classes == ["blue", "green", "red"]
-
-
-def test_a_recipe_that_starts_from_a_model_asks_for_one(vitrail, pictures, tmp_path):
-    answer = vitrail("data", "show", pictures, "--recipe", "finetune", "--out", tmp_path / "x.png")
-    assert answer.code == 2 and "--from" in answer.err and not (tmp_path / "x.png").exists()
 
 
 def test_images_that_are_not_to_be_mirrored_are_told_of(vitrail, tmp_path):

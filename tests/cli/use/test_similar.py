@@ -5,8 +5,6 @@ import shutil
 
 import numpy as np
 
-from vitrail.study.quality.similar import SHOWN, write_similar
-
 
 def test_vectors_of_a_folder_are_written_and_bad_images_told(vitrail, run, pictures, tmp_path):
     folder = shutil.copytree(pictures, tmp_path / "images")
@@ -43,23 +41,6 @@ def test_an_image_under_several_names_takes_no_place_of_the_nearest(vitrail, run
     answer = vitrail("similar", run.folder, query, "--among", folder, "--top", 4, "--json")
     (found,) = json.loads(answer.out)
     assert len(found["similar"]) == 4 and not any("again" in near["image"] for near in found["similar"])
-
-
-def test_what_is_left_out_of_a_folder_is_counted_once_where_images_are_looked_for_among_themselves(
-    vitrail, run, pictures, tmp_path
-):
-    folder = shutil.copytree(pictures / "red", tmp_path / "images")
-    (folder / "notes.txt").write_text("x")
-    answer = vitrail("similar", run.folder, folder, "--among", folder, "--top", 1)
-    assert answer.code == 0 and answer.err.count("left out: 1 .txt") == 1
-
-
-def test_a_page_shows_the_first_images_and_says_so_and_takes_any_name(pictures, tmp_path):
-    image = sorted((pictures / "red").iterdir())[0]
-    odd = shutil.copy(image, tmp_path / "g\udcff.png")
-    write_similar(tmp_path, [(odd, [])] + [(image, [])] * SHOWN, title="Nearest")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count("<img") == SHOWN and f"first {SHOWN} of {SHOWN + 1} images" in page and "g\\udcff.png" in page
 
 
 def test_labels_in_words_may_stand_in_a_file(vitrail, run, pictures, tmp_path, monkeypatch):

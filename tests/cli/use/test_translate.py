@@ -46,6 +46,7 @@ def test_a_file_is_translated_as_standard_input_is(ask, tmp_path):
         assert code == 3 and "cannot be read" in err and "standard input" in err and "Traceback" not in err
 
 
+@pytest.mark.soak
 def test_whatever_the_lines_are_as_many_go_out_as_come_in(translated_run):
     lines = soak_texts.random_lines(200)
     assert soak_texts.failure_of_translating(lines, translated_run.folder) is None
@@ -144,12 +145,6 @@ def test_what_is_missing_to_look_at_sentences_or_means_nothing_for_them_is_told(
     command, *flags = words
     answer = vitrail("data", command, write_pairs(tmp_path / "pairs.tsv"), *flags)
     assert answer.code in (2, 3) and said in answer.err
-
-
-def test_the_report_of_a_translation_speaks_of_sentences(translated_run):
-    page = (translated_run.folder / "report.html").read_text()
-    assert "Training is measured on sentences" in page and "for one text of 16 tokens into another" in page
-    assert "augmented images" not in page and "per image" not in page
 
 
 @pytest.mark.parametrize("words", [("--batch-size", 8), ("--workers", 2)])

@@ -4,10 +4,8 @@ import io
 import json
 import shutil
 import struct
-import tarfile
 import tracemalloc
 import zlib
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +13,15 @@ import pytest
 from PIL import Image
 
 from vitrail.data.checks.check import check_data
-from vitrail.data.checks.found import size_range
-from vitrail.data.readers.sources import open_data
 from vitrail.errors import DataError
 
 CLASSES = ("ant", "bee", "cat", "dog", "eel")
-COUNTS = {"train": 280, "val": 60, "test": 60}  # of every class: 2,000 in all
+COUNTS = {"train": 28, "val": 6, "test": 6}  # of every class: 200 in all
 
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory) -> Path:
-    """2,000 different pictures of 6×5 pixels in three splits and five classes."""
+    """200 different pictures of 6×5 pixels in three splits and five classes."""
     root, random = tmp_path_factory.mktemp("check") / "clean", np.random.default_rng(0)
     for split, count in COUNTS.items():
         for name in CLASSES:
@@ -103,20 +99,20 @@ def plant(root: Path) -> set[tuple[str, str]]:
     return {(kind, str(path)) for kind, path in issues}
 
 
-def test_a_clean_set_of_2000_has_no_issue(clean):
+def test_a_clean_set_of_200_has_no_issue(clean):
     seen = []
     found = check_data(clean, on_start=seen.append, on_image=seen.append)
     assert found.issues == found.notices == []
-    assert seen == [2000, *[1] * 2000]
+    assert seen == [200, *[1] * 200]
     assert found.counts == {split: dict.fromkeys(CLASSES, count) for split, count in COUNTS.items()}
 
 
 def test_all_37_planted_issues_are_found_with_their_paths(clean, tmp_path):
     root = shutil.copytree(clean, tmp_path / "planted")
     planted = plant(root)
-    shutil.copy(root / "train" / "cat" / "200.png", root / "train" / "cat" / "again.png")  # harms nothing
+    shutil.copy(root / "train" / "cat" / "20.png", root / "train" / "cat" / "again.png")  # harms nothing
     found = check_data(root)
-    assert ("duplicate", str(root / "train" / "cat" / "200.png")) in pairs(found.notices)
+    assert ("duplicate", str(root / "train" / "cat" / "20.png")) in pairs(found.notices)
     assert pairs(found.issues) - planted == set() and planted - pairs(found.issues) == set()
     assert len(found.issues) == 37
     for issue in found.issues:
@@ -146,12 +142,6 @@ def test_what_harms_nothing_is_a_notice(tmp_path):
     assert "--balance" in next(notice.what for notice in found.notices if notice.kind == "imbalance")
 
 
-@pytest.mark.parametrize(("large", "noted"), [(30, False), (31, True)])
-def test_classes_may_differ_tenfold_in_size(tmp_path, large, noted):
-    notices = check_data(flat(tmp_path, cat=large, dog=3)).notices
-    assert bool(notices) == noted
-
-
 def test_colour_profiles_other_than_srgb_are_noted(tmp_path):
     root = flat(tmp_path, cat=3, dog=3)
     for number, content in enumerate([b"damaged", b"damaged, too"]):
@@ -160,14 +150,6 @@ def test_colour_profiles_other_than_srgb_are_noted(tmp_path):
     (notice,) = check_data(root).notices
     assert (notice.kind, notice.path) == ("profile", str(root / "cat" / "profiled0.png"))
     assert "and 1 more" in notice.what and "not applied" in notice.what
-
-
-def test_a_single_class_is_noted_by_name(tmp_path):
-    (notice,) = check_data(flat(tmp_path, cat=2)).notices
-    assert notice.kind == "one-class" and notice.what.startswith("'cat' is the only class;")
-    (tmp_path / "labels.csv").write_text("image,label\ncat/0.png,\n")
-    (notice,) = check_data(tmp_path / "labels.csv").notices
-    assert notice.kind == "one-class" and notice.what.startswith("there is no class;")
 
 
 @pytest.mark.parametrize(
@@ -184,18 +166,6 @@ def test_copies_in_one_split_are_issues_where_that_split_will_be_dealt(tmp_path,
     assert pairs(found.notices) == {copies[split] for split in splits if split not in harmful}
     assert all("different splits" in issue.what for issue in found.issues)
     assert not any("different splits" in notice.what for notice in found.notices)
-
-
-def test_copies_in_data_without_splits_are_issues_as_they_can_leak(tmp_path):
-    root = flat(tmp_path, **{str(name): 5 for name in range(8)})
-    for name in range(8):
-        shutil.copy(root / str(name) / "0.png", root / str(name) / "again.png")
-        Image.open(root / str(name) / "0.png").save(root / str(name) / "anew.bmp")
-    issues = check_data(root).issues
-    assert [issue.kind for issue in issues] == ["duplicate"] * 8 and "different splits" in issues[0].what
-    split = open_data(root).assignment
-    assert all(split[f"{name}/0.png"] == split[f"{name}/again.png"] for name in range(8))
-    assert any(split[f"{name}/0.png"] != split[f"{name}/anew.bmp"] for name in range(8))  # which only decoding tells
 
 
 def test_a_copy_is_told_by_its_upright_pixels(tmp_path):
@@ -226,17 +196,6 @@ def test_a_group_of_copies_is_one_issue_with_all_its_paths(tmp_path):
     assert all(str(root / "val" / "cat" / f"{number}.png") in four.what for number in range(3))
 
 
-def test_sizes_and_modes_are_those_of_the_files(tmp_path):
-    root = tmp_path
-    for name, mode, size in (("a", "RGB", (4, 3)), ("b", "L", (4, 9)), ("c", "RGBA", (8, 3)), ("d", "RGB", (1, 1))):
-        (root / name).mkdir()
-        Image.new(mode, size, 7 if mode == "L" else (1, 2, 3)).save(root / name / "0.png")
-    found = check_data(root)
-    assert found.sizes == Counter([(4, 3), (4, 9), (8, 3), (1, 1)]) and found.modes == {"RGB": 2, "L": 1, "RGBA": 1}
-    assert size_range(found.sizes) == {"min": [1, 1], "median": [4, 3], "max": [8, 9], "distinct": 4}
-    assert size_range(Counter()) == {"distinct": 0}
-
-
 def test_all_issues_of_a_table_are_listed(tmp_path):
     flat(tmp_path, pictures=9)
     (tmp_path / "pictures" / "8.png").write_text("no picture")
@@ -254,12 +213,6 @@ def test_all_issues_of_a_table_are_listed(tmp_path):
     }  # fmt: skip
 
 
-def test_a_table_with_nothing_but_issues_is_reported(tmp_path):
-    (tmp_path / "labels.csv").write_text("image,label\ngone.png,cat\n")
-    found = check_data(tmp_path / "labels.csv")
-    assert [issue.kind for issue in found.issues] == ["missing-file"] and found.to_json()["images"] == 0
-
-
 def test_several_labels_are_counted_each_and_must_agree(tmp_path):
     flat(tmp_path, pictures=4)
     shutil.copy(tmp_path / "pictures" / "0.png", tmp_path / "copy.png")
@@ -269,23 +222,6 @@ def test_several_labels_are_counted_each_and_must_agree(tmp_path):
     assert found.counts == {"all": {"cat": 2, "dog": 3}}
     (issue,) = found.issues
     assert issue.kind == "conflict" and "cat and dog, dog" in issue.what
-
-
-def test_images_in_archives_are_named_by_archive_and_file(tmp_path):
-    with tarfile.open(tmp_path / "train.tar", "w") as tar:
-        for name, content in {"a.png": b"text", "a.cls": b"0", "b.png": encoded(Image.new("L", (2, 2)), "PNG")}.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    found = check_data(f"wds:{tmp_path}/train.tar")
-    assert pairs(found.issues) == {("unreadable", f"{tmp_path}/train.tar/a.png"), ("no-label", f"{tmp_path}/train.tar/b")}
-
-
-def test_the_digits_are_sound():
-    found = check_data("digits")
-    assert found.issues == [] and sum(found.counts["all"].values()) == len(open_data("digits").split("all"))
-    (notice,) = found.notices
-    assert notice.kind == "mirror" and "look like characters" in notice.what and "to another class" in notice.what
 
 
 def test_the_document_is_json_and_complete(tmp_path):
@@ -300,6 +236,7 @@ def test_the_document_is_json_and_complete(tmp_path):
     assert issue.keys() == {"kind", "path", "what"} and issue["path"] == str(root / "cat" / "x.jpg")
 
 
+@pytest.mark.soak
 def test_pictures_are_not_kept(tmp_path):
     for number in range(30):
         (tmp_path / str(number % 2)).mkdir(exist_ok=True)

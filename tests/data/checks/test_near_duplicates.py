@@ -51,10 +51,6 @@ def test_different_pictures_are_not_taken_for_copies(others):
     assert found(others) == [] and found(others[:1]) == [] and near_duplicates(np.zeros((0, 2, 12, 12), np.uint8)) == []
 
 
-def test_three_copies_are_one_group(others):
-    assert found([others[0], others[1], ImageOps.mirror(others[0]), cropped(others[0])]) == [[0, 2, 3]]
-
-
 def test_pictures_of_one_colour_or_of_few_pixels_say_nothing(others):
     assert found([Image.new("RGB", (32, 32), shade) for shade in ("red", "blue", "red")]) == []
     assert miniature(Image.new("RGB", (200, 15))) is None

@@ -17,10 +17,7 @@ from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from vitrail.data.images.decode import (
     FORMATS,
-    MAX_SCANS,
     SERVED,
-    SUFFIXES,
-    Whole,
     check_head,
     decode,
     decode_mask,
@@ -28,6 +25,7 @@ from vitrail.data.images.decode import (
     decode_with_mode,
     upright_size,
 )
+from vitrail.data.images.jpeg_scans import MAX_SCANS
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -135,32 +133,6 @@ def test_a_tiff_of_several_pages_shows_the_first():
     assert_solid(decode(encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])), "RGB", RED)
 
 
-@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits"])
-def test_a_compressed_tiff_reads_like_a_plain_one(compression):
-    picture = noise((40, 24))
-    assert decode(encoded(picture, "TIFF", compression=compression)).tobytes() == picture.tobytes()
-
-
-def test_a_jpeg_of_several_pictures_shows_the_first():
-    file = encoded(Image.new("RGB", (16, 16), "white"), "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16))])
-    assert_solid(decode(file), "RGB", 255)
-
-
-def test_a_progressive_jpeg_reads_like_a_plain_one():
-    picture = noise((40, 24))
-    assert decode(encoded(picture, "JPEG", progressive=True)).tobytes() == decode(encoded(picture, "JPEG")).tobytes()
-
-
-def test_sixteen_bit_white_is_white():
-    assert_solid(decode(png(1, 1, 16, 0, b"\0\xff\xff")), "RGB", 255)
-    assert_solid(decode(png(1, 1, 16, 2, b"\0" + b"\xff" * 6)), "RGB", 255)
-
-
-def test_sixteen_bit_black_and_dark_grey_stay_dark():
-    assert_solid(decode(png(1, 1, 16, 0, b"\0\0\0")), "RGB", 0)
-    assert_solid(decode(png(1, 1, 16, 0, b"\0\0\xff")), "RGB", 1)  # 255 of 65535
-
-
 @pytest.mark.parametrize(("kind", "channels"), [(2, 3), (4, 2), (6, 4)])
 def test_colours_of_sixteen_bits_that_use_twelve_are_refused_by_name(kind, channels, tmp_path):
     for value, refused in ((0x0FFF, True), (0x10FF, False), (0, False)):
@@ -169,30 +141,6 @@ def test_colours_of_sixteen_bits_that_use_twelve_are_refused_by_name(kind, chann
         with pytest.raises(DataError, match=r"reaches 4,096 of 65,535") if refused else nullcontext() as error:
             decode(tmp_path / "a.png")
         assert not refused or str(tmp_path / "a.png") == str(error.value.where)
-
-
-def test_wide_values_beyond_their_range_are_clipped():
-    for mode, value, grey in (("I", -5, 0), ("I", 70_000, 255), ("I", 200, 200), ("F", 300.0, 255), ("F", float("nan"), 0)):
-        assert_solid(decode(Image.new(mode, (2, 2), value)), "RGB", grey)
-
-
-def test_full_transparency_is_white_whatever_lies_below():
-    assert_solid(decode(encoded(Image.new("RGBA", (3, 3), (0, 0, 0, 0)), "PNG")), "RGB", 255)
-    assert_solid(decode(encoded(Image.new("LA", (3, 3), (0, 0)), "PNG"), channels=1), "L", 255)
-
-
-def test_a_palette_with_transparency_lies_on_white():
-    picture = solid("P")
-    picture.putpixel((0, 0), 0)
-    for transparency in (1, b"\xff\x00"):
-        decoded = decode(encoded(picture, "PNG", transparency=transparency))
-        assert decoded.getpixel((0, 0)) == (0, 0, 0) and decoded.getpixel((1, 1)) == (255, 255, 255)
-    half = decode(encoded(picture, "PNG", transparency=b"\xff\x80"))
-    assert half.getpixel((1, 1)) == (132, 137, 142)  # 128 / 255 of the colour, the rest white
-
-
-def test_a_transparent_gif_lies_on_white():
-    assert_solid(decode(encoded(solid("P"), "GIF", transparency=1)), "RGB", 255)
 
 
 @pytest.mark.parametrize(
@@ -263,22 +211,6 @@ def test_exif_data_of_an_unusual_kind_is_no_obstacle_to_turning(tmp_path):
         assert decode(content).size == upright_size(content) == (2, 3)
         with Image.open(io.BytesIO(content)) as image:
             np.testing.assert_array_equal(decode(content), image.convert("RGB").transpose(Image.Transpose.ROTATE_270))
-
-
-def test_damaged_or_senseless_exif_leaves_the_picture_as_it_is():
-    exif = Image.Exif()
-    exif[0x0112] = 99
-    for value in (b"Exif\0\0MM\0*\0\0\xff\xff", b"Exif\0\0garbage", b"Exif\0\0" + bytes(40), b"no exif at all", exif):
-        for format in ("JPEG", "PNG", "WEBP"):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("warnings.warn", lambda *args, **kwargs: None)
-                content = encoded(solid("RGB", (4, 2)), format, exif=value)
-                assert decode(content).size == upright_size(content) == (4, 2)
-
-
-@pytest.mark.parametrize("size", [(1, 1), (10_000, 1), (1, 10_000)])
-def test_tiny_and_oblong_pictures_keep_their_size(size):
-    assert decode(encoded(solid("RGB", size), "PNG")).size == size
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -362,14 +294,6 @@ def test_what_is_kept_elsewhere_is_read_when_it_is_asked_for():
     assert decode(Kept(encoded(solid("RGB", (4, 2)), "PNG", exif=exif))).size == (2, 4)
 
 
-@pytest.mark.parametrize("content", [b"text", b"", OSError("gone"), KeyError("image")])
-def test_what_is_kept_elsewhere_is_refused_by_its_name(content):
-    for look in (decode, check_head):
-        with pytest.raises(DataError, match=r"shards-000\.tar/0001\.jpg") as error:
-            look(Kept(content))
-        assert error.value.hint
-
-
 def test_the_head_tells_without_decoding_a_pixel(tmp_path, monkeypatch):
     whole = encoded(noise(), "PNG")
     (tmp_path / "picture.png").write_bytes(whole)
@@ -384,18 +308,6 @@ def test_the_head_tells_without_decoding_a_pixel(tmp_path, monkeypatch):
             check_head(source, max_pixels=255)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
-def test_the_mode_is_that_of_the_file_and_the_picture_that_of_decoding(mode):
-    file = encoded(solid(mode), "PNG")
-    picture, stored, profile = decode_with_mode(file)
-    assert stored == mode and profile is None and picture.mode == "RGB" and picture.tobytes() == decode(file).tobytes()
-
-
-def test_a_picture_without_pixels_is_refused():
-    with pytest.raises(DataError):
-        decode(Image.new("RGB", (0, 5)))
-
-
 def scanned(count, side=64):
     """A JPEG of so many scans, all but the first the same, of a few bytes each."""
     file = io.BytesIO()
@@ -403,6 +315,11 @@ def scanned(count, side=64):
     content = file.getvalue()
     scans, tables = content.count(b"\xff\xda"), content[: content.rindex(b"\xff\xda")].rindex(b"\xff\xc4")
     return content[:-2] + content[tables:-2] * (count - scans) + content[-2:]
+
+
+def test_a_jpeg_of_several_pictures_shows_the_first():
+    file = encoded(Image.new("RGB", (16, 16), "white"), "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16))])
+    assert_solid(decode(file), "RGB", 255)
 
 
 @pytest.mark.parametrize("least", [None, 8])
@@ -429,13 +346,6 @@ def test_a_look_at_the_head_tells_how_many_pixels_will_be_decoded(format, least,
     assert check_head(encoded(solid("RGB", (1000, 800)), "JPEG", progressive=True), least=least) == 1000 * 800
 
 
-def test_the_limit_of_pixels_is_exact():
-    picture = encoded(solid("RGB", (10, 10)), "PNG")
-    assert decode(picture, max_pixels=100).size == (10, 10)
-    with pytest.raises(DataError, match="limit"):
-        decode(picture, max_pixels=99)
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("side", [10_001, 50_000, 2**31 - 1])
 def test_a_giant_is_refused_by_its_header_before_a_pixel_is_decoded(side, monkeypatch):
@@ -446,25 +356,7 @@ def test_a_giant_is_refused_by_its_header_before_a_pixel_is_decoded(side, monkey
     assert time.perf_counter() - start < 1
 
 
-def test_a_giant_tiff_or_avif_is_refused_by_its_header_before_a_pixel_is_decoded(monkeypatch):
-    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded a giant"))
-    tiff, avif = encoded(noise((300, 300)), "TIFF"), encoded(noise((300, 300)), "AVIF")
-    for tag in (256, 257):  # width and height
-        tiff = tiff.replace(struct.pack("<HHII", tag, 4, 1, 300), struct.pack("<HHII", tag, 4, 1, 60_000))
-    place = avif.index(b"ispe") + 8
-    for side in (12_000, 2**31 - 1):  # what libavif itself opens, and what it does not
-        large = avif[:place] + struct.pack(">II", side, side) + avif[place + 8 :]
-        for content in (tiff, large):
-            start = time.perf_counter()
-            with pytest.raises(DataError):
-                check_head(content)
-            with pytest.raises(DataError):
-                decode(content)
-            assert time.perf_counter() - start < 1
-    with pytest.raises(DataError, match="limit"):
-        decode(tiff)
-
-
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("format", FORMATS)
 def test_damaged_bytes_give_a_picture_or_a_data_error(format):
@@ -508,14 +400,6 @@ def test_a_jpeg_that_will_be_made_smaller_is_decoded_at_a_half_a_quarter_or_an_e
         assert (reduced.image.size, *reduced.whole) == (size, (403, 301), (0, 0, *end))
 
 
-def test_other_formats_and_pictures_keep_their_size():
-    picture = Image.new("RGB", (400, 300), RED)
-    opened = Image.open(io.BytesIO(encoded(picture, "JPEG")))
-    for source in (encoded(picture, "PNG"), encoded(picture, "WEBP"), np.asarray(picture), picture, opened):
-        reduced = decode_reduced(source, least=30)
-        assert reduced.image.size == reduced.whole.size == reduced.whole.box[2:] == (400, 300)
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_smaller_jpeg_is_still_upright_and_so_is_where_the_picture_lies_in_it(orientation):
     """A white picture whose last pixels, stored right and below, are black: in the smaller one they are at the same ends."""
@@ -531,12 +415,6 @@ def test_a_smaller_jpeg_is_still_upright_and_so_is_where_the_picture_lies_in_it(
     assert whole == size and (right - left, bottom - top) == (size[0] / 4, size[1] / 4)
     assert (left > 0, right < image.width) == ((True, False) if np.all(upright[:, 0] == 0) else (False, True))
     assert (top > 0, bottom < image.height) == ((True, False) if np.all(upright[0] == 0) else (False, True))
-
-
-def test_a_box_of_the_whole_picture_lies_in_a_smaller_one_by_hand():
-    whole = Whole((403, 301), (0.625, 0.0, 51.0, 37.625))  # an eighth, mirrored
-    for box, inside in [((0, 0, 403, 301), whole.box), ((8, 16, 24, 40), (1.625, 2, 3.625, 5)), ((3, 0, 11, 8), (1, 0, 2, 1))]:
-        assert whole.inside(box) == inside and whole.outside(inside) == box
 
 
 # what only files of one's own may be
@@ -572,12 +450,6 @@ def test_heic_without_its_extra_names_the_extra(monkeypatch, tmp_path):
         check_head(tmp_path / "phone.heic", formats=SERVED)
 
 
-def test_nothing_of_heic_is_imported_for_other_pictures(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    for format in FORMATS:
-        decode(encoded(noise(), format))
-
-
 def test_a_heic_shows_its_colour_upright(heic):
     assert_solid(decode(heic(Image.new("RGB", (32, 16), RED))), "RGB", RED, 3)
     assert_solid(decode(heic(Image.new("RGBA", (32, 16), (0, 0, 0, 0)))), "RGB", 255, 3)
@@ -587,6 +459,7 @@ def test_a_heic_shows_its_colour_upright(heic):
     assert turned.image.size == turned.whole.size == (48, 64)
 
 
+@pytest.mark.soak
 def test_a_damaged_or_giant_heic_is_refused_or_read(heic, monkeypatch):
     whole, random = heic(noise((64, 48))), np.random.default_rng(7)
     for length in (0, 1, 4, 12, len(whole) // 3, len(whole) // 2):
@@ -604,13 +477,6 @@ def test_a_damaged_or_giant_heic_is_refused_or_read(heic, monkeypatch):
     for look in (check_head, decode):
         with pytest.raises(DataError, match="limit"):
             look(whole, max_pixels=100)
-
-
-def test_suffixes_are_small_letters_with_a_dot():
-    assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in SUFFIXES)
-    Image.init()
-    known = {suffix for suffix, name in Image.registered_extensions().items() if name in (*FORMATS, "MPO", "HEIF")}
-    assert {".mpo", ".jpe", ".heic", ".heif", ".hif", *known} <= set(SUFFIXES)
 
 
 def profile(name: str) -> bytes:
@@ -636,11 +502,6 @@ def test_a_colour_profile_changes_no_value_and_its_name_is_told(format, content,
     plain, profiled = encoded(noise(), format, **options), encoded(noise(), format, icc_profile=content, **options)
     assert decode(profiled).tobytes() == decode(plain).tobytes()
     assert decode_with_mode(profiled)[2] == name
-
-
-def test_another_profile_than_srgb_is_called_by_its_name():
-    file = encoded(noise(), "PNG", icc_profile=profile("wide"))
-    assert "wide" in str(decode_with_mode(file)[2])
 
 
 def test_many_threads_read_in_silence_and_leave_warnings_as_they_were():
@@ -722,24 +583,11 @@ def test_an_indexed_mask_gives_its_indices_whatever_their_colors(bits, options):
     assert np.array_equal(decode_mask(in_png(image, bits=bits, **options)), indices)
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16, bool])
-def test_a_grey_mask_gives_its_values(kind):
-    most = 2 if kind is bool else np.iinfo(kind).max + 1
-    values = (np.arange(70).reshape(7, 10) * 937 % most).astype(kind)
-    assert np.array_equal(decode_mask(in_png(Image.fromarray(values))), values)
-
-
 @pytest.mark.parametrize(
     ("depth", "row", "values"), [(1, b"\x50", [0, 1, 0, 1]), (2, b"\x1b", [0, 85, 170, 255]), (4, b"\x0f\x10", [0, 255, 17, 0])]
 )
 def test_grey_of_a_few_bits_gives_what_every_viewer_has_and_of_a_single_one_0_and_1(depth, row, values):
     assert decode_mask(png(4, 1, depth, 0, b"\0" + row)).astype(int).tolist() == [values]
-
-
-def test_a_mask_is_turned_by_its_own_exif():
-    values, exif = np.arange(70, dtype=np.uint8).reshape(7, 10), Image.Exif()
-    exif[0x0112] = 6
-    assert np.array_equal(decode_mask(in_png(Image.fromarray(values), exif=exif)), np.rot90(values, -1))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from vitrail.data.images.operations import BOTH_WAYS, OPERATIONS, POLICY, randau
 
 FILL = {"RGB": (10, 20, 30), "L": (10,)}
 WITHOUT_AMOUNT = {"identity", "auto_contrast", "equalize"}
-AMOUNTS = {**trivial_limits(16, 12), "hue": 0.3}
 
 
 def picture(mode: str = "RGB", width: int = 16, height: int = 12) -> Image.Image:
@@ -49,39 +48,9 @@ both_modes = pytest.mark.parametrize("mode", ["RGB", "L"])
 
 
 @both_modes
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_size_and_mode_stay_and_the_picture_itself_does_too(name, mode):
-    for size in ((16, 12), (1, 1), (1, 30), (3, 2)):
-        image = picture(mode, *size)
-        before = image.tobytes()
-        for factor in (0, 0.3, 1, 3):
-            result = OPERATIONS[name](image, factor * AMOUNTS.get(name, 0), FILL[mode])
-            assert (result.size, result.mode) == (size, mode)
-        assert image.tobytes() == before
-
-
-@both_modes
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {"auto_contrast", "equalize"}))
 def test_no_amount_is_no_change(name, mode):
     assert np.array_equal(changed(name, 0.0, picture(mode)), np.asarray(picture(mode)))
-
-
-@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {"identity"}))
-def test_every_operation_does_something(name):
-    for sign in (1, -1) if name in BOTH_WAYS else (1,):
-        image = picture(width=32, height=24)  # Pillow equalizes nothing in pictures of fewer than 256 pixels
-        assert not np.array_equal(changed(name, sign * 0.5 * AMOUNTS.get(name, 0), image), np.asarray(image))
-
-
-def test_grey_pictures_have_no_colour_to_change():
-    for name in ("saturation", "hue"):
-        assert np.array_equal(changed(name, 0.4, picture("L")), np.asarray(picture("L")))
-
-
-@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - WITHOUT_AMOUNT - {"hue"}))
-def test_more_is_more(name):
-    distances = [np.abs(values(picture()) - changed(name, share * AMOUNTS[name], picture())).mean() for share in (0.05, 0.3, 0.6)]
-    assert distances == sorted(distances)
 
 
 # against formulas
@@ -217,11 +186,6 @@ def test_the_limits_are_torchvisions(ours, theirs):
         if name == "solarize":  # theirs are thresholds of 0…255, ours the share of the scale above
             amounts = 1 - amounts / 255
         assert limit == pytest.approx(amounts.max().item()) and signed == (name in BOTH_WAYS), name
-
-
-def test_the_wide_space_is_wider():
-    narrow, wide = randaugment_limits(32, 32), trivial_limits(32, 32)
-    assert all(wide[name] >= narrow[name] for name in wide)
 
 
 def test_translation_follows_the_size_in_one_policy_and_stays_inside_in_the_other():

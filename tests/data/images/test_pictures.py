@@ -40,23 +40,12 @@ def test_a_picture_gets_the_same_answer_in_every_form(run, pictures, pixels):
     assert [answer[0][0] for answer in answers] == [expected[0][0]] * len(given)
 
 
-def test_an_array_of_height_width_and_colours_is_one_picture(run):
-    assert len(vitrail.predict(run.trained, np.zeros((375, 500, 3), dtype=np.uint8))) == 1
-
-
 def test_a_batch_is_as_many_pictures(run, pixels):
     arrays = np.stack([pixels, 255 - pixels])
     tensors = torch.from_numpy(arrays).permute(0, 3, 1, 2)
     for batch in (arrays, tensors, list(arrays), tuple(tensors), arrays / 255):
         answers = vitrail.predict(run.trained, batch)
         assert [answer[0][0] for answer in answers] == [run.predict(one)[0][0][0] for one in arrays]
-
-
-def test_grey_pixels_are_a_grey_picture(run, pixels):
-    grey = pixels[..., 0]
-    (expected,) = vitrail.predict(run.trained, Image.fromarray(grey))
-    for form in (grey, grey[..., None], torch.from_numpy(grey.copy()), torch.from_numpy(grey.copy())[None]):
-        assert vitrail.predict(run.trained, form) == [expected]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPI
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.images.processors import PROCESSOR_OF_MODEL, PROCESSORS
 from vitrail.errors import ModelFileError
-from vitrail.weights.layouts import LAYOUTS
 
 PLAIN = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
 """Colours that leave values of 0…1, of which a level is 1/255."""
@@ -72,23 +71,6 @@ def test_every_known_processor_prepares_images_as_ours_does(name, size):
     assert levels(values, picture(*size)) <= allowed
 
 
-@pytest.mark.parametrize("name", ["ViT", "Siglip", "CLIP", "Bit", "Levit", "ConvNext"])
-@given(SIZES)
-@settings(max_examples=8, deadline=None)
-def test_on_tensors_transformers_differs_by_a_level_or_two(name, size):
-    values = {"image_processor_type": f"{name}ImageProcessor", **DESCRIPTIONS[name], **PLAIN}
-    assert levels(values, picture(*size), "torchvision") <= 2.01
-
-
-def test_a_large_convnext_squashes():
-    values = {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 384}, **PLAIN}
-    assert levels(values, picture(100, 60)) <= 1e-3
-
-
-def test_all_known_processors_are_tried():
-    assert {name.split(",")[0] for name in DESCRIPTIONS} == set(PROCESSORS)
-
-
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_what_a_file_leaves_out_is_as_in_the_class_it_names(name):
     bare = {"image_processor_type": f"{name}ImageProcessor"}
@@ -105,13 +87,6 @@ def test_a_file_without_a_name_means_the_processor_of_its_model(model_type):
     if name in PROCESSORS:
         named = Preparation.from_hugging_face({"image_processor_type": f"{name}ImageProcessor"})
         assert Preparation.from_hugging_face({}, model_type=model_type) == named
-
-
-@pytest.mark.parametrize("ending", ["ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor"])
-def test_older_and_newer_names_of_a_class_mean_the_same(ending):
-    key = "feature_extractor_type" if ending == "FeatureExtractor" else "image_processor_type"
-    plain = Preparation.from_hugging_face({"image_processor_type": "CLIPImageProcessor"})
-    assert Preparation.from_hugging_face({key: f"CLIP{ending}"}) == plain
 
 
 VIT = {"image_processor_type": "ViTImageProcessor"}
@@ -149,11 +124,6 @@ def test_what_would_change_pixels_and_is_not_done_here_is_refused_by_name(values
     assert error.value.exit_code == 4 and "preprocessor_config.json" in str(error.value)
 
 
-def test_what_changes_no_pixel_is_passed_over():
-    idle = {"do_pad": False, "do_flip_channel_order": None, "do_convert_rgb": True, "processor_class": "CLIPProcessor"}
-    assert Preparation.from_hugging_face(VIT | idle) == Preparation.from_hugging_face(VIT)
-
-
 # what we write
 
 
@@ -172,29 +142,4 @@ def test_transformers_prepares_images_for_our_models_as_we_do(tmp_path_factory, 
     np.testing.assert_allclose(preparation(image).numpy(), expected, atol=1e-5)
 
 
-def test_transformers_refuses_what_it_cannot_do_and_we_read_it(tmp_path):
-    preparation = Preparation.standard((24, 16), fit="cover")
-    with pytest.raises((ValueError, TypeError)):
-        opened(preparation, tmp_path)(picture(50, 40))
-    assert Preparation.from_hugging_face(preparation.to_hugging_face()) == preparation
-
-
 # where no file says how images are prepared
-
-
-@pytest.mark.parametrize(("layout", "processor"), [("vit", "ViT"), ("siglip", "Siglip"), ("clip", "CLIP")])
-def test_the_usual_preparation_of_a_layout_is_that_of_its_class(layout, processor):
-    usual, read = LAYOUTS[layout].colours, Preparation.from_hugging_face({"image_processor_type": f"{processor}ImageProcessor"})
-    assert (usual.mean, usual.std, usual.resampling, usual.fit) == (read.mean, read.std, read.resampling, read.fit)
-    assert Preparation.standard((224, 224), 3, usual.crop_ratio).resize_size == read.resize_size
-
-
-@pytest.mark.parametrize(
-    ("layout", "name"), [("timm", "vit_base_patch16_224"), ("timm-clip", "vit_base_patch16_clip_224.laion2b")]
-)
-def test_the_usual_preparation_of_timms_layouts_is_that_of_timm(layout, name):
-    import timm
-
-    usual, theirs = LAYOUTS[layout].colours, timm.get_pretrained_cfg(name)
-    assert (usual.mean, usual.std, usual.resampling) == (theirs.mean, theirs.std, theirs.interpolation)
-    assert usual.crop_ratio == theirs.crop_pct and usual.fit == "cover" and theirs.crop_mode == "center"

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.ndimage import affine_transform
 from transformers.models.vitpose.image_processing_pil_vitpose import box_to_center_and_scale, get_warp_matrix, scipy_warp_affine
 
 from vitrail.data.images.box_preparation import Box, BoxPreparation
-from vitrail.data.images.decode import Reduced, Whole
 from vitrail.data.images.plan import Plan
+from vitrail.data.images.reduction import Reduced, Whole
 from vitrail.data.images.warp import Warp
 
 HIGH, WIDE = 64, 48
@@ -78,25 +77,6 @@ def test_pixels_are_the_image_processors_of_transformers(box, angle):
     assert difference[compared].max() <= 0  # what Pillow drops
 
 
-def test_the_image_processor_of_transformers_makes_the_same_input():
-    from transformers.models.vitpose.image_processing_pil_vitpose import VitPoseImageProcessorPil
-
-    pixels, box = noise(), Box(30.3, 20.7, 33.1, 40.2)
-    theirs = VitPoseImageProcessorPil(size={"height": HIGH, "width": WIDE})(
-        Image.fromarray(pixels), boxes=[[list(box)]], return_tensors="pt"
-    )["pixel_values"]
-    ours = PREPARATION.plan_of((120, 90), box).pixels(Image.fromarray(pixels))
-    mean, std = (np.array(values)[:, None, None] for values in (PREPARATION.mean, PREPARATION.std))
-    assert np.abs((ours / 255 - mean) / std - theirs[0].numpy()).max() < 1.01 / 255 / min(PREPARATION.std)
-
-
-def test_a_box_of_the_models_shape_at_scale_1_is_a_plain_crop():
-    """Sides are between centres: 32 pixels are 31 wide."""
-    pixels = noise()
-    warp = BoxPreparation.of_size((32, 32), box_scale=1).warp(Box(10, 7, 31, 31))
-    assert np.array_equal(shown(warp, pixels), pixels[7:39, 10:42])
-
-
 @pytest.mark.parametrize("quarters", [1, 2, 3])
 def test_a_box_turned_clockwise_shows_the_picture_turned_the_other_way(quarters):
     pixels = noise()
@@ -112,18 +92,6 @@ def test_a_mirrored_picture_gives_the_mirror_image_exactly(left):
     assert np.array_equal(shown(PREPARATION.warp(mirrored), pixels[:, ::-1]), shown(PREPARATION.warp(box), pixels)[:, ::-1])
 
 
-def test_it_is_black_outside_of_the_picture():
-    white = np.full((40, 40, 3), 255, np.uint8)
-    result = shown(BoxPreparation.of_size((32, 32), box_scale=1).warp(Box(-10, -10, 31, 31)), white)
-    assert (result[:10] == 0).all() and (result[:, :10] == 0).all() and (result[10:, 10:] == 255).all()
-    assert (shown(PREPARATION.warp(Box(500, 0, 10, 10)), white) == 0).all()
-
-
-@pytest.mark.parametrize("box", [Box(9000, 0, 900, 900), Box(-5000, -5000, 900, 900), Box(0, 4000, 900, 900)])
-def test_a_large_box_far_outside_is_black(box):
-    assert (shown(PREPARATION.warp(box), np.full((1000, 1000, 3), 255, np.uint8)) == 0).all()
-
-
 @pytest.mark.parametrize("factor", [2, 3, 5])
 def test_a_large_picture_is_first_averaged_over_blocks(factor):
     """A box whose blocks fall on whole pixels of the result: each is the mean of its block."""
@@ -135,21 +103,6 @@ def test_a_large_picture_is_first_averaged_over_blocks(factor):
     got = shown(warp, pixels)
     aligned = (start - int(max(0, start - 2 * factor))) % factor == 0
     assert aligned and np.abs(got - expected).max() <= 1
-
-
-@pytest.mark.parametrize("pitch", [1.9, 2.0, 2.7, 6.1])
-@pytest.mark.parametrize("angle", [0.0, 33.0])
-def test_nothing_is_displaced_where_the_picture_is_reduced_first(pitch, angle):
-    """Of a picture without details, the same as by interpolation in the picture itself."""
-    pixels = smooth(600, 500)
-    warp = Warp((301.3, 248.8), (pitch, pitch), angle, (WIDE, HIGH))
-    (a, b, c, d, e, f) = warp.back
-    offset = np.array([[e, d], [b, a]]) @ [0.5, 0.5] + [f, c] - 0.5
-    expected = [
-        affine_transform(pixels[..., channel].astype(float), np.array([[e, d], [b, a]]), offset, (HIGH, WIDE), order=1)
-        for channel in range(3)
-    ]
-    assert np.abs(shown(warp, pixels) - np.stack(expected, axis=-1))[8:-8, 8:-8].max() <= 2.5
 
 
 @pytest.mark.parametrize("pitch", [0.7, 3.3])

@@ -12,11 +12,10 @@ from vitrail.data.images.augment import Augmentation, SampleGenerator
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.data.loading import dataset as module
-from vitrail.data.loading.batches import on_device
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.data.loading.sampler import shuffled
-from vitrail.data.targets import ClassIndex, ClassShares, class_targets
+from vitrail.data.targets import ClassIndex, class_targets
 from vitrail.errors import ConfigError, DataError
 
 PREPARATION = Preparation.standard((8, 8))
@@ -62,11 +61,6 @@ def digest(loader: EpochLoader, epochs: range = range(2)) -> str:
     return total.hexdigest()
 
 
-def test_batches_are_identical_for_any_number_of_workers():
-    digests = {digest(EpochLoader(dataset(), 4, shuffle=True, workers=workers)) for workers in (0, 1, 2)}
-    assert len(digests) == 1
-
-
 KINDS = {
     "pad": lambda: augmented(crop="pad", vertical_flip=0.5),
     "policy": lambda: augmented(policy="randaugment", rotation=20, brightness=0.5, hue=0.2, erasing=0.5),
@@ -92,82 +86,6 @@ def test_augmented_epochs_continue_where_they_were_left(make):
         assert len(rest) == len(whole) - skip
         for one, other in zip(rest, whole[skip:], strict=True):
             assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-
-
-@every_kind
-def test_an_epoch_is_the_same_whether_others_came_before_it(make):
-    loader = EpochLoader(make(), 4, shuffle=True)
-    digest(loader, range(2))
-    assert digest(loader, range(2, 3)) == digest(EpochLoader(make(), 4, shuffle=True), range(2, 3))
-
-
-def test_torchs_own_randomness_does_not_depend_on_the_number_of_workers():
-    drawn = set()
-    for workers in (0, 1):
-        torch.manual_seed(0)
-        digest(EpochLoader(dataset(), 8, shuffle=True, workers=workers))
-        drawn.add(torch.rand(1).item())
-    assert len(drawn) == 1
-
-
-def test_the_global_seeds_do_not_matter():
-    torch.manual_seed(1)
-    np.random.seed(1)
-    first = digest(EpochLoader(dataset(), 4, shuffle=True))
-    torch.manual_seed(2)
-    np.random.seed(2)
-    assert digest(EpochLoader(dataset(), 4, shuffle=True)) == first
-
-
-def test_a_batch_is_bytes_and_whole_numbers():
-    batch = next(iter(EpochLoader(dataset(), 5, shuffle=False).epoch()))
-    assert batch["images"].shape == (5, 3, 8, 8) and batch["images"].dtype == torch.uint8
-    assert batch["labels"].shape == (5,) and batch["labels"].dtype == torch.int64
-
-
-@pytest.mark.parametrize(("count", "size", "batches"), [(22, 4, 6), (22, 22, 1), (22, 100, 1), (22, 1, 22), (20, 5, 4)])
-def test_every_image_comes_once_and_the_last_batch_may_be_smaller(count, size, batches):
-    loader = EpochLoader(dataset(count, augmented=False), size, shuffle=True)
-    seen = labels(loader)
-    assert len(seen) == len(loader) == batches and len(seen[-1]) == count - size * (batches - 1)
-    assert sorted(label for batch in seen for label in batch) == list(range(count))
-
-
-def test_without_shuffling_the_order_is_that_of_the_data():
-    loader = EpochLoader(dataset(augmented=False), 4, shuffle=False, workers=2)
-    assert order(loader) == order(loader, 5) == list(range(22))
-
-
-def test_every_epoch_and_every_seed_has_its_own_order():
-    orders = {tuple(shuffled(50, seed, epoch)) for seed in range(3) for epoch in range(4)}
-    assert len(orders) == 12 and all(sorted(order) == list(range(50)) for order in orders)
-    assert shuffled(50, 1, 2) == shuffled(50, 1, 2)
-    loader = EpochLoader(dataset(augmented=False), 4, shuffle=True)
-    assert order(loader, 0) == shuffled(22, 3, 0) and order(loader, 1) == shuffled(22, 3, 1)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_skipping_continues_where_the_epoch_was_left(workers):
-    whole = [batch["images"] for batch in EpochLoader(dataset(), 4, shuffle=True).epoch(2)]
-    loader = EpochLoader(dataset(), 4, shuffle=True, workers=workers)
-    for skip in (0, 1, 5, 6):
-        rest = [batch["images"] for batch in loader.epoch(2, skip=skip)]
-        assert len(rest) == 6 - skip and all(torch.equal(a, b) for a, b in zip(rest, whole[skip:], strict=True))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_epoch_left_early_leaves_no_trace_in_the_next(workers):
-    loader = EpochLoader(dataset(), 4, shuffle=True, workers=workers)
-    next(iter(loader.epoch(0)))
-    assert digest(loader, range(1, 2)) == digest(EpochLoader(dataset(), 4, shuffle=True), range(1, 2))
-
-
-def test_augmentation_changes_with_the_epoch_and_evaluation_does_not():
-    def first(augmented: bool, epoch: int) -> bytes:
-        return dataset(augmented=augmented)[epoch, 0]["images"].numpy().tobytes()
-
-    assert first(True, 0) != first(True, 1) and first(True, 1) == first(True, 1)
-    assert first(False, 0) == first(False, 1)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -196,13 +114,6 @@ def targets_of(data: ImageDataset, size: int = 4) -> torch.Tensor:
     return torch.cat([batch["labels"] for batch in EpochLoader(data, size, shuffle=False).epoch()])
 
 
-def test_targets_of_several_labels_are_ones_and_zeros():
-    labels = [(0, 2), (), (1,), (0, 1, 2)]
-    targets = targets_of(ImageDataset(items_of(labels), PREPARATION, targets=ClassShares(3)), 3)
-    assert targets.dtype == torch.float32
-    assert targets.tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]
-
-
 @pytest.mark.parametrize("settings", [{"mixup": 1.0}, {"cutmix": 1.0}, {"mixup": 0.2, "cutmix": 1.0}], ids=str)
 def test_targets_of_mixed_images_are_shares_of_an_images_class_and_the_next_ones(settings):
     targets = targets_of(augmented(22, **settings))
@@ -211,18 +122,6 @@ def test_targets_of_mixed_images_are_shares_of_an_images_class_and_the_next_ones
     for i, row in enumerate(targets[:20]):  # batches of four
         assert {label for label in range(4) if row[label]} <= {i % 4, (i + 1) % 4}
     assert (targets.max(dim=1).values < 1).sum() > 10
-
-
-def test_copies_of_an_image_are_not_mixed_with_each_other():
-    data = augmented(8, repeats=2, mixup=1.0)
-    targets = data.batch([(0, 0), (0, 8), (0, 1), (0, 9)])["labels"]
-    assert [row.nonzero().flatten().tolist() for row in targets] == [[0, 1]] * 4
-
-
-def test_an_image_alone_in_the_last_batch_is_not_mixed():
-    *_, last = EpochLoader(augmented(5, mixup=1.0, horizontal_flip=0), 4, shuffle=False).epoch()
-    assert torch.equal(last["images"][0], torch.from_numpy(PREPARATION.pixels(augmented(5).items[4].image)))
-    assert last["labels"].tolist() == [[1, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("settings", [{"scale": 0.1}, {"half_body": 0.5}])
@@ -249,16 +148,6 @@ def test_copies_of_an_image_differ_from_each_other_and_the_first_is_the_plain_sa
     for batch in batches[:-1]:
         assert len(set(batch["labels"].tolist())) == 1 and len({image.numpy().tobytes() for image in batch["images"]}) == 3
     assert torch.equal(batches[0]["images"][0], augmented(20, crop="resized")[0, first]["images"][0])
-
-
-def test_a_balanced_epoch_shows_rare_classes_as_often():
-    data = ImageDataset(items_of([0] * 27 + [1] * 3), PREPARATION, Augmentation(crop="resized"), 3)
-    loader = EpochLoader(data, 7, shuffle=True, balance=True)
-    batches = list(loader.epoch())
-    shown = torch.cat([batch["labels"] for batch in batches])
-    assert len(shown) == 30 and len(batches) == len(loader) and (shown == 1).sum() == 15
-    rare = [image.numpy().tobytes() for batch in batches for image in batch["images"][batch["labels"] == 1]]
-    assert len(set(rare)) == 15  # three images, five different copies of each
 
 
 # further views of an item
@@ -310,18 +199,6 @@ def test_a_transforms_pixels_are_neither_cropped_nor_flipped():
     assert torch.equal(data[0, 0]["images"][0], torch.from_numpy(pixels))
 
 
-def test_without_augmentation_a_transform_is_applied_all_the_same():
-    data = ImageDataset(items_of([0]), PREPARATION, transform=lambda image: image.rotate(180))
-    assert torch.equal(data[0, 0]["images"][0], torch.from_numpy(PREPARATION.pixels(items_of([0])[0].image.rotate(180))))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_what_a_transform_may_not_return_is_refused(workers):
-    loader = EpochLoader(augmented(transform=lambda image: np.ones((3, 8, 8)) * 2), 4, shuffle=False, workers=workers)
-    with pytest.raises(ConfigError, match="leave normalisation out"):
-        list(loader.epoch())
-
-
 def on_a_gpu(image):
     """As torch answers in a process that was forked from one that used a GPU."""
     raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must …")
@@ -348,12 +225,6 @@ def test_no_more_processes_are_started_than_there_are_batches():
 def test_only_what_processes_prepare_for_a_gpu_is_pinned(device, workers, expected):
     place = None if device is None else torch.device(device)
     assert EpochLoader(dataset(), 4, shuffle=False, workers=workers, device=place)._loader.pin_memory is expected
-
-
-def test_a_batch_on_its_device_is_the_same_batch():
-    batch = next(EpochLoader(dataset(), 4, shuffle=False).epoch())
-    moved = on_device(batch, torch.device("cpu"))
-    assert moved.keys() == batch.keys() and all(torch.equal(moved[name], batch[name]) for name in batch)
 
 
 def test_a_transform_that_workers_cannot_have_is_refused_at_once(monkeypatch):
@@ -391,21 +262,6 @@ def test_images_are_kept_up_to_a_limit(reads, monkeypatch, limit, decoded):
     monkeypatch.setattr(module, "KEPT_BYTES", limit)
     digest(EpochLoader(augmented(10), 4, shuffle=True))
     assert len(reads) == decoded
-
-
-@pytest.mark.parametrize("crop", ["none", "resized"])
-def test_pictures_of_one_size_share_what_tells_where_their_pixels_come_from(crop):
-    data = augmented(10, crop=crop)
-    digest(EpochLoader(data, 4, shuffle=True))
-    assert len(data._kept) == 10 and len({id(origin) for _, origin in data._kept.values()}) == 1
-
-
-def test_workers_share_the_limit(monkeypatch):
-    data = augmented(10)
-    monkeypatch.setattr(module, "KEPT_BYTES", 2 * 10 * 3 * 64 - 1)
-    monkeypatch.setattr(module, "get_worker_info", lambda: type("Info", (), {"num_workers": 2}))
-    digest(EpochLoader(data, 4, shuffle=True))
-    assert data._kept == {}
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])

@@ -1,7 +1,6 @@
 """Which images an epoch shows: all once, some in a row, or every class equally often."""
 
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -83,18 +82,6 @@ def test_balance_is_fair_to_every_image_in_the_long_run():
         assert abs(shown[number] / 600 - expected) < 4 * 0.5 / np.sqrt(600)
 
 
-def test_balance_of_equal_classes_shows_every_image_once():
-    assert sorted(epoch_order(items_by_count([6, 6, 6]), 0, 0, shuffle=True, balance=True)) == list(range(18))
-
-
-def test_a_balanced_order_is_mixed_where_asked():
-    items = items_by_count([4, 36])
-    whole = [number % 40 for number in epoch_order(items, 0, 0, shuffle=True, balance=True)]
-    assert sum(a > b for a, b in pairwise(whole)) > 10
-    plain = [number % 40 for number in epoch_order(items, 0, 0, shuffle=False, balance=True)]
-    assert plain == sorted(plain) and Counter(plain) == Counter(whole)
-
-
 @given(counts_of_classes, st.integers(1, 5))
 @settings(deadline=None)
 def test_balance_and_repeats_combine(counts, repeats):
@@ -109,23 +96,10 @@ def test_balance_and_repeats_combine(counts, repeats):
     assert all(abs(classes[label] - total / len(counts)) <= 2 * repeats for label in range(len(counts)))
 
 
-def test_shares_of_single_labels_are_one_over_classes_and_images():
-    assert balanced_shares(items_of([0, 1, 1, 1])) == pytest.approx([1 / 2, 1 / 6, 1 / 6, 1 / 6])
-    assert balanced_shares(items_of([2, 0, 0])) == pytest.approx([1 / 2, 1 / 4, 1 / 4])  # a class without images counts not
-
-
 def test_shares_of_several_labels_are_the_mean_over_them():
     items = items_of([(0,), (0, 1), (0, 2), (2,), (2,), ()])  # 0 has three images, 1 has one, 2 has three; one has none
     weights = np.array([1 / 3, (1 / 3 + 1) / 2, 1 / 3, 1 / 3, 1 / 3, 1])
     assert balanced_shares(items) == pytest.approx(weights / weights.sum())
-
-
-def test_a_balanced_epoch_of_several_labels_is_as_long():
-    items = items_of([(0,), (0, 1), (0, 2), (2,), (2,), ()] * 5)
-    order = epoch_order(items, 0, 0, shuffle=True, balance=True)
-    expected = 30 * balanced_shares(items)
-    shown = Counter(number % 30 for number in order)
-    assert len(order) == 30 and all(abs(shown[i] - expected[i]) < 1 for i in range(30))
 
 
 def test_as_many_classes_as_possible_are_picked_in_their_order():

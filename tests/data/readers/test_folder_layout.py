@@ -9,7 +9,7 @@ import pytest
 
 from data.folders import fill, flat
 from vitrail.data.checks.check import check_data
-from vitrail.data.readers.sources import open_data, read_data
+from vitrail.data.readers.sources import open_data
 from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.errors import DataError
 
@@ -49,36 +49,10 @@ def test_a_folder_one_level_too_deep_is_refused_with_the_right_one(tmp_path, mon
     assert open_data(f"data/{way}").classes == ["ants", "bees"]
 
 
-def test_splits_one_level_too_deep_are_refused(tmp_path):
-    for split in ("train", "val"):
-        flat(tmp_path / "photos" / split, ants=4, bees=4)
-    assert f"did you mean --data {tmp_path / 'photos'}?" in refused(tmp_path).hint
-
-
-def test_classes_one_level_too_deep_in_their_splits_are_refused(tmp_path):
-    for split in ("train", "val"):
-        flat(tmp_path / split / "photos", ants=4, bees=4)
-    assert "did you mean to have these in" in refused(tmp_path).hint
-    only = flat(tmp_path / "only" / "train" / "photos", ants=4, bees=4)
-    assert f"did you mean --data {only}?" in refused(tmp_path / "only").hint
-
-
-def test_a_table_one_level_too_deep_is_refused(tmp_path):
-    fill(tmp_path / "photos", 2)
-    (tmp_path / "photos" / "labels.csv").write_text("image,label\n0.png,cat\n1.png,dog\n")
-    assert f"did you mean --data {tmp_path / 'photos'}?" in refused(tmp_path).hint
-
-
 def test_one_class_with_folders_of_its_own_says_so_in_a_file(tmp_path, written):
     flat(tmp_path / "cats", indoors=3, outdoors=3)
     written(refused(tmp_path).hint)
     assert open_data(tmp_path).classes == ["cats"] and len(open_data(tmp_path).split("all")) == 6
-
-
-def test_one_class_alone_is_told_and_can_be_evaluated_on(tmp_path):
-    flat(tmp_path, cats=3)
-    assert open_data(tmp_path).classes == ["cats"]
-    assert [notice.kind for notice in check_data(tmp_path).notices] == ["one-class"]
 
 
 # the same class folders under several parents
@@ -105,24 +79,10 @@ def test_batches_are_put_together_by_a_file_that_names_the_classes(tmp_path, wri
     }
 
 
-def test_classes_with_folders_of_the_same_names_say_so_in_a_file(tmp_path):
-    for kind in ("cats", "dogs"):
-        flat(tmp_path / kind, indoors=4, outdoors=4)
-    refused(tmp_path)
-    (tmp_path / "classes.txt").write_bytes("\ufeffdogs\r\n\r\ncats \r\n".encode())
-    assert open_data(tmp_path).classes == ["cats", "dogs"] and len(open_data(tmp_path).split("all")) == 16
-
-
 @pytest.mark.parametrize("content", ["ants\n", "ants\nbees\nwasps\n", ""])
 def test_a_file_that_names_other_classes_settles_nothing(tmp_path, content):
     (batches(tmp_path) / "classes.txt").write_text(content)
     assert "names neither" in refused(tmp_path).what
-
-
-def test_a_file_of_classes_is_not_asked_where_there_is_no_doubt(tmp_path):
-    flat(tmp_path, ants=3, bees=3)
-    (tmp_path / "classes.txt").write_text("something else")
-    assert open_data(tmp_path).classes == ["ants", "bees"]
 
 
 def test_batches_within_splits_and_deeper_ones_are_refused_and_put_together(tmp_path):
@@ -137,12 +97,6 @@ def test_batches_within_splits_and_deeper_ones_are_refused_and_put_together(tmp_
         assert data.classes == ["ants", "bees"] and {s: data.counts(s) for s in ("train", "val")} == {
             "train": [8, 8], "val": [8, 8],
         }  # fmt: skip
-
-
-def test_folders_of_the_same_classes_that_are_called_like_no_split_are_refused(tmp_path):
-    for split in ("lernen", "pruefung"):
-        flat(tmp_path / split, ants=4, bees=4)
-    assert "called train, val and test" in refused(tmp_path).hint
 
 
 def test_a_folder_of_a_split_in_one_is_looked_through(tmp_path):
@@ -195,25 +149,6 @@ def test_classes_that_differ_by_case_or_blanks_alone_are_refused(tmp_path, names
     assert all(repr(name) in error.value.what for name in names)
 
 
-def test_classes_of_two_splits_that_differ_by_case_are_refused(tmp_path):
-    flat(tmp_path / "train", Ants=3, Bees=3)
-    flat(tmp_path / "val", ants=3, Bees=3)
-    with pytest.raises(DataError, match="'Ants' and 'ants'"):
-        open_data(tmp_path)
-
-
-def test_labels_of_a_table_that_differ_by_case_are_refused(tmp_path):
-    fill(tmp_path, 2)
-    (tmp_path / "labels.csv").write_text("image,label\n0.png,Ants\n1.png,ants\n")
-    with pytest.raises(DataError, match="'Ants' and 'ants'"):
-        open_data(tmp_path)
-
-
-def test_letters_may_differ_by_case(tmp_path):
-    flat(tmp_path, A=2, a=2)
-    assert open_data(tmp_path).classes == ["A", "a"]
-
-
 # what systems leave behind, and what is left out
 
 JUNK = ("__MACOSX", "@eaDir", ".ipynb_checkpoints", ".Trash-1000", "$RECYCLE.BIN")
@@ -229,20 +164,6 @@ def test_folders_of_the_system_are_no_classes(tmp_path, name):
     assert data.classes == ["ants", "bees"] and len(data.split("all")) == 6
     assert data.notes == ("left out: 2 hidden or a system's own",)
     assert open_unlabelled(tmp_path).notes == data.notes and len(open_unlabelled(tmp_path).split("all")) == 6
-
-
-def test_a_folder_of_the_system_beside_the_data_hides_no_level(tmp_path):
-    flat(tmp_path / "photos", ants=3, bees=3)
-    flat(tmp_path / "__MACOSX" / "photos", ants=3, bees=3)
-    assert f"did you mean --data {tmp_path / 'photos'}?" in refused(tmp_path).hint
-
-
-def test_files_of_the_system_are_left_out_and_counted(tmp_path):
-    flat(tmp_path, ants=3, bees=3)
-    for name in (".DS_Store", "Thumbs.db", "desktop.ini", "._0.png"):
-        (tmp_path / "ants" / name).write_bytes(b"x")
-    found = check_data(tmp_path)
-    assert not found.issues and found.to_json()["notes"] == ["left out: 4 hidden or a system's own"]
 
 
 def test_files_left_out_are_counted_by_suffix(tmp_path):
@@ -261,14 +182,6 @@ def test_many_kinds_of_files_are_summed_up(tmp_path):
     for number in range(45):
         (tmp_path / f"x.{number}").write_bytes(b"x")
     assert open_data(tmp_path).notes[0].endswith("1 .39, 5 more of 5 kinds")
-
-
-@pytest.mark.parametrize("suffix", [".jfif", ".tif", ".tiff", ".avif"])
-def test_pictures_of_further_formats_are_data(tmp_path, suffix):
-    for name in ("ants", "bees"):
-        fill(tmp_path / name, 3, suffix)
-    assert len(open_data(tmp_path).split("all")) == 6 and not check_data(tmp_path).issues
-    assert read_data(tmp_path).told == ()
 
 
 def test_classes_called_test_1_and_test_2_are_classes(tmp_path):

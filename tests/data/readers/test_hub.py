@@ -11,7 +11,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from PIL import Image
 
 from vitrail.data.images.decode import decode
-from vitrail.data.readers.sources import SPLITS, open_data, read_data
+from vitrail.data.readers.sources import open_data, read_data
 from vitrail.errors import ConfigError, DataError
 
 ANIMALS = ClassLabel(names=["dog", "cat", "ant"])
@@ -61,24 +61,6 @@ def test_a_split_of_the_name_itself_counts_before_those_like_it_and_several_alik
     assert len(contents.splits["test"]) == 3 and "the split test is made of test2 and test3" in contents.notes
 
 
-def test_a_single_table_is_dealt_and_so_is_training_alone(tmp_path):
-    flat = open_data(saved(table([0, 1] * 10), tmp_path / "flat"))
-    assert not flat.has_splits and {s: flat.counts(s) for s in flat.splits} == {
-        "train": [7, 7, 0], "val": [1, 1, 0], "test": [2, 2, 0],
-    }  # fmt: skip
-    again = open_data(flat.source, assignment=flat.assignment, split_seed=5)
-    assert {s: [i.name for i in again.splits[s]] for s in SPLITS} == {s: [i.name for i in flat.splits[s]] for s in SPLITS}
-    training = open_data(saved(DatasetDict(train=table([0, 1] * 10)), tmp_path / "training"))
-    assert {s: len(items) for s, items in training.splits.items()} == {"train": 18, "val": 2, "test": 0}
-
-
-def test_rows_that_were_chosen_and_shuffled_keep_their_labels(tmp_path):
-    data = table(list(range(3)) * 5).shuffle(seed=3).select(range(7))
-    items = read_data(saved(data, tmp_path / "some")).splits["all"]
-    assert len(items) == 7
-    assert [i.target for i in items] == [decode(i.image, channels=1).getpixel((0, 0)) % 3 for i in items]
-
-
 @pytest.mark.parametrize(
     ("feature", "label", "labels", "classes", "expected"),
     [
@@ -94,20 +76,6 @@ def test_labels_of_every_kind(feature, label, labels, classes, expected, tmp_pat
     data = open_data(saved(DatasetDict(test=table(labels, feature, label=label)), tmp_path / "data"))
     assert data.classes == classes and [i.target for i in data.splits["test"]] == expected
     assert data.multi_label == isinstance(expected[0], tuple)
-
-
-def test_a_split_that_keeps_its_labels_secret_is_left_out(tmp_path):
-    data = DatasetDict(train=table([0, 1] * 10), test=table([-1, -1]))
-    assert not open_data(saved(data, tmp_path / "secret")).splits["test"]
-
-
-def test_a_split_without_the_columns_is_left_out_wherever_it_stands(tmp_path):
-    for column in ("label", "image"):
-        splits = {"test": table([0, 1]).remove_columns([column]), "train": table([0, 1] * 10)}
-        for order in (list(splits), list(splits)[::-1]):
-            data = open_data(saved(DatasetDict({split: splits[split] for split in order}), tmp_path / column / order[0]))
-            assert {split: len(items) for split, items in data.splits.items()} == {"train": 18, "val": 2, "test": 0}
-            assert data.classes == ["dog", "cat", "ant"]
 
 
 @pytest.mark.parametrize("other", [ClassLabel(names=["cat", "dog", "ant"]), Value("int64"), List(ANIMALS)])

@@ -2,7 +2,6 @@
 
 import io
 import json
-import pickle
 import tarfile
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from PIL.ContainerIO import ContainerIO
 
 from vitrail.data.images.decode import FORMATS, check_head, decode
 from vitrail.data.readers.shards import expand
@@ -84,19 +82,6 @@ def test_every_sample_has_its_picture_label_and_name(format, tmp_path):
     assert not data.has_splits and data.splits["test"] and data.splits["val"]
 
 
-def test_items_travel_to_other_processes(tmp_path):
-    (item,) = open_data(f"wds:{shard(tmp_path / 'train.tar', samples(7, 1))}").split("all")
-    assert pickle.loads(pickle.dumps(item)).image.open().read() == png(7)
-
-
-def test_the_argument_opens_the_data_from_anywhere(tmp_path, monkeypatch):
-    shard(tmp_path / "a-0.tar", samples(0))
-    monkeypatch.chdir(tmp_path)
-    data = open_data("wds:a-{0..0}.tar")
-    monkeypatch.chdir("/")
-    assert open_data(data.source, assignment=data.assignment).splits == data.splits
-
-
 @pytest.mark.parametrize(
     ("label", "name"),
     [
@@ -114,13 +99,6 @@ def test_the_argument_opens_the_data_from_anywhere(tmp_path, monkeypatch):
 def test_the_label_is_a_number_or_a_name(label, name, tmp_path):
     files = {"a.jpg": png(0)} | {f"a.{suffix}": content for suffix, content in label.items()}
     assert read_data(f"wds:{shard(tmp_path / 'x.tar', files)}").classes == [name]
-
-
-def test_a_sample_ends_at_the_first_dot_and_keeps_its_folder(tmp_path):
-    files = {"./x/1.JPG": png(0), "./x/1.seg.png": png(1), "./x/1.cls": b"a", "y/1.jpg": png(2), "y/1.cls": b"b", "notes": b""}
-    contents = read_data(f"wds:{shard(tmp_path / 'z.tar', files)}")
-    assert [item.name for item in contents.splits["all"]] == ["z/x/1", "z/y/1"]
-    assert contents.splits["all"][0].image.open().read() == png(0)
 
 
 def test_names_of_archives_tell_the_split(tmp_path):
@@ -144,12 +122,6 @@ def test_folders_below_the_common_one_tell_the_split_too(tmp_path):
     shard(folder / "more" / "0.tar", samples(50))
     with pytest.raises(DataError, match=r"more/0\.tar names no split"):
         open_data(f"wds:{folder}/{{more,train}}/0.tar")
-
-
-def test_archives_of_one_name_in_two_folders_are_told_apart(tmp_path):
-    for folder in ("a", "b"):
-        shard(tmp_path / folder / "0.tar", samples(0))
-    assert len({item.name for item in open_data(f"wds:{tmp_path}/{{a,b}}/0.tar").split("all")}) == 8
 
 
 FAULTY = {
@@ -177,13 +149,6 @@ def test_an_issuey_sample_is_named_by_archive_and_key(name, tmp_path):
     assert (issue.kind, issue.path) == (kind, f"{file}/k") and issue.what
     with pytest.raises(DataError, match=r"x\.tar/k"):
         open_data(f"wds:{file}")
-
-
-def test_the_same_file_twice_is_an_issue(tmp_path):
-    file = shard(tmp_path / "x.tar", samples(0))
-    shard(file, {"0001.cls": b"5"}, mode="a")
-    (issue,) = read_data(f"wds:{file}").issues
-    assert issue.path == f"{file}/0001" and "twice" in issue.what
 
 
 def test_links_and_folders_are_no_files(tmp_path):
@@ -237,15 +202,6 @@ def test_a_damaged_header_is_refused_wherever_it_stands(tmp_path):
             assert error.value.where == file and error.value.hint
 
 
-def test_an_archive_may_end_with_its_last_file_or_with_any_number_of_empty_blocks(tmp_path):
-    file = shard(tmp_path / "x.tar", samples(0))
-    ended = file.read_bytes().rstrip(b"\0")
-    ended += bytes(-len(ended) % 512)
-    for end in (0, 100, 512, 1024, 2**20):
-        file.write_bytes(ended + bytes(end))
-        assert len(read_data(f"wds:{file}").splits["all"]) == 4
-
-
 def test_an_archive_that_leads_back_into_itself_is_refused(tmp_path):
     file = shard(tmp_path / "x.tar", samples(0, 1))
     entry = tarfile.TarInfo("again.png")
@@ -253,21 +209,6 @@ def test_an_archive_that_leads_back_into_itself_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[: 4 * 512] + entry.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
     with pytest.raises(DataError, match="cannot read the archive"):
         read_data(f"wds:{file}")
-
-
-def test_heads_are_looked_at_without_reading_the_images(tmp_path, monkeypatch):
-    noise = np.random.default_rng(0).integers(0, 256, (500, 400, 3), dtype=np.uint8)
-    content = io.BytesIO()
-    Image.fromarray(noise).save(content, "PNG")
-    files = {"0.txt": b"x", "0.png": content.getvalue(), "1.txt": b"y", "1.png": content.getvalue()}
-    first, second = open_data(f"wds:{shard(tmp_path / 'x.tar', files)}").split("all")
-    seen = []
-    read = ContainerIO.read
-    monkeypatch.setattr(ContainerIO, "read", lambda file, *count: seen.append(read(file, *count)) or seen[-1])
-    for item in (first, second):
-        check_head(item.image)
-    assert 0 < sum(map(len, seen)) < 1000
-    assert np.array_equal(decode(second.image), noise)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -25,37 +25,6 @@ def table(tmp_path):
     return write
 
 
-def rows(source: Path) -> dict[str, tuple[str, object]]:
-    """Split and label of every image; the label as the names of its classes."""
-    contents = read_data(source)
-    assert contents.issues == []
-    return {
-        item.name: (split, [contents.classes[i] for i in item.labels])
-        for split, items in contents.splits.items()
-        for item in items
-    }
-
-
-def test_columns_stand_in_any_order_beside_others(table):
-    file = table("note,Split , label,IMAGE", "x,train,dog,a.png", ',TEST, cat ," b.png "', "", "y,Valid,dog,c.png")
-    assert rows(file) == {"a.png": ("train", ["dog"]), "b.png": ("test", ["cat"]), "c.png": ("val", ["dog"])}
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_text_is_utf_8_with_a_mark_or_without(table, encoding):
-    file = table("image,label", "a.png,고양이", 'b.png,"cat, black"', encoding=encoding)
-    assert rows(file) == {"a.png": ("all", ["고양이"]), "b.png": ("all", ["cat, black"])}
-
-
-def test_lines_may_end_as_windows_ends_them(table):
-    file = table("image,label\r", "a.png,cat\r", "b.png,dog\r")
-    assert rows(file) == {"a.png": ("all", ["cat"]), "b.png": ("all", ["dog"])}
-
-
-def test_classes_sort_naturally(table):
-    assert read_data(table("image,label", "a.png,10", "b.png,2", "c.png,1")).classes == ["1", "2", "10"]
-
-
 def test_paths_start_at_the_tables_folder_and_may_leave_it(table, tmp_path, monkeypatch):
     (tmp_path / "deep").mkdir()
     file = table("image,label", "../a.png,cat", f"{tmp_path}/b.png,dog", name="deep/list.CSV")
@@ -65,30 +34,6 @@ def test_paths_start_at_the_tables_folder_and_may_leave_it(table, tmp_path, monk
     assert {item.name: item.image.resolve() for item in data.split("all")} == {
         "../a.png": tmp_path / "a.png", f"{tmp_path}/b.png": tmp_path / "b.png",
     }  # fmt: skip
-
-
-def test_without_splits_it_is_dealt_like_a_flat_folder(table):
-    data = open_data(table("image,label", *(f"{name}.png,{'cat' if name < 'f' else 'dog'}" for name in "abcdefghij")))
-    assert not data.has_splits and sum(map(sum, (data.counts(s) for s in data.splits))) == 10
-    assert data.counts("test") == [1, 1] and set(data.assignment) == {f"{name}.png" for name in "abcdefghij"}
-    again = open_data(data.source, split_seed=9, assignment=data.assignment)
-    assert again.splits == data.splits
-
-
-def test_training_alone_gives_some_to_validation_and_test_stays(table):
-    lines = [f"{name}.png,{'cat' if name < 'e' else 'dog'},{'train' if name < 'i' else 'test'}" for name in "abcdefghij"]
-    data = open_data(table("image,label,split", *lines))
-    assert {item.name for item in data.splits["test"]} == {"i.png", "j.png"}
-    assert len(data.splits["val"]) == 1 and len(data.splits["train"]) == 7 and data.has_splits
-
-
-def test_a_table_with_all_splits_is_dealt_no_further(table):
-    data = open_data(table("image,label,split", "a.png,x,train", "b.png,y,val", "c.png,y,test"))
-    assert data.assignment is None and {s: data.counts(s) for s in data.splits} == {
-        "train": [1, 0],
-        "val": [0, 1],
-        "test": [0, 1],
-    }
 
 
 # tables as others write them
@@ -125,53 +70,6 @@ def test_a_table_with_other_columns_or_separators_is_understood_and_said(table, 
     assert data.notes == (() if said is None else (f"list.csv: {said}",))
 
 
-def test_images_without_suffix_are_found_also_in_the_one_folder_that_holds_them(table, tmp_path):
-    file = table("id,label", "a,cat", "b,dog")
-    assert [item.image.name for item in open_data(file).split("all")] == ["a.png", "b.png"]
-    (tmp_path / "photos").mkdir()
-    for name in "abcdefghij":
-        (tmp_path / f"{name}.png").rename(tmp_path / "photos" / f"{name}.png")
-    data = open_data(file)
-    assert {item.image.parent.name for item in data.split("all")} == {"photos"}
-    assert data.notes == ("labels.csv: image in the column 'id', label in 'label', the images are in photos",)
-
-
-def test_a_name_without_suffix_of_two_images_is_none(table, tmp_path):
-    file = table("id,label", "a,cat", "b,dog")
-    Image.new("RGB", (2, 2)).save(tmp_path / "b.jpg")
-    (issue,) = read_data(file).issues
-    assert (issue.kind, issue.what) == ("missing-file", f"{tmp_path}/b could be b.jpg or b.png")
-
-
-def test_names_as_windows_writes_them_and_letters_that_look_alike_are_found(table, tmp_path):
-    composed, apart = "caf\u00e9.png", "cafe\u0301.png"
-    (tmp_path / "photos").mkdir()
-    for place, name in (("photos", "a.png"), (".", composed), ("photos", apart)):
-        Image.new("RGB", (2, 2)).save(tmp_path / place / name)
-    file = table("image,label", "photos\\a.png,cat", f"{apart},dog", f"photos/{composed},cat", "b.png,dog")
-    data = read_data(file)
-    assert data.issues == []
-    assert [item.image for item in data.splits["all"]] == [
-        tmp_path / name for name in ("photos/a.png", composed, f"photos/{apart}", "b.png")
-    ]
-
-
-def test_the_suffix_that_a_name_lacks_may_be_in_capitals(table, tmp_path):
-    file = table("id,label", "a,cat", "b,dog", "c,cat")
-    (tmp_path / "a.png").rename(tmp_path / "a.PNG")
-    (tmp_path / "b.png").rename(tmp_path / "b.JPG")
-    assert {item.image.name for item in open_data(file).split("all")} == {"a.PNG", "b.JPG", "c.png"}
-    (tmp_path / "b.jpg").hardlink_to(tmp_path / "b.JPG")  # as it is where capitals do not matter: one file
-    assert len(open_data(file).split("all")) == 3
-    Image.new("RGB", (2, 2)).save(tmp_path / "a.png")
-    assert [issue.kind for issue in read_data(file).issues] == ["missing-file"]
-
-
-def test_a_split_by_another_name_is_said(table):
-    file = table("image,label,subset", "a.png,x,train", "b.png,y,test")
-    assert open_data(file).notes == ("labels.csv: image in the column 'image', label in 'label', split in 'subset'",)
-
-
 @pytest.mark.parametrize("name", ["annotations.csv", "train.tsv", "LIST.CSV"])
 def test_the_only_table_beside_images_is_read_whatever_its_name(table, tmp_path, name):
     file = table("filename\tclass", "a.png\tcat", "b.png\tdog", name=name)
@@ -203,11 +101,6 @@ def test_one_row_with_several_labels_makes_all_multi_label(table):
     assert {s: data.counts(s) for s in data.splits} == {"train": [0, 1, 1], "val": [0, 1, 0], "test": [1, 0, 0]}
 
 
-def test_single_labels_stay_whole_numbers(table):
-    data = open_data(table("image,label", "a.png,cat", "b.png,dog"))
-    assert not data.multi_label and {item.target for item in data.split("all")} == {0, 1}
-
-
 # issues
 
 FAULTY = {
@@ -236,13 +129,6 @@ def test_an_issuey_row_is_named_by_file_and_line(table, row):
     assert "data check" in error.value.hint
 
 
-@pytest.mark.parametrize("split", ["tset", "", "train val"])
-def test_an_unknown_split_is_an_issue(table, split):
-    file = table("image,label,split", "j.png,cat,train", f"a.png,dog,{split}")
-    (issue,) = read_data(file).issues
-    assert (issue.kind, issue.path) == ("bad-split", f"{file}:3") and repr(split) in issue.what and "a.png" in issue.what
-
-
 def test_all_issues_are_collected_and_counted(table):
     file = table("image,label,split", "a.png,cat,train", "gone.png,,nowhere", "a.png,cat,test", "b.png,cat", "c.png,dog,val")
     assert [(issue.kind, issue.path) for issue in read_data(file).issues] == [
@@ -254,11 +140,6 @@ def test_all_issues_are_collected_and_counted(table):
     ]
     with pytest.raises(DataError, match="4 more faults"):
         open_data(file)
-
-
-def test_the_line_of_an_issue_counts_lines_inside_quotes(table):
-    file = table("image,label", 'a.png,"two', 'lines"', "gone.png,cat")
-    assert [issue.path for issue in read_data(file).issues] == [f"{file}:4"]
 
 
 @pytest.mark.parametrize(
@@ -282,12 +163,6 @@ def test_what_is_no_table_is_refused(table, lines, words):
     with pytest.raises(DataError, match=words) as error:
         read_data(table(*lines))
     assert "labels.csv" in str(error.value.where) and error.value.hint
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le", "cp1252"])
-def test_a_table_in_another_encoding_is_refused(table, encoding):
-    with pytest.raises(DataError, match="UTF-8"):
-        open_data(table("image,label", "a.png,naïve", encoding=encoding))
 
 
 def test_a_table_that_is_no_plain_file_or_too_large_is_refused_at_once(tmp_path):

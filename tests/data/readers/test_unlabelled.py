@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.folders import fill, flat, run_in
+from data.folders import fill, flat
 from vitrail.data.readers.sources import image_files, open_data
 from vitrail.data.readers.unlabelled import open_unlabelled, unlabelled_items
 from vitrail.tasks.captioning.images.sources import open_captions
@@ -38,15 +38,6 @@ def test_a_folder_of_training_images_alone_is_a_split_beside_an_image_and_none_b
     fill(tmp_path / "plane", 9)
     data = open_unlabelled(tmp_path)
     assert len(data.split("all")) == 20 and data.notes == ()
-
-
-@pytest.mark.parametrize("place", ["cat/first", "first", "runs/first"])
-def test_the_pictures_of_runs_and_sweeps_are_left_out_and_counted(tmp_path, place):
-    flat(tmp_path, cat=3, dog=3)
-    run_in(tmp_path / place)
-    fill(run_in(tmp_path / "positions", "sweep.json"))
-    data = open_unlabelled(tmp_path)
-    assert len(data.split("all")) == 6 and data.notes == ("left out: 1 run, 1 sweep",)
 
 
 def test_links_to_folders_are_followed_where_those_to_classes_and_splits_are(tmp_path):

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from vitrail.data.images.image_names import find_image, folder_of
+from vitrail.data.readers.image_names import find_image, folder_of
 from vitrail.data.readers.sources import open_data
 from vitrail.data.tables.csv_rows import column_of, number_in
 from vitrail.errors import DataError
@@ -151,13 +151,6 @@ def test_images_lie_beside_a_table_or_in_the_usual_folders_or_the_only_other_one
     (folder / "1.png").touch()
     (folder / "1.png").touch()
     assert os.path.samefile(folder_of(table, ["gone.png", "1.png"] if place not in ("Images", "whatever") else ["1.png"]), folder)
-
-
-def test_of_two_other_folders_with_the_same_names_none_is_taken(tmp_path):
-    for name in ("left", "right"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").touch()
-    assert folder_of(tmp_path / "t.csv", ["1.png"]) == tmp_path
 
 
 @pytest.mark.parametrize(

@@ -58,17 +58,6 @@ def test_lines_of_json_may_hold_numbers_lists_and_nothing_and_bad_ones_are_named
     assert [(issue.kind, issue.path) for issue in contents.issues] == [("bad-row", f"{file}:2")]
 
 
-@pytest.mark.parametrize("blank", ["\n", " \t\r\n", "\n\n"])
-def test_blank_lines_of_json_are_passed_over_and_counted(tmp_path, blank):
-    fill(tmp_path, COUNT)
-    file = json_lines(tmp_path / "labels.jsonl", [{"image": "0.png", "label": "cat"}])
-    with file.open("a", newline="") as lines:
-        lines.write(f'{blank}{{"image": "gone.png", "label": "cat"}}\n{blank}')
-    found = read_data(file)
-    assert [issue.path for issue in found.issues] == [f"{file}:{2 + blank.count(chr(10))}"]
-    assert found.notes == (f"labels.jsonl: empty rows passed over: {2 * blank.count(chr(10))}",)
-
-
 @pytest.mark.parametrize(
     "values",
     [

@@ -35,12 +35,6 @@ def test_labels_between_what_names_have_too_are_noted(separator):
     assert not found.multi_label and "look like several" in found.doubt and "'cat'" in found.doubt and "';'" in found.doubt
 
 
-def test_labels_need_not_stand_alone_where_their_places_change():
-    cells = [("cat", "cow"), ("cat", "dog"), ("cow", "dog")]
-    assert labels_in_cells([", ".join(labels) for labels in cells]).labels == cells
-    assert labels_in_cells([" ".join(labels) for labels in cells]).doubt
-
-
 def test_commas_whose_parts_recur_and_never_stand_alone_are_noted():
     found = labels_in_cells(["red, round", "red, square", "blue, round", "blue, square"])
     assert not found.multi_label and "commas" in found.doubt
@@ -58,24 +52,6 @@ def test_names_with_commas_stay_one_label_each_and_that_is_said(names):
     found = labels_in_cells(names)
     assert found.labels == [(name,) for name in names] and not found.multi_label
     assert "labels with a comma are one class each" in found.doubt and "';'" in found.doubt
-
-
-NAMES = {
-    "two words": ["red apple", "green apple", "red pear", "green pear"],
-    "one within another": ["bus", "school bus", "minibus", "trolley bus"],
-    "one word": ["cat", "dog", "cow"],
-    "dates": ["2024-01", "2024-02", "2023-01"],
-    "a bracket": ["crane (bird)", "crane (machine)", "[unknown]"],
-    "None": ["None", "mild", "severe"],
-    "nothing": ["", "nan"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("names", NAMES)
-def test_names_with_blanks_hyphens_or_brackets_stay_one_label(names):
-    found = labels_in_cells(NAMES[names])
-    assert found.labels == [(name,) if name not in ("", "nan") else () for name in NAMES[names]]
-    assert not (found.multi_label or found.said or found.doubt)
 
 
 @pytest.fixture

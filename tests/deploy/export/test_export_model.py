@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
 
 import vitrail
 from deploy.small import GOOD, Noting, shade_folder, shades, small_model
 from vitrail import api
 from vitrail.data.images.preparation import Preparation
 from vitrail.deploy.export import export_model, merging
+from vitrail.deploy.export.graph_files import description_in
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, ModelFileError
@@ -186,3 +189,15 @@ def test_merging_is_refused_of_a_model_without_tokens_before_anything_is_measure
     trained = TrainedModel(model, ["a", "b"], Preparation.standard((32, 32)))
     with pytest.raises(ConfigError, match="no tokens that could be merged"):
         api.export(trained, tmp_path / "merged", to="onnx", merge=merge)
+
+
+def test_a_repository_for_triton_has_its_configuration_labels_and_graph(saved, tmp_path):
+    folder, figures = api.export(saved, tmp_path / "repository", to="triton", fold=True)
+    own = folder / "small"
+    config = text_format.Parse((own / "config.pbtxt").read_text(), ModelConfig())
+    assert (config.name, config.platform, config.max_batch_size) == ("small", "onnxruntime_onnx", 16)
+    assert [(one.name, one.data_type, list(one.dims)) for one in config.input] == [("images", DataType.TYPE_UINT8, [3, 32, 32])]
+    (output,) = config.output
+    assert (output.name, output.data_type, list(output.dims)) == ("logits", DataType.TYPE_FP32, [5])
+    assert (own / output.label_filename).read_text().splitlines() == [f"label {number}" for number in range(5)]
+    assert figures["to"] == "triton" and description_in(own / "1" / "model.onnx").name == "small"

@@ -11,20 +11,17 @@ from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.text.captioner import Encoder as ViTEncoder
 from vitrail.models.text.search import beam_search
 from vitrail.models.text.transformer_decoder import Encoded
-from vitrail.models.vision.vit import ViT
 from vitrail.study.maps.captures import capture
 from vitrail.weights.transfer import transfer
 
 SMALL = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "num_classes": 5}
 KINDS = {
-    "plain": {},
     "mean": {"pool": "mean"},
     "attention": {"pool": "attention", "pool_heads": 4, "final_norm": "tokens"},
     "distilled": {"distillation_token": True},
     "registers": {"registers": 3},
     "pooled norm": {"pool": "mean", "final_norm": "pooled"},
     "no norm": {"final_norm": "none"},
-    "two-layer head": {"head": "mlp"},
     "rotary": {"position": "rotary"},
 }
 NAMES = ("Captioner-Ti/16", "Captioner-LSTM-Ti/16")
@@ -58,7 +55,7 @@ def test_the_encoder_gives_the_tokens_of_the_vit_that_it_starts_from(kind):
     assert config == CaptionerConfig.read(config.model_dump(mode="json"), where="config")
 
 
-@pytest.mark.parametrize("kind", ["plain", "registers", "no norm", "rotary", "relative", "parallel"])
+@pytest.mark.parametrize("kind", ["registers", "no norm", "relative", "parallel"])
 def test_patches_are_read_behind_the_second_last_block_and_other_tokens_behind_the_last(kind):
     of_kind = {**KINDS, "relative": {"position": "relative-per-block"}, "parallel": {"block": "parallel"}}[kind]
     vit, images = random_vit(depth=3, **of_kind), torch.randn(2, 3, 16, 16)
@@ -75,9 +72,7 @@ def test_patches_are_read_behind_the_second_last_block_and_other_tokens_behind_t
     ("fields", "behind"),
     [
         ({}, "second-last"),
-        ({"registers": 2}, "second-last"),
         ({"distillation_token": True}, "second-last"),
-        ({"pool": "mean"}, "last"),
         ({"pool": "mean", "class_token": True}, "last"),
         ({"pool": "attention", "pool_heads": 4}, "last"),
     ],
@@ -117,21 +112,11 @@ def test_the_class_token_is_always_seen_unless_it_is_told_otherwise_and_in_evalu
     assert model.train().encode(images).mask is None
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_share_of_class_tokens_that_is_none_is_refused(share):
-    with pytest.raises(ConfigError, match="class_token_dropout"):
-        model_config(NAMES[0], class_token_dropout=share)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_summary_says_which_patches_the_decoder_looks_at(name):
     assert "second last" not in model_config(name).summary
+    assert name != NAMES[0] or "4 heads (1 for the image), pre-norm" in model_config(name, cross_heads=1).summary
     assert "no head, patches of the second last block; " in model_config(name, patches_behind="second-last").summary
-
-
-@pytest.mark.parametrize(("cross_heads", "told"), [(None, "4 heads"), (4, "4 heads"), (1, "4 heads (1 for the image)")])
-def test_the_summary_says_with_how_many_heads_the_decoder_looks(cross_heads, told):
-    assert f"{told}, pre-norm" in model_config(NAMES[0], cross_heads=cross_heads).summary
 
 
 class Same(nn.Module):
@@ -141,16 +126,7 @@ class Same(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_all_tokens_are_read_behind_the_last_block_unless_it_is_told_otherwise(name):
-    one, other = small(name), small(name, patches_behind="second-last")
-    other.load_state_dict(one.state_dict())
-    images, tokens = torch.randn(2, 3, 16, 16), torch.randint(3, 20, (2, 5))
-    torch.testing.assert_close(one.encoder.encode(images), ViT.encode(one.encoder, images))
-    assert (one(images, tokens) - other(images, tokens)).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("cross_heads", [None, 1, 4])
+@pytest.mark.parametrize("cross_heads", [None, 4])
 def test_the_image_is_looked_at_with_as_many_heads_as_told(cross_heads):
     model = small(cross_heads=cross_heads)
     for parameter in model.parameters():
@@ -177,9 +153,8 @@ def test_the_alignment_is_the_mean_of_all_blocks_and_heads():
     assert (seen["decoder.0.cross.weights"] - seen["decoder.1.cross.weights"]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("cross_heads", [1, 4])
-def test_a_search_looks_with_the_same_heads(cross_heads):
-    model, images = small(cross_heads=cross_heads), torch.randn(6, 3, 16, 16)
+def test_a_search_looks_with_the_same_heads():
+    model, images = small(cross_heads=1), torch.randn(6, 3, 16, 16)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     for found, wanted in zip(
@@ -191,14 +166,7 @@ def test_a_search_looks_with_the_same_heads(cross_heads):
         assert found[0].score == pytest.approx(wanted[0].score, rel=1e-4, abs=1e-3)
 
 
-def test_weights_of_another_image_size_are_resized():
-    vit = random_vit()
-    model = build(caption_config(vit.config.changed(image_size=24)).changed(vocabulary=20, dim=16, heads=2, mlp_dim=24)).eval()
-    transfer(vit, model.encoder, keep_head=False)
-    assert model(torch.randn(1, 3, 24, 24), torch.tensor([[1, 5]])).shape == (1, 2, 20)
-
-
-@pytest.mark.parametrize("fields", [{"heads": 4}, {"mlp": "swiglu"}, {"norm_eps": 1e-3}, {"final_norm": "none"}, {"depth": 3}])
+@pytest.mark.parametrize("fields", [{"heads": 4}, {"final_norm": "none"}, {"depth": 3}])
 def test_a_vit_that_computes_something_else_is_refused(fields):
     model, (name,) = small(), fields
     with pytest.raises(ConfigError, match=f"does not fit: {name} "):
@@ -222,14 +190,6 @@ def test_keys_and_values_of_an_image_are_made_once_for_all_of_its_captions(name)
     assert sizes == [(2, 17, 16)]
 
 
-def test_images_are_told_of_beside_the_encoder_or_in_it():
-    encoder = {"patch_size": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 24}
-    beside = model_config(NAMES[0], image_size=(8, 12), channels=1, encoder=encoder)
-    inside = model_config(NAMES[0], encoder={**encoder, "image_size": (8, 12), "channels": 1})
-    assert beside == inside and (beside.image_size, beside.channels, beside.size_multiple) == ((8, 12), 1, (4, 4))
-    assert beside.changed(encoder=beside.encoder) == beside
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -241,6 +201,7 @@ def test_images_are_told_of_beside_the_encoder_or_in_it():
         ({"encoder": 3}, "encoder"),
         ({"dim": 30}, "heads"),
         ({"cross_heads": 3}, "cross_heads"),
+        ({"class_token_dropout": 1.0}, "class_token_dropout"),
         ({"patches_behind": "second-last", "encoder": {"class_token": False, "registers": 0}}, "class token"),
         ({"encoder": {"patch_size": 16}, "image_size": 20}, "patch"),
     ],

@@ -52,17 +52,6 @@ def test_neither_filling_nor_start_nor_what_is_banned_is_ever_drawn():
     assert {len(text) for own in banned for text in own} == {6} and 5 not in {t for own in banned for text in own for t in text}
 
 
-def test_what_has_ended_is_computed_no_longer():
-    many = Many()
-    texts = sample(many, MANY, samples=1, max_length=40)
-    assert many.batches[0] == 100 and many.batches == sorted(many.batches, reverse=True)
-    assert sum(many.batches) == sum(min(40, len(text) + 1) for (text,) in texts)
-
-
-def test_no_sources_are_no_texts():
-    assert sample(Many(), MANY[:0], samples=2, max_length=3) == []
-
-
 @pytest.mark.parametrize("options", [{"samples": 0}, {"max_length": 0}, {"temperature": 0.0}, {"temperature": -1.0}])
 def test_what_cannot_be_is_refused(options):
     with pytest.raises(ConfigError, match=f"{next(iter(options))} is"):

@@ -97,16 +97,6 @@ def test_a_wide_beam_finds_the_best_of_all_texts(many, alpha):
         assert best.normalized == pytest.approx(one.max().item(), abs=1e-5)
 
 
-def test_one_beam_is_greedy(many):
-    for max_length in (1, 3, 12):
-        texts = greedy(many, MANY, max_length=max_length)
-        beams = [best for (best,) in beam_search(many, MANY, beams=1, max_length=max_length, length_penalty=0)]
-        assert [text.tokens for text in texts] == [text.tokens for text in beams]
-        assert [text.finished for text in texts] == [text.finished for text in beams]
-        assert [text.score for text in texts] == pytest.approx([text.score for text in beams], abs=1e-5)
-    assert {text.finished for text in texts} == {True, False}
-
-
 def test_greedy_takes_the_likeliest_token_each_time(many):
     (text,) = greedy(many, MANY[7:8], max_length=6)
     target = [START]
@@ -173,12 +163,6 @@ def test_neither_filling_nor_start_nor_what_is_banned_is_ever_written(many):
     assert PAD in {token for text in greedy(many, MANY, max_length=8, banned=()) for token in text.tokens}
 
 
-def test_a_start_that_is_the_end_as_well_can_be_written():
-    model = Many()
-    model.config = TextConfig(vocabulary=8, start=END)
-    assert any(text.finished for text in greedy(model, MANY, max_length=12))
-
-
 def test_several_texts_are_sorted_and_no_two_alike(many):
     for texts in beam_search(many, MANY, beams=6, max_length=5, best=6):
         scores = [text.normalized for text in texts]
@@ -194,9 +178,7 @@ def test_fewer_texts_than_beams_exist():
         assert sorted((text.tokens, text.finished) for text in texts) == [([], True), ([3], True), ([3, 3], False)]
 
 
-@pytest.mark.parametrize(
-    ("seed", "layers", "activation", "tied"), [(0, 1, "swish", False), (3, 2, "relu", False), (4, 1, "gelu", True)]
-)
+@pytest.mark.parametrize(("seed", "layers", "activation", "tied"), [(0, 1, "swish", False), (4, 1, "gelu", True)])
 def test_it_writes_what_transformers_writes(seed, layers, activation, tied):
     theirs = marian.learned(seed, layers=layers, activation=activation, tied=tied)
     ours, source = marian.as_ours(theirs), marian.sentences(200, seed=seed)
@@ -214,11 +196,11 @@ def test_it_writes_what_transformers_writes(seed, layers, activation, tied):
         unrepeated = [text.tokens for text in greedy(ours, source, max_length=12, no_repeat=count)]
         assert unrepeated == generated(num_beams=1, no_repeat_ngram_size=count)
         assert unrepeated != [text.tokens for text in texts]
-        how = {"early_stopping": False, "length_penalty": 1.0}
+        how = {"length_penalty": 1.0}
         found = beam_search(ours, source, beams=3, max_length=12, length_offset=0, no_repeat=count, **how)
         assert [best.tokens for (best,) in found] == generated(num_beams=3, no_repeat_ngram_size=count, **how)
-    for stopping, penalty in ((False, 1.0), (True, 1.0), ("never", 1.0), (False, 0.6)):
-        how = {"early_stopping": stopping, "length_penalty": penalty}
+    for penalty in (1.0, 0.6):
+        how = {"length_penalty": penalty}
         found = beam_search(ours, source, beams=4, max_length=12, length_offset=0, best=3, **how)
         expected = generated(num_beams=4, num_return_sequences=3, **how)
         assert [text.tokens for texts in found for text in texts] == expected
@@ -237,11 +219,6 @@ def test_the_model_is_in_evaluation_mode_meanwhile_and_as_before_afterwards(tran
     handle.remove()
     translator.eval()
     assert set(modes) == {(False, False)}
-
-
-def test_no_sources_are_no_texts(translator):
-    assert greedy(translator, torch.zeros(0, 3, dtype=torch.int64), max_length=3) == []
-    assert beam_search(translator, torch.zeros(0, 3, dtype=torch.int64), beams=2, max_length=3) == []
 
 
 def test_lengths_and_beams_that_cannot_be_are_refused(many):

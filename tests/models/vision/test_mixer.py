@@ -8,18 +8,9 @@ import torch
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.mixer import MixerConfig
-from vitrail.models.cost import cost
 from vitrail.models.registry import create_model, model_config
 from vitrail.models.vision.mixer import Mixer
 
-MACS = {
-    "Mixer-S/32": 1_002_426_368,
-    "Mixer-S/16": 3_776_958_464,
-    "Mixer-B/32": 3_237_722_112,
-    "Mixer-B/16": 12_601_767_936,
-    "Mixer-L/32": 11_253_293_056,
-    "Mixer-L/16": 44_547_678_208,
-}
 THEIRS = {
     "embedding.projection": "stem.proj",
     "norm": "norm",
@@ -62,16 +53,10 @@ def test_logits_are_timms(size, channels):
     torch.testing.assert_close(ours(images), theirs(images), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MACS)
-def test_multiply_adds_are_exact(name):
-    assert cost(model_config(name)).macs == MACS[name]
-
-
 @pytest.mark.parametrize("name", ["Mixer-S/16", "Mixer-B/32"])
 def test_the_sizes_are_timms(name):
-    theirs = timm.create_model({"Mixer-S/16": "mixer_s16_224", "Mixer-B/32": "mixer_b32_224"}[name])
     with torch.device("meta"):
-        ours = create_model(name)
+        ours, theirs = create_model(name), timm.create_model({"Mixer-S/16": "mixer_s16_224", "Mixer-B/32": "mixer_b32_224"}[name])
     assert sorted(tuple(p.shape) for p in ours.parameters()) == sorted(tuple(p.shape) for p in theirs.parameters())
     assert model_config({"Mixer-S/16": "mixer_s16_224", "Mixer-B/32": "mixer_b32_224"}[name]) == model_config(name)
 

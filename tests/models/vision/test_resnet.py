@@ -9,54 +9,29 @@ import torch
 import torch.nn.functional as F
 from timm.models.resnetv2 import ResNetV2
 from torch import Tensor, nn
-from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
-from transformers import ResNetConfig as TheirConfig
 
 import random_weights
-from vitrail.config.settings import LoraSettings
 from vitrail.data.images.preparation import Preparation
 from vitrail.deploy.export.artefact import Description
 from vitrail.deploy.export.export import export_graph
 from vitrail.errors import ConfigError
 from vitrail.models.configs.resnet import PRESETS, ResNetConfig
-from vitrail.models.cost import cost
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.vision.resnet import ResNet
 from vitrail.parts import Interpolation
-from vitrail.training.finetune.adapters import add_adapters
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.transfer import adapt, transfer
 
-COST = {
-    "ResNet-18": (11_689_512, 1_814_073_344),
-    "ResNet-34": (21_797_672, 3_663_761_408),
-    "ResNet-50": (25_557_032, 4_089_184_256),
-    "ResNet-101": (44_549_160, 7_801_405_440),
-    "ResNet-152": (60_192_808, 11_513_626_624),
-    "BiT-R50x1": (25_549_352, 4_089_184_256),
-    "BiT-R50x3": (217_319_080, 36_082_286_592),
-    "BiT-R101x1": (44_541_480, 7_801_405_440),
-    "BiT-R101x3": (387_934_888, 69_492_277_248),
-    "BiT-R152x2": (236_335_208, 45_814_382_592),
-    "BiT-R152x4": (936_533_224, 182_777_282_560),
-}
-"""Parameters and multiply-adds at 224 pixels and 1000 classes, of timm's models."""
 TIMM = {
     name: f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", "")
-    for name in COST
+    for name in PRESETS
 }
 SMALL = {"image_size": 32, "num_classes": 5}
 SHALLOW = (1, 2, 1, 1)
 """Blocks that are first in their stage, and one that is not; every preset's are compared by shape and name."""
-SIZES = [(64, 64), (47, 65), (33, 34), (7, 1)]
+SIZES = [(64, 64), (47, 65), (7, 1)]
 
 randomize = partial(random_weights.randomize, std=0.1)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_parameters_and_multiply_adds_are_exact(name):
-    found = cost(model_config(name))
-    assert (found.parameters, found.macs) == COST[name]
 
 
 def from_v1(key: str) -> str:
@@ -85,19 +60,6 @@ def from_v2(key: str) -> str:
     return f"features.stages.{stage}.{block}.{ours[rest[0]]}.{kind}"
 
 
-def from_transformers(key: str) -> str:
-    """transformers' name of a ResNet's tensor, as we have it."""
-    place, _, kind = key.removeprefix("resnet.").rpartition(".")
-    number = int(place.endswith("normalization"))
-    if place.startswith("embedder"):
-        return f"features.root.{number}.{kind}"
-    if place == "classifier.1":
-        return f"head.linear.{kind}"
-    _, _, stage, _, block, *rest = place.split(".")
-    at = f"features.stages.{stage}.{block}"
-    return f"{at}.shortcut.{number}.{kind}" if rest[0] == "shortcut" else f"{at}.{{}}.{number}.{kind}|{rest[1]}"
-
-
 def renamed(name: str, config: ResNetConfig) -> str:
     """A name in which the number of a convolution in its block is still to be told by ours."""
     name, _, number = name.partition("|")
@@ -124,7 +86,7 @@ def require_equal(ours: nn.Module, theirs, size: tuple[int, int], batch: int = 2
         torch.testing.assert_close(ours(images), theirs(images), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", COST)
+@pytest.mark.parametrize("name", PRESETS)
 def test_every_size_has_timms_tensors(name):
     config = model_config(name)
     with torch.device("meta"):
@@ -138,12 +100,6 @@ def test_every_size_has_timms_tensors(name):
 def test_a_resnet_gives_the_logits_of_timm(name, size):
     theirs = randomize(timm.create_model(TIMM[name], num_classes=5, layers=SHALLOW))
     require_equal(twin(theirs, model_config(name, **SMALL, depths=SHALLOW), from_v1), theirs, size)
-
-
-@pytest.mark.parametrize("name", ["ResNet-34", "ResNet-101"])
-def test_deep_resnets_give_the_logits_of_timm(name):
-    theirs = randomize(timm.create_model(TIMM[name], num_classes=5))
-    require_equal(twin(theirs, model_config(name, **SMALL), from_v1), theirs, (33, 47))
 
 
 @pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
@@ -162,7 +118,7 @@ def test_bit_gives_the_logits_of_timm(size):
     require_equal(twin(theirs, model_config("BiT-R50x1", **SMALL, depths=SHALLOW), from_v2), theirs, size)
 
 
-@pytest.mark.parametrize(("width", "depths"), [(3, (1, 2)), (2, (1, 1, 2)), (1, (3, 8, 12, 3))])
+@pytest.mark.parametrize(("width", "depths"), [(3, (1, 2)), (1, (2, 3, 2, 1))])
 def test_wide_and_deep_bit_gives_the_logits_of_timm(width, depths):
     theirs = randomize(bit(depths, width))
     config = model_config("BiT-R50x1", **SMALL, depths=depths, width=64 * width)
@@ -179,40 +135,6 @@ def bit(depths: tuple[int, ...], width: int = 1) -> ResNetV2:
     return ResNetV2(depths, channels, 5, width_factor=width, stem_type="fixed", conv_layer=partial(type(first), eps=first.eps))
 
 
-def test_bit_answers_in_training_as_in_evaluation():
-    model, images = randomize(create_model("BiT-R50x1", **SMALL, depths=SHALLOW)), torch.randn(2, 3, 40, 40, dtype=torch.double)
-    torch.testing.assert_close(model.train()(images)[:1], model.eval()(images[:1]))
-
-
-@pytest.mark.parametrize("size", [(64, 64), (47, 65)], ids=str)
-@pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
-def test_a_resnet_gives_the_logits_of_transformers(name, size):
-    config = model_config(name, **SMALL, depths=SHALLOW)
-    widths = [64 * 2**i * (1 if config.block == "basic" else 4) for i in range(4)]
-    their_config = TheirConfig(
-        embedding_size=64, hidden_sizes=widths, depths=list(config.depths), layer_type=config.block, num_labels=5
-    )
-    theirs = randomize(ResNetForImageClassification(their_config))
-    require_equal(twin(theirs, config, from_transformers), lambda images: theirs(images).logits, size)
-
-
-@pytest.mark.parametrize("size", [(64, 64), (47, 65)], ids=str)
-def test_bit_gives_the_logits_of_transformers(size):
-    theirs = randomize(BitForImageClassification(BitConfig(global_padding=None, num_labels=5, depths=list(SHALLOW))))
-    for module in theirs.modules():
-        if type(module).__name__ == "WeightStandardizedConv2d":
-            module.eps = 1e-8
-    config = model_config("BiT-R50x1", **SMALL, depths=SHALLOW)
-    require_equal(twin(theirs, config, from_v2), lambda images: theirs(images).logits, size)
-
-
-def test_the_layers_are_the_blocks_and_the_head_stands_alone():
-    model = create_model("ResNet-34", **SMALL)
-    assert len(model.layers()) == 16
-    assert model.layers()[0] is model.features.stages[0][0] and model.layers()[-1] is model.features.stages[3][2]
-    assert model.heads() == {"head": model.head}
-
-
 @pytest.mark.parametrize(("name", "width"), [("ResNet-18", 512), ("BiT-R50x1", 2048)])
 def test_the_head_reads_the_mean_of_the_feature_map(name, width):
     model, images = randomize(create_model(name, **SMALL, depths=SHALLOW)), torch.randn(2, 3, 64, 96, dtype=torch.double)
@@ -223,35 +145,6 @@ def test_the_head_reads_the_mean_of_the_feature_map(name, width):
     headless = create_model(name, image_size=32, num_classes=0, depths=SHALLOW).double().eval()
     headless.features.load_state_dict(model.features.state_dict())
     torch.testing.assert_close(headless(images), vectors)
-
-
-@pytest.mark.parametrize("name", ["ResNet-50", "BiT-R50x1"])
-def test_parameters_stand_in_the_order_of_the_forward_pass(name):
-    model, used = create_model(name, **SMALL).eval(), []
-    leaves = {id(p): i for i, p in enumerate(model.parameters())}
-    for module in model.modules():
-        if list(module.parameters(recurse=False)):
-            module.register_forward_pre_hook(lambda module, given: used.append(leaves[id(module.weight)]))
-    model(torch.zeros(1, 3, 32, 32))
-    assert used == sorted(used) and len(used) == len(set(used))
-
-
-@pytest.mark.parametrize(("name", "channels"), [("ResNet-18", 64), ("ResNet-50", 256)])
-def test_a_block_starts_as_its_shortcut(name, channels):
-    block, x = create_model(name, **SMALL).eval().layers()[1], torch.randn(2, channels, 6, 6)
-    torch.testing.assert_close(block(x), x.relu())
-
-
-@pytest.mark.parametrize("shape", [(2, 1, 32, 32), (3, 32, 32)])
-def test_images_of_other_channels_are_refused(shape):
-    with pytest.raises(ConfigError, match=r"the model takes \(batch, 3, height, width\)"):
-        create_model("ResNet-18", **SMALL)(torch.zeros(shape))
-
-
-def test_the_root_for_small_images_keeps_their_size():
-    model = create_model("ResNet-18", **SMALL, root="cifar").eval()
-    with torch.no_grad():
-        assert model.feature_maps(torch.zeros(1, 3, 32, 32))[-1].shape == (1, 512, 4, 4)
 
 
 POOLED = {"block": "pooled", "root": "whitened", "width": 8, "depths": (1, 2)}
@@ -288,13 +181,9 @@ def test_pooled_blocks_widen_before_a_maximum_and_add_one_convolution(size):
         torch.testing.assert_close(ours, expected)
 
 
-def test_it_takes_images_of_any_size_as_it_is():
-    model = create_model("ResNet-18", **SMALL)
-    assert model.at_any_size() is model
-    assert model.config.size_multiple == (1, 1)
-
-
-@pytest.mark.parametrize(("name", "fields"), [("ResNet-18", {}), ("BiT-R50x1", {}), ("ResNet-18", POOLED)])
+@pytest.mark.parametrize(
+    ("name", "fields"), [("BiT-R50x1", {}), *(pytest.param("ResNet-18", more, marks=pytest.mark.soak) for more in ({}, POOLED))]
+)
 def test_a_graph_for_any_size_answers_as_the_model_does(name, fields, tmp_path):
     model = create_model(name, **{"image_size": (64, 100), "num_classes": 3, "depths": (1, 1)} | fields).eval()
     nn.init.normal_(model.head.linear.weight, std=0.02)
@@ -339,27 +228,6 @@ def test_weights_of_another_depth_width_or_block_are_refused():
         adapt(tensors, source, source.changed(depths=(2, 2, 2, 2)), keep_head=True, interpolation=Interpolation())
     with pytest.raises(ConfigError, match="width 64 → 32"):
         adapt(tensors, source, source.changed(width=32), keep_head=True, interpolation=Interpolation())
-
-
-def test_adapters_are_refused_where_no_layer_is_linear():
-    with pytest.raises(ConfigError, match="a ResNet has no linear layers inside"):
-        add_adapters(create_model("ResNet-18", **SMALL), LoraSettings())
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"depths": ()},
-        {"depths": (1,) * 9},
-        {"depths": (0, 1)},
-        {"width": 0},
-        {"block": "wide"},
-        {"root": "small"},
-    ],
-)
-def test_what_cannot_be_is_refused(fields):
-    with pytest.raises(ConfigError):
-        model_config("ResNet-18", **fields)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import torch
 from random_weights import randomize
 from vitrail.errors import ConfigError
 from vitrail.models.configs.tnt import TNTConfig
-from vitrail.models.registry import model_config
 from vitrail.models.vision.tnt import TNT
 from vitrail.parts.positions.interpolation import resize_positions
 from vitrail.study.maps.attention import attention_map, relevance_map, rollout_map
@@ -108,8 +107,3 @@ def test_attention_among_patches_is_what_study_looks_at():
 def test_what_does_not_fit_is_refused(fields, told):
     with pytest.raises(ConfigError, match=told):
         TNTConfig.read({**TINY, **fields})
-
-
-def test_names_of_timm_are_aliases():
-    names = {"tnt_s_patch16_224": "TNT-S", "tnt_b_patch16_224": "TNT-B", "tnt_s_legacy_patch16_224": "TNT-S-legacy"}
-    assert all(model_config(theirs) == model_config(ours) for theirs, ours in names.items())

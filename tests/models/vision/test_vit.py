@@ -136,7 +136,7 @@ def test_every_parameter_gets_a_gradient(case):
             assert largest > 1e-9, name
 
 
-@every_choice
+@pytest.mark.parametrize("case", TOGETHER[::2], ids=named)
 def test_it_learns_one_batch_by_heart(case):
     model = small(**case)
     images, labels = images_for(model), torch.arange(8) % 4
@@ -199,30 +199,12 @@ def test_without_padding_a_hybrid_has_a_row_and_a_column_of_patches_fewer(stages
     torch.testing.assert_close(other.at_any_size()(images), model(images))
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 8, 8), (3, 8, 8)])
-def test_at_any_size_images_of_other_channels_are_refused_with_a_sentence(shape):
-    with pytest.raises(ConfigError, match="height, width"):
-        small().at_any_size()(torch.zeros(shape))
-
-
 def test_what_remains_behind_the_last_whole_patch_is_left_out():
     model = randomized(small(image_size=(18, 19), patch_size=4, crop_remainder=True))
     images = images_for(model, 2, torch.float64)
     whole = randomized(small(image_size=16, patch_size=4))
     whole.load_state_dict(model.state_dict())
     torch.testing.assert_close(model(images), whole(images[..., :16, :16]))
-
-
-def test_a_model_without_qkv_bias_has_none():
-    names = small(qkv_bias=False).state_dict()
-    assert [name for name in names if "qkv" in name] == [f"blocks.{i}.attention.layer.qkv.weight" for i in range(2)]
-
-
-def test_every_branch_starts_at_the_layer_scale():
-    scales = [parameter for name, parameter in small(layer_scale=0.1).named_parameters() if name.endswith("scale.gamma")]
-    assert len(scales) == 4
-    for scale in scales:
-        torch.testing.assert_close(scale, torch.full((32,), 0.1))
 
 
 # against other people's
@@ -354,16 +336,6 @@ def test_the_lecture_model_computes_what_the_notes_compute():
 # tokens
 
 
-def test_equation_1_puts_the_class_token_first_and_adds_a_position_to_every_token():
-    model = randomized(small())
-    images = images_for(model, 2, torch.float64)
-    z, attention = model.embed(images)
-    assert attention == {}
-    assert z.shape == (2, 17, 32)
-    torch.testing.assert_close(z[:, 0], (model.class_token[0, 0] + model.position.embedding[0]).expand(2, -1))
-    torch.testing.assert_close(z[:, 1:], model.embedding(images) + model.position.embedding[1:])
-
-
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("position", POSITIONS)
 def test_tokens_stand_as_class_token_registers_patches_and_registers_have_no_position(pool, position):
@@ -378,31 +350,6 @@ def test_tokens_stand_as_class_token_registers_patches_and_registers_have_no_pos
     torch.testing.assert_close(z[:, :first], with_position[:, :first])
     torch.testing.assert_close(z[:, first : first + 3], model.registers.expand(2, -1, -1))
     torch.testing.assert_close(z[:, first + 3 :], with_position[:, first:])
-
-
-def test_encode_is_the_blocks_and_a_norm_on_all_tokens():
-    model = randomized(small(norm_eps=1e-3))
-    images = images_for(model, 2, torch.float64)
-    z, _ = model.embed(images)
-    for block in model.blocks:
-        z = block(z)
-    expected = F.layer_norm(z, (32,), model.norm.weight, model.norm.bias, 1e-3)
-    torch.testing.assert_close(model.encode(images), expected)
-    torch.testing.assert_close(model(images), model.head(expected[:, 0]))
-
-
-@pytest.mark.parametrize("position", ["relative", "rotary"])
-def test_every_block_is_told_the_positions(position):
-    model = randomized(small(position=position, registers=1))
-    images = images_for(model, 2, torch.float64)
-    z, attention = model.embed(images)
-    if position == "relative":
-        torch.testing.assert_close(attention, {"bias": model.relative()})
-    else:
-        torch.testing.assert_close(attention, {"rotation": model.rotary()})
-    for block in model.blocks:
-        z = block(z, **attention)
-    torch.testing.assert_close(model.encode(images), model.norm(z))
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -421,10 +368,6 @@ def test_tokens_are_those_of_the_encoder_by_name_and_position(pool, registers):
     for row in range(2):
         for column in range(3):
             torch.testing.assert_close(tokens.patches[:, row, column], encoded[:, first + registers + 3 * row + column])
-
-
-def test_the_earlier_name_of_tokens_still_works():
-    assert ViT.features is ViT.tokens
 
 
 @pytest.mark.parametrize(
@@ -454,28 +397,6 @@ def test_a_model_that_drops_patches_has_no_feature_map_in_training():
         model.feature_maps(images_for(model, 1))
 
 
-def test_mean_pooling_is_the_mean_of_the_patches_without_the_registers():
-    model = randomized(small(pool="mean", registers=3))
-    images = images_for(model, 2, torch.float64)
-    torch.testing.assert_close(model(images), model.head(model.tokens(images).patches.mean(dim=(1, 2))))
-
-
-def test_attention_pooling_reads_registers_and_patches():
-    model = randomized(small(pool="attention", registers=3))
-    images = images_for(model, 2, torch.float64)
-    torch.testing.assert_close(model(images), model.head(model.pool(model.encode(images))))
-
-
-@pytest.mark.parametrize("embedding", ["conv", "linear"])
-def test_a_patch_of_the_image_is_the_token_of_its_row_and_column(embedding):
-    model = randomized(small(image_size=(8, 12), embedding=embedding, position="none", pool="mean"))
-    images = images_for(model, 1, torch.float64)
-    changed = images.clone()
-    changed[..., 4:8, 8:12] += 1  # row 1, column 2
-    before, after = model.embed(images)[0], model.embed(changed)[0]
-    assert [i for i in range(6) if not torch.equal(before[:, i], after[:, i])] == [5]
-
-
 # positions matter, and only positions do
 
 
@@ -494,16 +415,6 @@ def test_the_order_of_the_patches_matters_exactly_when_they_have_positions(pool,
     assert difference < 1e-9 if position == "none" else difference > 1e-4
 
 
-@pytest.mark.parametrize("position", [position for position in POSITIONS if position != "none"])
-def test_rows_and_columns_are_told_apart(position):
-    model = randomized(small(pool="mean", position=position), std=0.2)
-    images = images_for(model, 2, torch.float64)
-    turned = patchify(images, (4, 4)).unflatten(1, (4, 4)).transpose(1, 2).flatten(1, 2)  # patches keep their inside
-    with torch.no_grad():
-        difference = (model(unpatchify(turned, (4, 4), (4, 4))) - model(images)).abs().max()
-    assert difference > 1e-4
-
-
 # training and evaluation
 
 
@@ -518,7 +429,7 @@ def test_the_last_block_answers_for_the_tokens_that_are_read_and_all_comes_out_t
     torch.testing.assert_close(read, all_of_them)
 
 
-@every_choice
+@pytest.mark.parametrize("case", TOGETHER, ids=named)
 def test_an_image_is_judged_alike_alone_and_in_a_batch(case):
     model = small(**case).double().eval()
     images = images_for(model, 3, torch.float64)
@@ -542,23 +453,6 @@ def test_what_is_random_in_training_is_off_in_evaluation(name):
         torch.testing.assert_close(plain.train()(images), plain.eval()(images))
 
 
-def test_dropout_acts_on_the_tokens_with_their_positions():
-    model = randomized(small(dropout=0.5, registers=2))
-    images = images_for(model, dtype=torch.float64)
-    full, _ = model.embed(images)
-    dropped, _ = model.train().embed(images)
-    kept = dropped != 0
-    assert 0.4 < kept.double().mean() < 0.6
-    torch.testing.assert_close(dropped[kept], 2 * full[kept])
-
-
-def test_patch_dropout_keeps_the_prefix_and_its_share_of_the_patches_in_training():
-    model = small(patch_dropout=0.75, registers=2).train()
-    images = images_for(model)
-    assert model.embed(images)[0].shape == (8, 1 + 2 + 4, 32)
-    assert model.eval().embed(images)[0].shape == (8, 1 + 2 + 16, 32)
-
-
 @pytest.mark.parametrize("position", POSITIONS)
 def test_dropped_patches_take_their_positions_along(position):
     model = randomized(small(patch_dropout=0.5, position=position))
@@ -578,25 +472,12 @@ def test_dropped_patches_take_their_positions_along(position):
                 assert torch.equal(part[sample, 0], table[places])
 
 
-def test_stochastic_depth_grows_linearly_from_zero_to_its_value():
-    model = small(depth=5, stochastic_depth=0.4)
-    rates = [[block.attention.drop_path.probability, block.mlp.drop_path.probability] for block in model.blocks]
-    torch.testing.assert_close(torch.tensor(rates), torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])[:, None].expand(5, 2))
-
-
 def test_every_matrix_starts_with_the_variance_of_one_over_its_inputs_but_that_of_the_classes():
     model = small(dim=64, heads=4, mlp_dim=256, num_classes=100)
     starts = {name: m.weight for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     assert starts.pop("head.linear").std().item() == pytest.approx(0.02, rel=0.05)
     for name, weight in starts.items():
         assert weight.square().mean().item() * weight[0].numel() == pytest.approx(1, rel=0.1), name
-
-
-def test_norm_eps_reaches_every_norm_of_the_encoder():
-    model = small(norm_eps=0.01, qk_norm=True, pool="attention")
-    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
-    assert len(norms) == 2 * (2 + 2) + 1 + 1
-    assert {norm.eps for norm in norms} == {0.01}
 
 
 def test_the_kind_of_norm_and_its_epsilon_reach_every_norm():
@@ -629,31 +510,7 @@ def test_attention_pooling_of_patches_reads_no_other_token():
     assert not torch.allclose(pool(tokens), pool(tokens.flip(1)))
 
 
-@every_choice
-def test_a_saved_state_gives_the_same_logits(case):
-    first, second = small(**case).eval(), small(**case).eval()
-    second.load_state_dict(first.state_dict())
-    images = images_for(first, 2)
-    with torch.no_grad():
-        assert torch.equal(first(images), second(images))
-
-
 # refusals
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 16, 17), (2, 3, 24, 16), (2, 1, 16, 16), (3, 16, 16), (2, 3, 16, 16, 1)])
-def test_images_of_another_shape_are_refused_with_both_shapes(shape):
-    with pytest.raises(ConfigError) as error:
-        small()(torch.zeros(shape))
-    assert str(shape) in error.value.what
-    assert "(batch, 3, 16, 16)" in error.value.what
-
-
-def test_height_and_width_are_not_confused():
-    model = small(image_size=(16, 24))
-    assert model(torch.zeros(1, 3, 16, 24)).shape == (1, 4)
-    with pytest.raises(ConfigError):
-        model(torch.zeros(1, 3, 24, 16))
 
 
 # tokens, norms and heads that other people's weights have
@@ -679,31 +536,6 @@ def test_without_classes_the_pooled_vector_comes_out():
         assert not any(name.startswith("head") for name in model.state_dict())
         assert model(images).shape == (2, width)
         torch.testing.assert_close(model(images), model.pool(model.encode(images)))
-
-
-def test_class_and_mean_pooling_puts_both_side_by_side():
-    model = randomized(small(num_classes=0, pool="class+mean", registers=2))
-    images = images_for(model, 2, torch.float64)
-    tokens = model.tokens(images)
-    torch.testing.assert_close(model(images), torch.cat([tokens.class_token, tokens.patches.mean(dim=(1, 2))], dim=1))
-
-
-def test_a_class_token_may_stand_beside_mean_pooling_and_is_not_in_the_mean():
-    model = randomized(small(pool="mean", class_token=True))
-    images = images_for(model, 2, torch.float64)
-    assert model.embed(images)[0].shape == (2, 17, 32)
-    torch.testing.assert_close(model(images), model.head(model.encode(images)[:, 1:].mean(dim=1)))
-
-
-def test_the_last_norm_may_stand_behind_the_mean():
-    before, after = randomized(small(pool="mean")), small(pool="mean", final_norm="pooled").double().eval()
-    after.load_state_dict(before.state_dict())
-    images = images_for(before, 2, torch.float64)
-    z, attention = before.embed(images)
-    for block in before.blocks:
-        z = block(z, **attention)
-    torch.testing.assert_close(after(images), after.head(after.norm(z.mean(dim=1))))
-    assert not torch.allclose(after(images), before(images))
 
 
 @pytest.mark.parametrize("distillation_token", [False, True])
@@ -757,19 +589,6 @@ def test_merging_patches_that_are_alike_changes_nothing(fields):
     images = torch.randn(5, 3, 8, 8).repeat(1, 1, 4, 4)  # sixteen times the same patch
     torch.testing.assert_close(merging(images), plain(images), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(merging.tokens(images).patches, plain.tokens(images).patches, atol=1e-5, rtol=1e-5)
-
-
-def test_merging_leaves_fewer_tokens_to_the_blocks_and_every_patch_a_vector():
-    config = ViTConfig(image_size=32, patch_size=8, dim=32, depth=3, heads=4, mlp_dim=64, num_classes=5, token_merging=4)
-    model, seen = ViT(config).eval(), []
-    for block in model.blocks:
-        block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
-    tokens = model.tokens(torch.randn(2, 3, 32, 32))
-    assert seen == [13, 9, 5] and tokens.patches.shape == (2, 4, 4, 32)
-    model.train()(torch.randn(2, 3, 32, 32))
-    assert seen[3:] == [17, 17, 1]  # nobody reads the patches of the last block
-    model.eval()(torch.randn(2, 3, 32, 32))
-    assert seen[6:] == [13, 9, 1]
 
 
 def test_each_block_may_merge_a_number_of_its_own():

@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
-from transformers import ViTConfig as TheirConfig
-from transformers.models.vit.modeling_vit import ViTAttention as TheirAttention
 
 from vitrail.errors import ConfigError
 from vitrail.parts import Attention, RotaryPosition2d, attend, attention_weights, causal_mask
 from vitrail.parts.cpu.kernels import likely
-
-few = settings(max_examples=25, deadline=None)
-small = st.integers(1, 5)
 
 
 def numbers(*shape: int) -> Tensor:
@@ -68,7 +61,7 @@ def test_scores_are_multiplied_by_another_scale(dtype, bias):
         torch.testing.assert_close(ours, theirs, **close)
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 6), (1, 1, 3, 4, 6), (5, 3, 4, 6), (1, 5, 1, 4, 6), (2, 1, 3, 4, 6)])
+@pytest.mark.parametrize("shape", [(3, 4, 6), (5, 3, 4, 6), (1, 5, 1, 4, 6), (2, 1, 3, 4, 6)])
 def test_windows_share_a_bias_or_have_their_own(shape):
     q, k, v = (numbers(2, 5, 3, n, 8) for n in (4, 6, 6))
     bias = numbers(*shape)
@@ -84,14 +77,6 @@ def test_answers_in_half_precision_are_the_same_written_out_and_fused(most, monk
     bias = numbers(3, 40, 50).bfloat16()
     expected = attention_weights(q.double(), k.double(), bias=bias.double()) @ v.double()
     torch.testing.assert_close(attend(q, k, v, bias=bias).double(), expected, rtol=0, atol=0.03)
-
-
-def test_a_layer_has_its_own_scale():
-    torch.manual_seed(0)
-    layer, x = randomized(Attention(8, 2, scale=0.1)), numbers(1, 3, 8)
-    q, k, v = layer.project(x)
-    torch.testing.assert_close(layer.weights(x), attention_weights(q * 0.2, k))
-    torch.testing.assert_close(layer(x), layer.output((attention_weights(q * 0.2, k) @ v).transpose(1, 2).flatten(2)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -130,78 +115,13 @@ def test_weights_and_result_equal_a_loop(with_mask, with_bias):
     torch.testing.assert_close(attend(q, k, v, mask=mask, bias=bias), result)
 
 
-@given(batch=small, heads=small, queries=small, keys=small, head_dim=small, value_dim=small, masked=st.booleans())
-@few
-def test_attend_equals_torch_for_any_shape(batch, heads, queries, keys, head_dim, value_dim, masked):
-    q, k = numbers(batch, heads, queries, head_dim), numbers(batch, heads, keys, head_dim)
-    v = numbers(batch, heads, keys, value_dim)
-    mask = random_mask(batch, 1, queries, keys) if masked else None
-    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    assert expected.shape == (batch, heads, queries, value_dim)
-    torch.testing.assert_close(attend(q, k, v, mask=mask), expected)
-
-
-@given(queries=small, keys=small, head_dim=small, value_dim=small, masked=st.booleans(), biased=st.booleans())
-@few
-def test_weights_times_values_equal_the_fused_result(queries, keys, head_dim, value_dim, masked, biased):
-    q, k, v = numbers(2, 3, queries, head_dim), numbers(2, 3, keys, head_dim), numbers(2, 3, keys, value_dim)
-    options = {
-        "mask": random_mask(2, 1, queries, keys) if masked else None,
-        "bias": numbers(3, queries, keys) if biased else None,
-    }
-    torch.testing.assert_close(attention_weights(q, k, **options) @ v, attend(q, k, v, **options))
-
-
-def test_every_row_of_the_weights_sums_to_one():
-    weights = attention_weights(numbers(2, 3, 4, 5), numbers(2, 3, 6, 5), mask=random_mask(4, 6), bias=numbers(4, 6))
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 4, dtype=torch.float64))
-
-
-def test_true_in_the_mask_means_may_look():
-    q, k, v = numbers(4, 3), numbers(4, 3), numbers(4, 2)
-    only_itself = torch.eye(4, dtype=torch.bool)
-    torch.testing.assert_close(attention_weights(q, k, mask=only_itself), torch.eye(4, dtype=torch.float64))
-    torch.testing.assert_close(attend(q, k, v, mask=only_itself), v)
-
-
-def test_a_causal_mask_hides_the_future():
-    q, k, v = numbers(5, 4), numbers(5, 4), numbers(5, 4)
-    causal = torch.ones(5, 5, dtype=torch.bool).tril()
-    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    torch.testing.assert_close(attend(q, k, v, mask=causal), expected)
-
-
-@given(real=small, extra=small)
-@few
-def test_masked_keys_change_nothing(real, extra):
-    q, k, v = numbers(2, 3, 4), numbers(2, real + extra, 4), numbers(2, real + extra, 5)
-    mask = (torch.arange(real + extra) < real)[None]
-    torch.testing.assert_close(attend(q, k, v, mask=mask), attend(q, k[:, :real], v[:, :real]))
-    weights = attention_weights(q, k, mask=mask)
-    torch.testing.assert_close(weights[..., :real], attention_weights(q, k[:, :real]))
-    assert (weights[..., real:] == 0).all()
-
-
-@pytest.mark.parametrize("shape", [(5,), (1, 5), (4, 1), (4, 5), (3, 4, 5), (2, 1, 1, 5), (2, 3, 4, 5)])
+@pytest.mark.parametrize("shape", [(5,), (4, 1), (3, 4, 5), (2, 1, 1, 5)])
 def test_a_mask_or_bias_may_have_any_shape_that_broadcasts(shape):
     q, k, v = numbers(2, 3, 4, 6), numbers(2, 3, 5, 6), numbers(2, 3, 5, 6)
     for options in ({"mask": random_mask(*shape)}, {"bias": numbers(*shape)}):
         full = {name: tensor.expand(2, 3, 4, 5) for name, tensor in options.items()}
         torch.testing.assert_close(attention_weights(q, k, **options), attention_weights(q, k, **full))
         torch.testing.assert_close(attend(q, k, v, **options), attend(q, k, v, **full))
-
-
-def test_a_bias_is_added_to_the_scaled_scores():
-    q, k, v, bias = numbers(3, 4), numbers(5, 4), numbers(5, 2), numbers(3, 5)
-    expected = (q @ k.T / 2 + bias).softmax(-1)
-    torch.testing.assert_close(attention_weights(q, k, bias=bias), expected)
-    torch.testing.assert_close(attend(q, k, v, bias=bias), expected @ v)
-
-
-def test_mask_and_bias_work_together():
-    q, k, bias, mask = numbers(3, 4), numbers(5, 4), numbers(3, 5), random_mask(3, 5)
-    expected = (q @ k.T / 2 + bias).masked_fill(~mask, float("-inf")).softmax(-1)
-    torch.testing.assert_close(attention_weights(q, k, mask=mask, bias=bias), expected)
 
 
 def test_a_query_that_may_look_nowhere_gets_zeros():
@@ -215,16 +135,6 @@ def test_a_query_that_may_look_nowhere_gets_zeros():
     torch.testing.assert_close(result[0], attend(q, k, v)[0])
 
 
-@pytest.mark.parametrize(
-    "function", [attend, lambda q, k, v, mask: attention_weights(q, k, mask=mask) @ v], ids=["fused", "weights"]
-)
-def test_a_query_that_may_look_nowhere_leaves_gradients_finite(function):
-    q, k, v = (numbers(2, 3).requires_grad_() for _ in range(3))
-    function(q, k, v, mask=torch.tensor([[True, True], [False, False]])).sum().backward()
-    for tensor in (q, k, v):
-        assert tensor.grad.isfinite().all()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_a_mask_that_is_not_boolean_is_refused(dtype):
     q, mask = numbers(2, 3), torch.ones(2, 2, dtype=dtype)
@@ -232,20 +142,6 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype):
         attend(q, q, q, mask=mask)
     with pytest.raises(ConfigError, match="boolean"):
         attention_weights(q, q, mask=mask)
-
-
-def test_mask_and_bias_follow_the_precision_of_the_query():
-    q = numbers(2, 3).bfloat16()
-    options = {"mask": torch.ones(2, 2, dtype=torch.bool), "bias": torch.zeros(2, 2)}
-    assert attend(q, q, q, **options).dtype == torch.bfloat16
-    assert attention_weights(q, q, **options).dtype == torch.bfloat16
-
-
-def test_dropout_keeps_the_expected_result():
-    q, k, v = numbers(3, 4), numbers(5, 4), numbers(5, 2)
-    many = attend(q.expand(8000, -1, -1), k.expand(8000, -1, -1), v.expand(8000, -1, -1), dropout=0.5)
-    assert many.std(dim=0).min() > 0.05
-    torch.testing.assert_close(many.mean(dim=0), attend(q, k, v), atol=0.06, rtol=0)
 
 
 # the module
@@ -291,19 +187,6 @@ def test_cross_attention_equals_torch(context_dim):
     torch.testing.assert_close(ours.weights(x, context, mask=mask), weights)
 
 
-def test_self_attention_equals_transformers():
-    config = TheirConfig(hidden_size=12, num_attention_heads=3, attn_implementation="eager")
-    ours, theirs = randomized(Attention(12, 3)), TheirAttention(config).double().eval()
-    with torch.no_grad():
-        for name, weight, bias in zip("qkv", ours.qkv.weight.split(12), ours.qkv.bias.split(12), strict=True):
-            getattr(theirs, f"{name}_proj").load_state_dict({"weight": weight, "bias": bias})
-        theirs.o_proj.load_state_dict(ours.output.state_dict())
-    x = numbers(2, 5, 12)
-    result, weights = theirs(x)  # their softmax is in single precision
-    torch.testing.assert_close(ours(x), result, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(ours.weights(x), weights, atol=1e-5, rtol=1e-5)
-
-
 def test_queries_keys_and_values_may_differ_in_number_and_width():
     attention = randomized(Attention(5, 2, context_dim=7, query_dim=6, value_dim=8, output_dim=3))
     x, context = numbers(2, 4, 5), numbers(2, 9, 7)
@@ -321,37 +204,6 @@ def test_queries_keys_and_values_may_differ_in_number_and_width():
     expected = torch.cat(heads, dim=-1) @ attention.output.weight.T + attention.output.bias
     assert expected.shape == (2, 4, 3)
     torch.testing.assert_close(attention(x, context), expected)
-
-
-def test_self_attention_may_have_values_of_another_width():
-    attention = randomized(Attention(6, 2, query_dim=4, value_dim=10))
-    x = numbers(2, 3, 6)
-    q, k, v = (
-        x @ w.T + b for w, b in zip(attention.qkv.weight.split([4, 4, 10]), attention.qkv.bias.split([4, 4, 10]), strict=True)
-    )
-    heads = [
-        (q[..., 2 * h : 2 * h + 2] @ k[..., 2 * h : 2 * h + 2].mT / math.sqrt(2)).softmax(-1) @ v[..., 5 * h : 5 * h + 5]
-        for h in range(2)
-    ]
-    torch.testing.assert_close(attention(x), attention.output(torch.cat(heads, -1)))
-
-
-def test_permuting_the_tokens_permutes_self_attention():
-    attention, x, order = randomized(Attention(8, 2)), numbers(2, 6, 8), torch.randperm(6)
-    torch.testing.assert_close(attention(x[:, order]), attention(x)[:, order])
-
-
-def test_the_order_of_the_context_does_not_matter_to_cross_attention():
-    attention = randomized(Attention(8, 2, context_dim=5))
-    x, context, order = numbers(2, 3, 8), numbers(2, 6, 5), torch.randperm(6)
-    torch.testing.assert_close(attention(x, context[:, order]), attention(x, context))
-
-
-def test_masking_context_tokens_equals_not_having_them():
-    attention = randomized(Attention(8, 2, context_dim=5))
-    x, context = numbers(2, 3, 8), numbers(2, 7, 5)
-    mask = (torch.arange(7) < 4).expand(3, -1)
-    torch.testing.assert_close(attention(x, context, mask=mask), attention(x, context[:, :4]))
 
 
 def test_qk_norm_normalizes_each_head_of_queries_and_keys_but_not_values():
@@ -394,12 +246,6 @@ def test_rotary_scores_depend_only_on_the_offset_of_two_patches():
     assert abs(scores[0, 0, 0, 1] - scores[0, 1, 0, 0]) > 1e-3
 
 
-def test_rotation_leaves_the_values_alone():
-    attention, x = randomized(Attention(8, 2)), numbers(1, 4, 8)
-    rotation = RotaryPosition2d((2, 2), 4, prefix=0).double()()
-    torch.testing.assert_close(attention.project(x, rotation=rotation)[2], attention.project(x)[2])
-
-
 def test_attention_dropout_acts_only_in_training():
     attention, x = randomized(Attention(8, 2, attention_dropout=0.5)), numbers(1, 4, 8)
     plain = randomized(Attention(8, 2))
@@ -417,11 +263,6 @@ def test_dropout_on_the_result_acts_only_in_training():
     kept = result != 0
     assert 0 < kept.sum() < kept.numel()
     torch.testing.assert_close(result[kept], 2 * expected[kept])
-
-
-def test_without_bias_only_the_output_has_one():
-    names = {name for name, _ in Attention(8, 2, bias=False).named_parameters()}
-    assert names == {"qkv.weight", "output.weight", "output.bias"}
 
 
 # refusals

@@ -43,21 +43,6 @@ def test_keys_stand_in_the_middle_of_the_places_that_they_are_made_of(reduction,
     assert queries.tolist() == [[row, column] for row in range(grid[0]) for column in range(grid[1])]
 
 
-def test_what_is_left_over_at_the_edges_is_seen_by_itself_alone():
-    layer, x = reduced(2), numbers(1, 5, 4, 8)
-    other = x.clone()
-    other[:, 4] += 1
-    torch.testing.assert_close(layer(other)[:, :4], layer(x)[:, :4])
-    assert (layer(other)[:, 4] - layer(x)[:, 4]).abs().min() > 1e-6
-
-
-def test_a_grid_below_the_reduction_is_one_place_filled_with_zeros():
-    layer, x = reduced(4), numbers(1, 3, 6, 8)
-    filled = layer.reduction(F.pad(x, (0, 0, 0, 0, 0, 1)))
-    torch.testing.assert_close(layer.reduction(x), filled)
-    assert filled.shape == (1, 1, 1, 8)
-
-
 @pytest.mark.parametrize("shape", [(2, 3, 4, 8), (2, 5, 8)])
 def test_without_a_reduction_it_is_attention_to_all(shape):
     layer, x = randomize(ReducedAttention(8, 2, None), std=0.3), numbers(*shape)

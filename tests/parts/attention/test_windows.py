@@ -55,23 +55,6 @@ def test_every_place_looks_at_its_window_alone(size, shifted):
     torch.testing.assert_close(made(x), by_hand(made, x, shifted=shifted))
 
 
-def test_shifted_windows_see_across_the_borders_of_the_others():
-    x = torch.randn(1, 6, 6, 8, dtype=torch.float64)
-    other = x.clone()
-    other[0, 3, 3] += 1
-    for shifted, reached in ((False, [3, 4, 5]), (True, [1, 2, 3])):
-        made = layer(shifted=shifted)
-        changed = (made(x) != made(other)).any(dim=-1)[0]
-        assert changed.any(dim=1).nonzero()[:, 0].tolist() == reached == changed.any(dim=0).nonzero()[:, 0].tolist()
-
-
-def test_a_larger_and_a_smaller_grid_in_turns_change_nothing():
-    made, x = layer(shifted=True), torch.randn(1, 9, 9, 8, dtype=torch.float64)
-    first = made(x)
-    made(x[:, :2, :2]), made(torch.cat([x, x], dim=2))
-    assert torch.equal(made(x), first)
-
-
 def test_windows_are_cut_row_by_row_and_joined_again():
     x = torch.arange(2 * 4 * 6).view(2, 4, 6, 1)
     windows = cut_windows(x, (2, 3))

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vitrail.parts import attend
-from vitrail.parts.attention.attention_kernel import explicit_is_faster
 from vitrail.parts.cpu import calibration, kernels
 from vitrail.parts.cpu.calibration import Timed, calibrate, decided, longest_explicit
+from vitrail.parts.cpu.explicit_attention import explicit_is_faster
 from vitrail.parts.cpu.kernels import Kernels, likely
 from vitrail.parts.cpu.prepacked import packs
 
@@ -87,17 +87,6 @@ def test_a_linear_layer_is_timed_in_each_way_that_its_type_has(dtype, monkeypatc
     assert set(calibration._linear(dtype).milliseconds) == ({"plain", "prepacked"} if packs(dtype) else {"plain"})
     monkeypatch.setattr(calibration, "packs", lambda dtype: False)
     assert set(calibration._linear(dtype).milliseconds) == {"plain"}
-
-
-def test_a_precision_counts_by_the_quicker_of_its_ways():
-    fp32, half = Timed("fp32", 1, {"plain": 2.0, "prepacked": 1.0}), Timed("bf16", 1, {"plain": 1.5, "prepacked": 9.0})
-    assert not decided((), (), fp32, half).bf16
-    assert decided((), (), fp32, Timed("bf16", 1, {"plain": 9.0, "prepacked": 0.9})).bf16
-
-
-def test_where_onednn_is_missing_linear_layers_stay_plain(monkeypatch):
-    found, _ = measured(monkeypatch, bf16=True, packs=())
-    assert not found.prepacked
 
 
 @pytest.mark.parametrize("learns", [True, False])

@@ -24,7 +24,7 @@ def scores(part, query, key) -> torch.Tensor:
     return torch.stack([torch.stack(row) for row in pairs])
 
 
-@pytest.mark.parametrize("width", [None, 1, 4, 9], ids=lambda width: f"additive {width}")
+@pytest.mark.parametrize("width", [None, 1, 9], ids=lambda width: f"additive {width}")
 def test_weights_of_additive_attention_are_those_of_the_paper(width):
     check_weights(AdditiveAlignment(DIM, width), width or DIM)
 
@@ -46,8 +46,8 @@ def check_weights(part, width: int) -> None:
         torch.testing.assert_close(seen[row], expected @ memory[row, :count])
 
 
-@pytest.mark.parametrize("piece", [1, 10, 40, 90, 2**18])
-@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (2, 7, 1, 1), (1, 1, 9, 3), (5, 2, 3, 8), (0, 2, 3, 4), (2, 0, 3, 4)])
+@pytest.mark.parametrize("piece", [10, 2**18])
+@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (2, 7, 1, 1), (0, 2, 3, 4), (2, 0, 3, 4)])
 def test_scores_and_derivatives_are_those_by_hand_whatever_the_size_of_a_piece(shape, piece, monkeypatch):
     monkeypatch.setattr(alignment, "PIECE", piece)
     rows, length, keys, width = shape
@@ -62,7 +62,7 @@ def test_scores_and_derivatives_are_those_by_hand_whatever_the_size_of_a_piece(s
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (2, 7, 2, 1), (3, 3, 30, 10), (9, 1, 2, 2)])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (3, 3, 30, 10)])
 def test_pieces_are_all_pairs_once_and_none_is_larger_than_it_must_be(shape, monkeypatch):
     monkeypatch.setattr(alignment, "PIECE", 100)
     rows, length, keys, width = shape
@@ -71,11 +71,6 @@ def test_pieces_are_all_pairs_once_and_none_is_larger_than_it_must_be(shape, mon
         seen[piece] += 1
         assert seen[piece].numel() * keys * width <= max(100, keys * width)
     assert (seen == 1).all()
-
-
-def test_derivatives_are_those_of_differences():
-    inputs = [torch.randn(*shape, dtype=torch.double, requires_grad=True) for shape in ((2, 3, 4), (2, 5, 4), (4,))]
-    assert torch.autograd.gradcheck(alignment._AdditiveScores.apply, inputs)
 
 
 def test_sums_that_are_far_from_zero_are_no_trouble():

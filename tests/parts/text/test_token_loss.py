@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from vitrail.parts import token_loss
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("count", [1, 255, 300, 600])
+@pytest.mark.parametrize(
+    ("smoothing", "with_bias", "count"), [(0.0, False, 1), (0.1, True, 255), (0.5, False, 600), (0.1, True, 300)]
+)
 def test_it_is_torchs_cross_entropy_with_the_same_gradients(smoothing, with_bias, count):
     torch.manual_seed(count)
     x, table = (torch.randn(n, 8, dtype=torch.float64, requires_grad=True) for n in (count, 37))
@@ -33,11 +33,3 @@ def test_under_autocast_it_is_near_and_gives_gradients_of_the_parameters_type():
     assert ours.item() == pytest.approx(theirs.item(), rel=2e-3)
     for own, other in zip(torch.autograd.grad(ours, [x, table]), torch.autograd.grad(theirs, [x, table]), strict=True):
         assert own.dtype == torch.float32 and F.cosine_similarity(own.flatten(), other.flatten(), dim=0) > 0.999
-
-
-def test_the_example_of_the_notes():
-    """Probabilities 0.8 0.6 0.7 0.5 0.9 of the right words make a loss of 0.378."""
-    right = torch.tensor([0.8, 0.6, 0.7, 0.5, 0.9])
-    logits = torch.stack([right.log(), (1 - right).log()], dim=1)
-    loss = token_loss(logits, torch.eye(2), None, torch.zeros(5, dtype=torch.int64))
-    assert round(loss.item(), 3) == 0.378

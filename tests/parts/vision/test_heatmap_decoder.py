@@ -1,6 +1,5 @@
 """Heatmaps of features: every value by hand."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -51,16 +50,3 @@ def test_the_simple_decoder_enlarges_what_is_above_zero_and_convolves():
     large = F.interpolate(x.relu(), (12, 8), mode="bilinear", align_corners=False)
     expected = F.conv2d(F.pad(large, (1, 1, 1, 1)), decoder.heatmaps.weight, decoder.heatmaps.bias)
     torch.testing.assert_close(decoder(x), expected)
-
-
-@pytest.mark.parametrize("kind", [ClassicHeatmapDecoder, SimpleHeatmapDecoder])
-def test_every_parameter_gets_a_gradient(kind):
-    decoder = random_decoder(kind).train()
-    decoder(torch.randn(2, 5, 3, 2)).square().sum().backward()
-    assert all(parameter.grad.any() for parameter in decoder.parameters())
-
-
-def test_the_width_between_the_convolutions_is_256_unless_it_is_said():
-    sizes = {width: sum(p.numel() for p in ClassicHeatmapDecoder(5, 3, width=width).parameters()) for width in (4, 256)}
-    assert sizes == {width: 16 * width * (5 + width) + 4 * width + 3 * (width + 1) for width in (4, 256)}
-    assert sum(p.numel() for p in ClassicHeatmapDecoder(5, 3).parameters()) == sizes[256]

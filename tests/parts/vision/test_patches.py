@@ -32,24 +32,6 @@ def test_convolution_and_flattening_give_the_same_tokens(shape):
     torch.testing.assert_close(flattened(images), tokens)
 
 
-def test_a_checkpoint_of_one_spelling_loads_into_the_other():
-    convolved, flattened = PatchEmbedding(3, 8, (4, 4), method="conv"), PatchEmbedding(3, 8, (4, 4), method="linear")
-    shapes = [{k: v.shape for k, v in m.state_dict().items()} for m in (convolved, flattened)]
-    assert shapes[0] == shapes[1]
-    convolved.load_state_dict(flattened.state_dict())
-
-
-def test_a_token_is_its_flattened_patch_times_the_matrix_of_equation_1():
-    embedding = PatchEmbedding(3, 5, (2, 3), method="linear").double()
-    images = torch.randn(1, 3, 4, 9, dtype=torch.float64)
-    matrix = embedding.projection.weight.reshape(5, -1).T  # E: (P²C, D)
-    tokens = embedding(images)
-    for row in range(2):
-        for column in range(3):
-            patch = images[0, :, 2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
-            torch.testing.assert_close(tokens[0, 3 * row + column], patch.flatten() @ matrix + embedding.projection.bias)
-
-
 @given(shapes)
 @few
 def test_patchify_equals_unfold(shape):
@@ -65,10 +47,6 @@ def test_unpatchify_undoes_patchify(shape):
     patches = patchify(images, shape["patch"])
     assert torch.equal(unpatchify(patches, shape["patch"], shape["grid"]), images)
     assert torch.equal(patchify(unpatchify(patches, shape["patch"], shape["grid"]), shape["patch"]), patches)
-
-
-def test_grid_size_counts_rows_then_columns():
-    assert grid_size((8, 12), (4, 2)) == (2, 6)
 
 
 @pytest.mark.parametrize(("image", "patch", "named"), [((9, 8), (4, 4), "height 9"), ((8, 10), (4, 4), "width 10")])
@@ -97,16 +75,6 @@ def test_the_stem_gives_one_token_per_patch(patch, image, convolutions):
     assert sum(isinstance(layer, nn.Conv2d) and layer.stride == (2, 2) for layer in stem.layers) == convolutions
 
 
-def test_a_power_of_two_leaves_the_stem_a_projection_of_one_pixel():
-    assert ConvStem(3, 32, (16, 16)).projection.kernel_size == (1, 1)
-    assert ConvStem(3, 32, (14, 14)).projection.kernel_size == (7, 7)
-
-
-def test_the_stem_doubles_its_channels_up_to_the_width():
-    widths = [layer.out_channels for layer in ConvStem(3, 64, (16, 16)).layers if isinstance(layer, nn.Conv2d)]
-    assert widths == [8, 16, 32, 64]
-
-
 def test_the_stem_equals_its_layers_written_out():
     stem, x = ConvStem(2, 16, (4, 4)).double(), torch.randn(2, 2, 8, 12, dtype=torch.float64)
     expected = x
@@ -117,23 +85,6 @@ def test_the_stem_equals_its_layers_written_out():
         expected = ((expected - mean) / (variance + norm.eps).sqrt()).relu()
     expected = F.conv2d(expected, stem.projection.weight, stem.projection.bias)
     torch.testing.assert_close(stem(x), expected.flatten(2).transpose(1, 2))
-
-
-def test_stem_tokens_stand_row_by_row():
-    stem = ConvStem(1, 16, (4, 4))
-    base = torch.zeros(1, 1, 8, 16)
-    marked = base.clone()
-    marked[..., 5:7, 9:11] = 100.0  # inside the patch of row 1, column 2
-    change = (stem(marked) - stem(base)).abs().sum(-1)[0]
-    assert change.argmax() == 1 * 4 + 2
-
-
-@pytest.mark.parametrize("patch", [(4, 4), (8, 8), (14, 14), (4, 8), (3, 5)])
-def test_the_pooled_stem_gives_one_token_per_patch_and_doubles_its_channels_up_to_the_width(patch):
-    stem = PooledStem(3, 32, patch)
-    assert stem(torch.randn(2, 3, 2 * patch[0], 3 * patch[1])).shape == (2, 6, 32)
-    widths = [layer[0].out_channels for layer in (stem.first, *stem.widen)]
-    assert widths == [max(32 // 2**i, 8) for i in reversed(range(len(widths)))]
 
 
 def test_the_pooled_stem_equals_its_layers_written_out():

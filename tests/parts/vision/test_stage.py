@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from random_weights import randomize
-from vitrail.parts import GridEmbedding, Interpolation, LearnedPosition1d, PatchMerging, PositionedEmbedding, Stage
+from vitrail.parts import GridEmbedding, Interpolation, LearnedPosition1d, PatchMerging, PositionedEmbedding
 
 
 @pytest.mark.parametrize(("stride", "padding"), [(None, 0), (2, 1)])
@@ -47,12 +47,6 @@ def test_four_neighbours_become_one_in_the_order_of_the_paper():
     torch.testing.assert_close(merged[0, 2, 1], made.reduction(made.norm(corner)))
 
 
-def test_a_stage_is_its_embedding_its_blocks_and_its_norm():
-    embedding, last, norm = torch.nn.Linear(3, 4), torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)
-    stage, x = Stage(embedding, [torch.nn.Tanh(), last], norm), torch.randn(1, 2, 2, 3)
-    torch.testing.assert_close(stage(x), norm(last(embedding(x).tanh())))
-
-
 BILINEAR = Interpolation("bilinear", antialias=False)
 
 
@@ -85,10 +79,3 @@ def test_a_class_token_stands_first_with_a_position_of_its_own(grid):
     patches = GridEmbedding.forward(layer, x).flatten(1, 2)
     expected = torch.cat([layer.class_token.expand(2, -1, -1), patches], dim=1) + positions(layer, grid)
     torch.testing.assert_close(layer(x), expected)
-
-
-def test_tokens_with_their_positions_are_dropped_in_training():
-    position = LearnedPosition1d((4, 4), 64, prefix=1)
-    layer = PositionedEmbedding(3, 64, 2, position, dropout=0.5).train()
-    share = (layer(torch.randn(8, 8, 8, 3)) == 0).float().mean().item()
-    assert share == pytest.approx(0.5, abs=0.03)

@@ -102,13 +102,6 @@ def test_prefix_tokens_stay_before_the_patches_as_they_are():
     assert torch.equal(new_sizes[:, 2:], alone_sizes)
 
 
-def test_a_token_merges_with_the_one_like_it():
-    keys = torch.tensor([[1.0, 0], [0, 1], [0, 2], [1, 0.1], [-1, -1], [5, 5]])[None]
-    _, sizes, place = merge_tokens(torch.zeros(1, 6, 2), keys, torch.ones(1, 6, 1), 2)
-    assert place[0, 0] == place[0, 3] and place[0, 2] == place[0, 1] and len(set(place[0].tolist())) == 4
-    assert sorted(sizes.flatten().tolist()) == [1, 1, 2, 2]
-
-
 @pytest.mark.parametrize("patches", [0, 1])
 def test_a_patch_that_is_alone_stays(patches):
     x, keys, sizes = torch.randn(2, 3 + patches, 8), torch.randn(2, 3 + patches, 4), torch.ones(2, 3 + patches, 1)

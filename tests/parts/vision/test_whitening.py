@@ -34,12 +34,6 @@ def test_what_it_gives_has_no_correlation_and_variance_one(channels, side, size,
     np.testing.assert_allclose(moments, np.diag(spectrum / (spectrum + EPSILON)), atol=1e-9)
 
 
-def test_images_of_several_sizes_and_of_one_pixel_are_taken_together():
-    layer = Whitening(3)
-    layer.fit([torch.rand(2, 3, 1, 1), torch.rand(1, 3, 2, 7), torch.rand(1, 3, 9, 4)])
-    assert layer.weight.isfinite().all() and layer(torch.rand(2, 3, 1, 1)).shape == (2, 24, 1, 1)
-
-
 def test_it_is_kept_with_the_weights_and_is_none_that_learns():
     layer = Whitening(3)
     assert not list(layer.parameters()) and list(layer.state_dict()) == ["weight"]

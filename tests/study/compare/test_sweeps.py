@@ -96,18 +96,6 @@ def test_the_table_has_the_settings_of_the_grid_and_says_what_its_intervals_are(
     assert "95 % interval" in table(combinations([({"a": 1}, run(0.9))]))[0]
 
 
-def test_the_spread_of_seeds_has_the_digits_of_its_score():
-    def spread_of(name, *values):
-        runs = [Compared("run", "finished", {}, [ROW], 10, 10, "test", {name: value, "images": 100}) for value in values]
-        head, rows = table(combinations([({"training.seed": seed}, run) for seed, run in enumerate(runs)]))
-        return rows[0][head.index("± sd")]
-
-    assert spread_of("loss", 0.1, 0.1048) == "0.0034"
-    assert spread_of("oks", 0.5, 0.5024) == "0.0017"
-    assert spread_of("top1", 0.5, 0.52) == "1.41"
-    assert spread_of("bleu", 30.0, 32.0) == "1.41"
-
-
 def test_the_page_tells_of_bars_only_where_a_score_has_one(tmp_path):
     def page_of(*scores):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -129,14 +117,6 @@ def test_scores_stand_against_the_first_setting_of_numbers_with_a_line_for_the_r
     assert [line.get_label() for line in lines] == ["\u200bposition none", "\u200bposition relative"]
     np.testing.assert_allclose(lines[0].get_xdata(), [1, 3])
     np.testing.assert_allclose(lines[0].get_ydata(), [61, 81])
-
-
-def test_single_runs_are_points_beside_their_mean_and_the_axis_has_the_name_of_its_setting():
-    points = [line for line in picture(combinations(GRID)).axes[0].get_lines() if line.get_markerfacecolor() == "white"]
-    assert [line.get_ydata() for line in points] == [pytest.approx(s) for s in ([60, 62], [80, 82]) * 2]
-    axes = picture(combinations([({"model.position": p, "training.seed": s}, run(0.5)) for p in "ab" for s in (0, 1)])).axes[0]
-    assert axes.get_ylabel() == "model.position"
-    assert sum(line.get_markerfacecolor() == "white" for line in axes.get_lines()) == 2
 
 
 def test_without_numbers_scores_stand_side_by_side():
@@ -181,36 +161,3 @@ def test_with_numbers_beside_the_models_a_line_goes_through_these_of_each_model(
         colors[MODELS[name][0]].add(line.get_color())
     assert {len(of_one) for of_one in colors.values()} == {1}
     assert len(set.union(*colors.values())) == 3
-
-
-def test_a_setting_of_words_beside_the_models_makes_a_line_for_each_word():
-    lines, names = drawn(models_picture(**{"optimizer.name": ["adamw", "muon"]}))
-    kinds = [f"\u200b{family}, name {name}" for family in ("ViT", "hybrid", "ResNet") for name in ("adamw", "muon")]
-    assert sorted(line.get_label() for line in lines) == sorted(kinds)
-    assert len(names) == 2 * len(MODELS)
-
-
-def test_a_model_without_a_score_is_in_no_line():
-    lines, names = drawn(
-        picture(combinations([({"model.name": "a"}, run(None)), ({"model.name": "b"}, run(0.5, family="ViT"))]), "operations")
-    )
-    assert names == ["b"] and len(lines) == 1
-    assert drawn(picture(combinations([({"model.name": "a"}, run(None))]), "operations"))[1] == []
-
-
-def test_lines_are_told_apart_by_the_whole_value():
-    paths = [f"/a/very/long/path/to/the/folder/of/some/models/{name}" for name in ("first", "second")]
-    grid = [({"start": path, "model.depth": depth}, run(0.5)) for path in paths for depth in (1, 2)]
-    lines = [line for line in picture(combinations(grid)).axes[0].get_lines() if "start" in line.get_label()]
-    assert len(lines) == 2
-    assert lines[0].get_label() != lines[1].get_label()
-
-
-def test_against_operations_settings_that_are_no_numbers_tell_lines_apart():
-    grid = [
-        ({"model.position": position, "training.epochs": epochs}, run(0.5, macs=epochs))
-        for position in ("none", "relative")
-        for epochs in (1, 2, 4)
-    ]
-    lines = [line for line in picture(combinations(grid), "operations").axes[0].get_lines() if "position" in line.get_label()]
-    assert [len(line.get_xdata()) for line in lines] == [3, 3]

@@ -1,11 +1,8 @@
 import pytest
 import torch
-from transformers import ViTConfig as TheirConfig
-from transformers import ViTForImageClassification
 
 import vitrail
 from vitrail.errors import ConfigError
-from vitrail.models.inference import for_inference
 from vitrail.study.maps.captures import capture, capture_names
 
 TINY = {"image_size": (24, 16), "patch_size": 4, "dim": 16, "depth": 3, "heads": 2, "mlp_dim": 32, "num_classes": 5}
@@ -50,29 +47,6 @@ def test_captures_leave_the_answer_as_it_is_and_the_model_too(fields):
     assert set(seen) == set(capture_names(model))
     assert model.tokens_read == read
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-
-
-def test_weights_equal_those_of_transformers_eager_attention():
-    widths = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
-    theirs = ViTForImageClassification(
-        TheirConfig(image_size=(24, 16), patch_size=4, num_labels=5, layer_norm_eps=1e-6, attn_implementation="eager", **widths)
-    ).eval()
-    torch.nn.init.normal_(theirs.vit.embeddings.position_embeddings)
-    batch = images()
-    model = from_theirs(theirs)
-    with torch.no_grad(), capture(model, "blocks.*.attention.weights") as seen:
-        model(batch)
-        expected = theirs(batch, output_attentions=True).attentions
-    for layer, weights in enumerate(expected):
-        torch.testing.assert_close(seen[f"blocks.{layer}.attention.weights"], weights, atol=1e-5, rtol=0)
-
-
-def from_theirs(theirs):
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        theirs.save_pretrained(folder)
-        return vitrail.open_model(folder).model.eval()
 
 
 def test_names_have_the_shapes_they_promise():
@@ -128,17 +102,6 @@ def test_with_each_every_intermediate_is_handed_over_in_order_and_not_kept():
     assert not seen
 
 
-def test_a_model_for_inference_is_captured_like_the_model():
-    model, batch = tiny(), images()
-    with torch.no_grad(), capture(model, "**.weights") as ours:
-        model(batch)
-    prepacked = for_inference(model)
-    with torch.no_grad(), capture(prepacked, "**.weights") as fast:
-        prepacked(batch)
-    for name, value in ours.items():
-        torch.testing.assert_close(fast[name], value, atol=1e-5, rtol=1e-5)
-
-
 def test_an_unknown_name_is_an_error_with_the_nearest():
     with (
         pytest.raises(ConfigError, match=r"did you mean 'blocks.0.attention.weights'"),
@@ -159,28 +122,6 @@ def test_an_unknown_name_is_an_error_with_the_nearest():
 def test_a_model_that_cannot_show_its_inside_is_refused(model, why):
     with pytest.raises(ConfigError, match=why), capture(model(), "**.weights"):
         pass
-
-
-def test_a_block_adds_what_its_branches_say():
-    model = tiny()
-    with torch.no_grad(), capture(model, "blocks.1.**") as seen:
-        model(images())
-    between = seen["blocks.1.input"] + seen["blocks.1.attention.output"]
-    torch.testing.assert_close(seen["blocks.1.between"], between)
-    torch.testing.assert_close(seen["blocks.1.output"], between + seen["blocks.1.mlp.output"])
-    torch.testing.assert_close(seen["blocks.1.mlp.input"], model.blocks[1].mlp.norm(between))
-
-
-def test_one_star_stays_between_two_dots():
-    with torch.no_grad(), capture(model := tiny(), "blocks.*.output") as seen:
-        model(images())
-    assert list(seen) == ["blocks.0.output", "blocks.1.output", "blocks.2.output"]
-
-
-def test_weights_hold_no_graph():
-    with capture(model := tiny(), "**.weights", "**.values", "blocks.0.output") as seen:
-        model(images())
-    assert {name for name, value in seen.items() if value.requires_grad} == {"blocks.0.output"}
 
 
 def test_nothing_to_capture_and_what_is_no_model_are_refused():

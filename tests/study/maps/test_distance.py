@@ -5,10 +5,8 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.study.maps import distance
 from vitrail.study.maps.captures import capture
 from vitrail.study.maps.distance import (
-    attention_distances,
     mean_attention_distances,
     patch_distances,
     receptive_fields,
@@ -19,16 +17,6 @@ from vitrail.study.maps.distance import (
 def test_distances_between_patches_by_hand():
     found = patch_distances((2, 2), (3, 4))
     np.testing.assert_allclose(found, [[0, 4, 3, 5], [4, 0, 5, 3], [3, 5, 0, 4], [5, 3, 4, 0]], atol=1e-5)
-
-
-def test_the_mean_distance_by_hand():
-    weights = torch.zeros(1, 1, 5, 5)
-    weights[..., 0] = 0.5  # the class token gets half, which does not count
-    weights[0, 0, 1, 1] = 0.5  # looks at itself
-    weights[0, 0, 2, 1] = 0.5  # 4 pixels away
-    weights[0, 0, 3, 4] = 0.5  # 4 pixels
-    weights[0, 0, 4, 1], weights[0, 0, 4, 4] = 0.25, 0.25  # 5 pixels and 0
-    assert attention_distances(weights, patch_distances((2, 2), (3, 4))).item() == pytest.approx((0 + 4 + 4 + 2.5) / 4)
 
 
 def test_the_mean_distance_equals_a_sum_over_all_pairs():
@@ -51,33 +39,11 @@ def test_the_mean_distance_equals_a_sum_over_all_pairs():
             assert found[layer, head].item() == pytest.approx(np.mean(means), rel=1e-6)
 
 
-def test_one_that_looks_everywhere_alike_has_the_mean_distance_of_a_square():
-    side = 224 * (2 + math.sqrt(2) + 5 * math.log(1 + math.sqrt(2))) / 15  # of two random points in it
-    assert uniform_distance((224, 224)) == pytest.approx(side, rel=0.005)
-
-
 @pytest.mark.parametrize("field", [11, 19, 27, 448])
 def test_one_that_sees_a_small_field_has_the_mean_distance_from_its_middle(field):
     middle = field * (math.sqrt(2) + math.log(1 + math.sqrt(2))) / 6
     assert uniform_distance((100_000, 100_000), field) == pytest.approx(middle, rel=0.002)
     assert uniform_distance((224, 384), 11) == pytest.approx(4.21, rel=0.02)
-
-
-def test_a_field_that_reaches_over_the_edge_is_cut_off_there():
-    random = np.random.default_rng(0)
-    places = random.uniform(0, 1, (200_000, 2)) * [100, 60]
-    points = places + random.uniform(-40, 40, places.shape)
-    inside = ((points >= 0) & (points <= [100, 60])).all(axis=1)
-    weights = 1 / np.prod(np.minimum(places + 40, [100, 60]) - np.maximum(places - 40, 0), axis=1)  # each place counts once
-    apart = np.hypot(*(points - places).T)
-    expected = np.average(apart[inside], weights=weights[inside])
-    assert uniform_distance((100, 60), 80) == pytest.approx(expected, rel=0.01)
-
-
-@pytest.mark.parametrize("field", [10, 80, math.inf])
-def test_what_is_seen_from_one_side_is_the_mirror_image_of_the_other(field):
-    offsets = distance._offsets(60, field)
-    torch.testing.assert_close(offsets, -offsets.flip(0, 1))
 
 
 def test_receptive_fields_of_a_resnet_50_are_those_that_are_published():

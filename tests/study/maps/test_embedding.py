@@ -28,25 +28,10 @@ def test_similarity_of_learned_positions_is_their_cosine():
     np.testing.assert_allclose(position_similarity(model).reshape(24, 24), expected, atol=1e-6)
 
 
-def test_similarity_of_factorised_positions_is_the_cosine_of_row_and_column_side_by_side():
-    model = tiny(position="learned-2d", pool="mean")
-    rows, columns = model.position.rows.detach().numpy(), model.position.columns.detach().numpy()
-    table = np.stack([np.concatenate([rows[r], columns[c]]) for r in range(6) for c in range(4)])
-    np.testing.assert_allclose(position_similarity(model).reshape(24, 24), cosine_similarity(table), atol=1e-6)
-
-
 @pytest.mark.parametrize(("position", "endpoint"), [("sincos-2d", False), ("sincos-2d-simple", True)])
 def test_similarity_of_fixed_positions(position, endpoint):
     expected = cosine_similarity(sincos_2d((6, 4), 16, endpoint=endpoint))
     np.testing.assert_allclose(position_similarity(tiny(position=position)).reshape(24, 24), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("position", ["learned-2d", "sincos-2d", "rotary"])
-def test_positions_of_one_row_or_column_are_more_alike_than_others(position):
-    similar = position_similarity(tiny(position=position, pool="mean")).numpy()
-    row, column = np.indices((6, 4))
-    same_row, same_column = row[:, :, None, None] == row, column[:, :, None, None] == column
-    assert similar[same_row ^ same_column].mean() > similar[~same_row & ~same_column].mean() + 0.05
 
 
 def test_similarity_of_a_relative_bias_is_what_it_adds_at_an_offset():
@@ -122,10 +107,3 @@ def test_filters_are_what_the_first_layer_multiplies_pixels_by(kind):
     pixels = torch.eye(27).unflatten(1, (3, 3, 3))  # each a single pixel of a patch
     torch.testing.assert_close(first(pixels)[..., 1, 1].T, model.filters().flatten(1))
     assert not torch.allclose(model.filters(), first.weight)
-
-
-@pytest.mark.parametrize("embedding", ["stem", "pooled-stem"])
-def test_filters_of_a_stem_are_those_of_its_first_convolution(embedding):
-    found, _ = filters(tiny(embedding=embedding))
-    assert found.shape[1:] == (3, 3, 3)
-    assert len(found) == 8

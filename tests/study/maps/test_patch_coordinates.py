@@ -1,17 +1,14 @@
 """Where the values of a map stand: where the gradients of tokens with respect to the pixels lie."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 import vitrail
 from test_contract import tiny
 from vitrail.errors import ConfigError
 from vitrail.study.maps.patch_coordinates import Places, heatmap_places, patch_places
-from vitrail.study.maps.stages import attentions, stage_maps, stage_places
-from vitrail.study.page.images import overlay
+from vitrail.study.maps.stages import stage_places
 from vitrail.tasks.pose.heatmaps import encode
 
 SMALL = {"dim": 32, "depth": 1, "heads": 2, "mlp_dim": 16, "num_classes": 2}
@@ -77,22 +74,6 @@ def test_what_a_token_is_made_of_has_its_middle_where_the_value_of_the_token_sta
     assert (top, left) == (0, 0) and (bottom + 1, right + 1) == places.seen
 
 
-@pytest.mark.parametrize("kind", ["a remainder", "a stem", "tokens to token"])
-def test_a_value_of_a_map_glows_where_the_gradient_of_its_token_lies(kind):
-    model = model_of(kind)
-    images, places = images_for(model), patch_places(model)
-    row, column = len(places.rows) // 2, len(places.columns) // 2
-    top, bottom, left, right = read_by(tokens_of(model, images)[:, row, column], images)
-    high, wide = model.config.image_size
-    picture, view = Image.new("RGB", (3 * wide + 20, 3 * high + 10), "grey"), (20, 10, 3 * wide + 20, 3 * high + 10)
-    heat = np.zeros((len(places.rows), len(places.columns)))
-    heat[row, column] = 1
-    shown = np.asarray(overlay(picture, heat, *places.within(view), brightest=1.0)).astype(float)
-    glow = np.ptp(shown, axis=2)
-    middle = (glow.sum(axis=1) @ np.arange(len(glow)) / glow.sum(), glow.sum(axis=0) @ np.arange(len(glow[0])) / glow.sum())
-    assert middle == pytest.approx((10 + 3 * (top + bottom + 1) / 2 - 0.5, 20 + 3 * (left + right + 1) / 2 - 0.5), abs=0.6)
-
-
 STAGES = {
     "Swin": {"patch_size": 4},
     "PVT": {"patch_sizes": (4, 2), "image_size": (32, 48)},
@@ -121,15 +102,6 @@ def test_the_keys_of_a_stage_stand_in_the_middle_of_what_they_are_made_of(kind):
             top, bottom, left, right = read_by(keys[:, 1, 1], images)
             assert ((top + bottom) / 2, (left + right) / 2) == (float(of_stage.rows[1]), float(of_stage.columns[1]))
     assert stages > 0
-
-
-def test_places_of_stages_are_those_of_their_maps():
-    for kind in ("Swin", "PVT", "PVTv2", "CvT"):
-        model, images = tiny(kind), torch.randn(2, 3, 10, 14)
-        maps, places = stage_maps(model, images), stage_places(model, images)
-        assert [found.shape[1:] for found in maps] == [(len(each.rows), len(each.columns)) for each in places]
-        assert {each.size for each in places} == {(10, 14)}
-        assert len(attentions(model, images)) == sum(model.config.depths)
 
 
 def test_a_map_reaches_half_a_step_beyond_its_outermost_values():

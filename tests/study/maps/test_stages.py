@@ -11,7 +11,6 @@ import vitrail
 from test_contract import tiny
 from vitrail.data.items import Item
 from vitrail.errors import ConfigError
-from vitrail.parts.attention.reduced_attention import PooledReduction, ReducedAttention
 from vitrail.runtime.observer import Observer
 from vitrail.study.maps.attention import attention_map
 from vitrail.study.maps.captures import capture
@@ -106,27 +105,11 @@ def test_distances_to_coarser_keys_are_to_the_middle_of_what_they_are_made_of(ki
     np.testing.assert_allclose(stage_distances(model, images)[0], expected, rtol=1e-5)
 
 
-def test_where_all_is_looked_at_alike_a_map_is_one():
-    places = torch.cartesian_prod(torch.arange(2.0), torch.arange(3.0))
-    coarser = torch.cartesian_prod(torch.tensor([0.5]), torch.arange(3.0))
-    torch.testing.assert_close(looked_at(torch.full((1, 2, 6, 3), 1 / 3), places, coarser), torch.ones(1, 1, 3))
-    beyond = torch.stack([places[:3], torch.full((3, 2), math.nan)])  # the second window is padding
-    found = looked_at(torch.full((1, 2, 4, 3, 3), 1 / 3), beyond, beyond)
-    torch.testing.assert_close(found, torch.ones(1, 1, 3))
-
-
 def test_where_a_small_grid_is_pooled_to_a_larger_one_a_map_is_the_mean_of_the_keys_of_a_place():
     places, twice = torch.tensor([[0.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     torch.testing.assert_close(looked_at(torch.full((1, 2, 2, 3), 1 / 3), places, twice), torch.ones(1, 1, 2))
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.3, 0.6]])[None, None]
     torch.testing.assert_close(looked_at(weights, places, twice), 3 / 2 * torch.tensor([[[1.2 / 2, 0.8]]]))
-
-
-@pytest.mark.parametrize("side", [1, 3, 5, 9])
-def test_pooled_keys_that_are_looked_at_alike_give_a_map_of_ones_on_any_grid(side):
-    queries, keys = ReducedAttention(8, 2, PooledReduction(8)).places((side, side + 1))
-    found = looked_at(torch.full((1, 2, len(queries), len(keys)), 1 / len(keys)), queries, keys)
-    torch.testing.assert_close(found, torch.ones_like(found))
 
 
 def test_the_largest_attention_is_known_before_it_is_computed(swin, images):

@@ -56,31 +56,6 @@ def test_curves_show_loss_score_and_learning_rate(tmp_path, epochs, score, label
     assert [text.get_text() for text in legend.get_texts()] == ["training", "validation", f"kept: epoch {epochs}"]
 
 
-def test_curves_show_average_precision_that_is_known_of_validation_alone(tmp_path):
-    made = [row | {"val_map": 0.5} for row in rows(3)]
-    figure = figures.curves(made, 3)
-    drawn(figure, tmp_path)
-    assert line(figure.axes[1], 0) == ([], [])
-    assert line(figure.axes[1], 1) == ([1, 2, 3], [50.0, 50.0, 50.0])
-
-
-def test_a_single_epoch_is_a_point_inside_of_its_axes(tmp_path):
-    figure = figures.curves(rows(1), 1)
-    drawn(figure, tmp_path)
-    for axes, points in ((figure.axes[0], 2), (figure.axes[2], 1)):
-        bottom, top = axes.get_ylim()
-        assert bottom == 0
-        assert all(0.97 * top > line.get_ydata()[0] > 0 for line in axes.lines[:points])
-    assert all(line.get_marker() == "o" for line in figure.axes[0].lines[:2])
-    assert [tick for tick in figure.axes[0].get_xticks() if tick != int(tick)] == []
-
-
-def test_curves_mark_the_epoch_that_was_kept():
-    figure = figures.curves(rows(5), 3)
-    assert all(list(axes.lines[-1].get_xdata()) == [3, 3] for axes in figure.axes)
-    assert "kept: epoch 3" in [text.get_text() for text in figure.legends[0].get_texts()]
-
-
 def test_reliability_draws_the_share_and_the_number_of_every_step(tmp_path):
     made = calibration(np.array([0.3, 0.4, 0.9, 1.0, 0.8, 0.95]), np.array([1, 0, 1, 1, 0, 1]), bins=4)
     figure = figures.reliability(made, "probability, %", "right, %")
@@ -109,13 +84,7 @@ def test_confusion_has_true_classes_in_rows_and_numbers_in_cells(tmp_path):
     np.testing.assert_allclose(axes.images[0].get_array(), [[0.8, 0.2], [0, 1]])
 
 
-def test_confusion_leaves_a_class_without_images_empty(tmp_path):
-    figure = figures.confusion(np.array([[3, 0], [0, 0]]), ["cat", "dog"])
-    drawn(figure, tmp_path)
-    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), [[1, 0], [0, 0]])
-
-
-@pytest.mark.parametrize("count", [2, 10, 20, 21, 40, 60])
+@pytest.mark.parametrize("count", [2, 21, 60])
 def test_confusion_is_legible_with_any_number_of_classes(tmp_path, count):
     figure = figures.confusion(np.eye(count, dtype=int) * 3 + 1, [f"class {i}" for i in range(count)])
     pixels = drawn(figure, tmp_path)
@@ -135,20 +104,7 @@ def test_any_name_of_a_class_can_be_drawn(tmp_path, name):
     drawn(figures.examples([picture], [name], [False], [name]), tmp_path)
 
 
-def test_a_long_name_leaves_room_for_the_matrix(tmp_path):
-    figure = figures.confusion(np.eye(3, dtype=int), ["x" * 80, "y" * 80, "z"])
-    drawn(figure, tmp_path)
-    box = figure.axes[0].get_window_extent()
-    assert min(box.width, box.height) > 100
-
-
-def test_a_name_between_dollars_is_no_formula(tmp_path):
-    name = "$\\nonsense$"
-    drawn(figures.confusion(np.eye(2, dtype=int), [name, "other"]), tmp_path)
-    drawn(figures.examples([Image.new("L", (8, 8))], [name], [False], [name]), tmp_path)
-
-
-@pytest.mark.parametrize("count", [1, 5, 6, 7, 24])
+@pytest.mark.parametrize("count", [1, 7])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_examples_shows_every_image_with_its_caption(tmp_path, count, mode):
     pictures = [Image.fromarray(np.full((8, 8), 200, dtype=np.uint8)).convert(mode) for _ in range(count)]
@@ -159,13 +115,6 @@ def test_examples_shows_every_image_with_its_caption(tmp_path, count, mode):
     assert [axes.get_title() for axes in shown] == captions
     assert [axes.get_xlabel() for axes in shown] == names
     assert [axes.spines["left"].get_visible() for axes in shown] == [i % 2 == 1 for i in range(count)]
-
-
-def test_a_grey_picture_is_shown_in_its_own_greys():
-    figure = figures.examples([Image.fromarray(np.full((8, 8), 100, dtype=np.uint8))], ["grey"], [True], ["grey.png"])
-    image = next(axes.images[0] for axes in figure.axes if axes.images)
-    assert image.get_clim() == (0, 255)
-    assert image.get_cmap().name == "gray"
 
 
 @pytest.mark.parametrize(

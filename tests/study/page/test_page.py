@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from vitrail.study.page import page
-from vitrail.study.page.page import Markup, Number
+from vitrail.study.page.page import Number
 
 NASTY = "<b>&\"'</td><script>x</script>"
 
@@ -67,19 +67,6 @@ def test_numbers_stand_to_the_right_also_in_head_and_total_and_marked_rows_are_m
     assert [t.get("class") for tag, t in tags if tag == "tr"] == [None, None, "marked", "total"]
     assert [t["style"] for tag, t in tags if tag == "span"] == ["width:50.0%", "width:100.0%"]
     assert Seen(made).texts == ["name", "number", "a", "1", "b", "2", "x", "y", "z"]
-
-
-def test_a_table_without_rows_has_its_head():
-    assert Seen(page.table(["a", "b"], [])).texts == ["a", "b"]
-
-
-def test_a_number_is_not_parted_from_its_per_cent_sign():
-    assert Seen(page.cards([("9 %", "of 10 %")])).texts == ["9 %", "of 10\u00a0%"]
-
-
-def test_markup_is_left_as_it_is():
-    assert page.text(Markup("<i>")) == "<i>"
-    assert page.text(5) == "5"
 
 
 def test_a_drawn_picture_scrolls_where_it_would_become_illegible_and_the_page_knows_the_dark(tmp_path):

@@ -1,10 +1,7 @@
 """Pictures of augmentation: the right images, versions and captions at the right places."""
 
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.preparation import Preparation
@@ -63,26 +60,3 @@ def test_mixed_images_say_of_what():
                 assert line.endswith(f" {100 * share:.0f} %")
             assert said[0].split()[0] == CLASSES[int(targets[row].argmax())].split()[0]
     assert grid[0, 0].get_xlabel() == ""
-
-
-def test_repeated_images_show_their_copies():
-    data = dataset(Augmentation(crop="pad", repeats=2))
-    grid = cells(augmentation_sheet(data, [3, 7], CLASSES, versions=3))
-    assert [axes.get_title() for axes in grid[0, 1:]] == ["epoch 1, copy 1", "epoch 1, copy 2", "epoch 2, copy 1"]
-    for row, index in enumerate([3, 7]):
-        for column, key in enumerate([(0, index), (0, index + 9), (1, index)], start=1):
-            assert np.array_equal(shown(grid[row, column]), data[key]["images"][0])
-
-
-def test_images_of_several_labels_name_them_all():
-    grid = cells(augmentation_sheet(dataset(Augmentation(), multi_label=True), [0, 1], CLASSES, versions=1))
-    assert [axes.get_ylabel() for axes in grid[:, 0]] == ["ant\nbee", "no class"]
-
-
-@pytest.mark.parametrize("size", [(8, 8), (8, 40), (120, 100)])
-@pytest.mark.parametrize("mixup", [0, 1])
-def test_a_sheet_becomes_a_picture_of_sensible_size(size, mixup):
-    file = io.BytesIO()
-    augmentation_sheet(dataset(Augmentation(mixup=mixup), size=size), [0], CLASSES).savefig(file)
-    width, height = Image.open(file).size
-    assert 400 < width < 1400 and 60 < height < 400

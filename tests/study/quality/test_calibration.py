@@ -19,10 +19,6 @@ def test_the_interval_is_scipys(images, share, confidence):
     assert wilson_interval(hits, images, confidence) == pytest.approx(tuple(expected), abs=1e-9)
 
 
-def test_the_interval_of_newcombes_first_example():
-    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)  # Newcombe 1998, table I
-
-
 def test_calibration_by_hand():
     # bins of a quarter: (0, ¼] holds 0.25; (¼, ½] holds 0.3 and 0.5; (½, ¾] nothing; (¾, 1] holds 0.8, 0.9 and 1
     made = calibration(np.array([0.25, 0.3, 0.5, 0.8, 0.9, 1.0]), np.array([1, 0, 0, 1, 1, 0]), bins=4)
@@ -31,23 +27,6 @@ def test_calibration_by_hand():
     np.testing.assert_allclose(made.share, [1, 0, np.nan, 2 / 3])
     assert made.error == pytest.approx((0.75 + 2 * 0.4 + 3 * (0.9 - 2 / 3)) / 6)
     assert (made.mean_probability, made.mean_share) == pytest.approx((3.75 / 6, 3 / 6))
-
-
-def test_the_edges_of_probability_have_a_bin():
-    assert calibration(np.array([0.0, 1e-9, 1.0]), np.array([0, 0, 1])).counts.tolist() == [2] + [0] * 13 + [1]
-
-
-@few
-@given(seed=st.integers(0, 2**31), bins=st.integers(1, 20))
-def test_the_calibration_error_is_the_sum_over_the_bins_of_the_paper(seed, bins):
-    random = np.random.default_rng(seed)
-    probabilities, true = random.random(50), random.random(50) < 0.5
-    error = 0.0
-    for m in range(1, bins + 1):
-        inside = (probabilities > (m - 1) / bins) & (probabilities <= m / bins)
-        if inside.any():
-            error += inside.mean() * abs(true[inside].mean() - probabilities[inside].mean())
-    assert calibration(probabilities, true, bins).error == pytest.approx(error)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from vitrail.config.request import Request
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.captioner import encoder_config
-from vitrail.models.registry import create_model, model_config
+from vitrail.models.registry import create_model
 from vitrail.training.images import preparation_of
 from vitrail.training.run_data import run_data
 from vitrail.training.runs import setup as preparing
@@ -41,7 +41,6 @@ def test_a_vit_becomes_a_captioner_with_what_the_recipe_and_the_flags_say_of_its
 
 KINDS = {
     "class token": {},
-    "mean-pooled": {"pool": "mean"},
     "patches of 8": {"patch_size": 8},
     "distilled": {"distillation_token": True},
 }
@@ -65,8 +64,7 @@ def asked(folder, told, *, file="", **fields):
     return ("caption" if file else None), (folder / "own.yaml" if file else None), nested(words)
 
 
-@pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "name"), zip(KINDS, DECODERS, strict=True))
 def test_a_named_captioner_that_starts_from_a_vit_has_that_vit_as_its_encoder_and_the_decoder_of_its_name(tmp_path, kind, name):
     settings, start = preparing.resolve_run(*asked(tmp_path, {"model": name}, **KINDS[kind]))
     fields = settings.model.model_dump()
@@ -75,13 +73,6 @@ def test_a_named_captioner_that_starts_from_a_vit_has_that_vit_as_its_encoder_an
     model, pixels = captions.start_model(settings, start, None).eval(), torch.randn(2, 3, 16, 16)
     assert model(pixels, torch.tensor([[1, 5], [1, 6]])).shape == (2, 2, 8000)
     torch.testing.assert_close(model.encoder.encode(pixels), start.model.encode(pixels))
-
-
-def test_what_flags_say_of_the_encoder_of_a_named_captioner_stands_over_the_vit(tmp_path):
-    told = {"model": "Captioner-LSTM-Ti/16", "model.encoder.dropout": 0.1, "model.encoder.image_size": 24}
-    settings, start = preparing.resolve_run(*asked(tmp_path, told))
-    assert settings.model.encoder == encoder_config(start.model.config).changed(dropout=0.1, image_size=24)
-    assert captions.start_model(settings, start, None).encoder.config.image_size == (24, 24)
 
 
 @pytest.mark.parametrize("told", [{"image_size": 24}, {}])
@@ -107,22 +98,6 @@ def test_a_file_may_name_the_captioner_and_flags_name_another(tmp_path):
     told = {**told, "model": {"name": "Captioner-B/16"}}
     model = preparing.resolve_run(recipe, config, told)[0].model
     assert (model.dim, model.encoder.dim, model.encoder.dropout) == (512, 16, 0)
-
-
-@pytest.mark.parametrize("told", [{"model.dim": 30}, {"model.dim": 30, "model.hidden_dim": 48}])
-def test_what_is_told_of_a_named_decoder_is_not_held_against_the_one_of_the_recipe(tmp_path, told):
-    words = asked(tmp_path, {"model": "Captioner-LSTM-Ti/16", **told})
-    Request.read(*words).require_possible(None)
-    assert preparing.resolve_run(*words)[0].model.dim == 30
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_a_name_means_its_own_encoder_where_a_captioner_is_started_from_or_nothing(tmp_path, name):
-    start = model_config("Captioner-Ti/16", encoder=VIT)
-    flags = nested({"data": "captions.csv", "task": "caption", "model": name})
-    for origin in (start, None):
-        model = Request.read(None, None, flags).settings(origin).model
-        assert model.encoder.dim == model_config(name).encoder.dim and model.patches_behind == "last"
 
 
 def test_a_captioner_to_start_from_sees_images_as_it_did(tmp_path):

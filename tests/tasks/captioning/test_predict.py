@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 from small_captioner import small_captioner
 from vitrail.cli.use.caption import caption as command
 from vitrail.data.images.preparation import Preparation
-from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.text.sampling import sample
 from vitrail.models.text.search import Written, beam_search, greedy
@@ -93,12 +92,6 @@ def test_the_image_is_encoded_once_whatever_is_asked(trained, monkeypatch):
     assert len(calls) == 1
 
 
-def test_looking_changes_nothing_of_what_is_written(trained):
-    plain, looked = (caption(trained, pictures(3), attention=attention) for attention in (False, True))
-    assert [one.to_json("x") for one in plain] == [one.to_json("x") for one in looked]
-    assert all(word.look is None for one in plain for word in one.words)
-
-
 def test_tokens_are_not_repeated_where_that_is_asked_for(trained):
     written = [caption(trained, pictures(2), no_repeat=count) for count in (0, 1, 2)]
     assert len({one[0].text for one in written}) == 3
@@ -119,17 +112,9 @@ def test_a_folder_keeps_all_that_is_needed(trained, tmp_path):
         trained.save_pretrained(tmp_path / "other", layout="timm")
 
 
-def test_of_several_files_in_a_folder_the_one_that_is_named_is_read(trained, tmp_path):
-    trained.save_pretrained(tmp_path / "model")
-    state = trained.model.state_dict()
-    save_file({name: tensor + 1 for name, tensor in state.items()}, tmp_path / "model" / "earlier.safetensors")
-    found = open_captioner(tmp_path / "model" / "earlier.safetensors").model.state_dict()
-    assert all(torch.equal(found[name], tensor + 1) for name, tensor in state.items())
-
-
 @pytest.mark.parametrize("name", ["tokenizer.json", "preprocessor_config.json", "config.json", "model.safetensors"])
-def test_a_folder_without_one_of_its_files_is_refused(trained, tmp_path, name):
-    trained.save_pretrained(tmp_path / "model")
+def test_a_folder_without_one_of_its_files_is_refused(tmp_path, name):
+    small_captioner().save_pretrained(tmp_path / "model")
     (tmp_path / "model" / name).unlink()
     (tmp_path / "model" / "SHA256SUMS").unlink(missing_ok=True)
     with pytest.raises(ModelFileError):
@@ -155,12 +140,6 @@ def test_weights_that_are_no_numbers_are_refused(trained):
         caption(trained, pictures(1))
 
 
-def test_a_picture_that_cannot_be_read_is_named(trained, tmp_path):
-    (tmp_path / "broken.jpg").write_bytes(b"nothing")
-    with pytest.raises(DataError, match=r"broken\.jpg|no image|cannot"):
-        caption(trained, tmp_path / "broken.jpg")
-
-
 def test_the_beam_most_like_what_is_drawn_is_taken(trained):
     shown = pictures(6)
     found = caption(trained, shown, beams=4, samples=8, batch_size=4)
@@ -174,12 +153,6 @@ def test_the_beam_most_like_what_is_drawn_is_taken(trained):
     assert [one.score for one in found] == pytest.approx([one.score for one in expected], rel=1e-4)
 
 
-@pytest.mark.parametrize("beams", [0, 65])
-def test_beams_that_are_none_or_too_many_are_refused(trained, beams):
-    with pytest.raises(ConfigError):
-        Writer(trained, beams=beams)
-
-
 def test_a_caption_of_no_words_is_one(trained):
     encoded = trained.model.encode(torch.randn(2, 3, 24, 24))
     empty = Written([], -1.0, -1.0, finished=True)
@@ -187,26 +160,23 @@ def test_a_caption_of_no_words_is_one(trained):
     assert [one.to_json("x") for one in found] == [{"image": "x", "caption": "", "score": -1.0, "words": []}] * 2
 
 
-@pytest.mark.parametrize(
-    "options", [{"batch_size": 0}, {"beams": 0}, {"beams": 65}, {"no_repeat": -1}, {"samples": -1}, {"samples": 8, "beams": 1}]
-)
-def test_numbers_that_mean_nothing_are_refused_by_their_names(trained, options):
-    with pytest.raises(ConfigError) as told:
-        caption(trained, pictures(1), **options)
-    assert told.value.where == next(iter(options))
+def test_numbers_that_mean_nothing_are_refused_by_their_names():
+    trained, refused = small_captioner(), [{"batch_size": 0}, {"beams": 0}, {"beams": 65}, {"no_repeat": -1}, {"samples": -1}]
+    for options in (*refused, {"samples": 8, "beams": 1}, {"max_length": 0}):
+        with pytest.raises(ConfigError) as error:
+            caption(trained, pictures(1), **options)
+        assert error.value.where == next(iter(options))
 
 
 @pytest.mark.parametrize("longest", [3, 100_000])
-def test_a_caption_is_as_long_as_is_asked_and_the_model_has_places_for(trained, longest):
-    shown = pictures(3)
+def test_a_caption_is_as_long_as_is_asked_and_the_model_has_places_for(longest):
+    shown, trained = pictures(3), small_captioner(max_tokens=80)
     writer = Writer(trained, beams=1, max_length=longest)
     assert writer.max_length == min(longest, trained.config.max_tokens)
     images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
     expected = greedy(trained.model, images, max_length=writer.max_length, no_repeat=CAPTION_NO_REPEAT)
     found = caption(trained, shown, beams=1, max_length=longest)
     assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
-    with pytest.raises(ConfigError, match="max_length"):
-        caption(trained, shown, max_length=0)
 
 
 def test_the_command_writes_as_the_library_does_unless_it_is_said_otherwise():

@@ -1,96 +1,24 @@
 """Scores of captions against COCO's own evaluation, and by hand."""
 
 import json
-import math
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vitrail.tasks.captioning.scores import Rarity, bleu, caption_scores, most_like_all, rouge_l, words
+from vitrail.tasks.captioning.scores import Rarity, caption_scores, most_like_all, words
 
 CASES = json.loads((Path(__file__).parent / "coco_caption_scores.json").read_text())["cases"]
 """Random sentences with their scores by pycocoevalcap 1.2, which is COCO's evaluation."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_scores_are_those_of_cocos_evaluation(case):
-    references = [[caption.split() for caption in own] for own in case["references"]]
-    found = caption_scores([caption.split() for caption in case["written"]], references)
-    different = {"different_captions": len(set(case["written"]))}
-    assert found == pytest.approx({**case["scores"], **different}, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("caption", "expected"),
-    [
-        ("A man's dog doesn't run.", "a man 's dog does n't run"),
-        ("बाईं ओर एक सफ़ेद वर्ग है।", "बाईं ओर एक सफ़ेद वर्ग है"),
-        ("می\u200cروم، خانه", "می\u200cروم خانه"),
-        ("E\u0301te\u0301, na\u00efve!", "e\u0301te\u0301 na\u00efve"),
-        ("हिन्दी-उर्दू", "हिन्दी-उर्दू"),
-    ],
-)
-def test_a_sign_belongs_to_the_word_of_its_letter(caption, expected):
-    assert words(caption) == expected.split(" ")
-
-
-@pytest.mark.parametrize(
-    ("caption", "expected"),
-    [
-        ("一个男人在走路。", "一 个 男 人 在 走 路"),
-        ("赤いボール・ゲーム、人々", "赤 い ボ ー ル ゲ ー ム 人 々"),
-        ("ผู้ชายกำลังเดิน", "ผู้ ช า ย ก ำ ลั ง เ ดิ น"),
-        ("ຊາຍ ຄົນໜຶ່ງ", "ຊ າ ຍ ຄົ ນ ໜຶ່ ງ"),
-        ("បុរសម្នាក់", "បុ រ ស ម្ នា ក់"),
-        ("ယောကျ်ား", "ယော ကျ်ား"),
-        ("两只iPhone-15手机", "两 只 iphone-15 手 机"),
-        ("한 남자가 걷는다", "한 남자가 걷는다"),
-    ],
-    ids=["Han", "Kana", "Thai", "Lao", "Khmer", "Myanmar", "mixed", "Hangul"],
-)
-def test_in_a_script_without_spaces_each_character_is_a_word(caption, expected):
-    assert words(caption) == expected.split(" ")
-
-
-def test_alike_captions_in_a_script_without_spaces_are_scored_alike():
-    references = [["一个男人在街上走路"], ["两只狗在草地上奔跑"], ["桌子上有一个苹果"]]
-    written = ["一个男人在路上走", "两只狗在草地奔跑", "桌上有苹果"]
-    found = caption_scores([words(one) for one in written], [[words(one) for one in own] for own in references])
-    assert found["cider_d"] > 100 and found["bleu1"] > 70 and found["rouge_l"] > 60
-
-
-def test_bleu_and_rouge_by_hand():
-    written, references = [["a", "cat", "sits", "here"]], [[["a", "cat", "sleeps", "here"], ["the", "cat", "sits"]]]
-    found = bleu(written, references)
-    assert found[0] == pytest.approx(4 / 4)  # a, cat, here of the first, sits of the second
-    assert found[1] == pytest.approx(math.sqrt(4 / 4 * 2 / 3))  # a cat, cat sits
-    precision, recall = 3 / 4, 3 / 4  # a cat here
-    assert rouge_l(written[0], references[0]) == pytest.approx((1 + 1.44) * precision * recall / (recall + 1.44 * precision))
-
-
-def test_what_people_wrote_is_perfect_and_other_words_are_worth_nothing():
-    references = [[["one", "red", "cat", "runs"]], [["two", "dogs", "sit", "there"]], [["snow", "lies", "on", "grass"]]]
-    perfect = caption_scores([own[0] for own in references], references)
-    assert perfect["cider_d"] == pytest.approx(1000) and perfect["bleu4"] == pytest.approx(100)
-    assert caption_scores([["xyz"]] * 3, references)["cider_d"] == 0
-
-
-def test_a_word_that_is_repeated_gains_nothing_and_another_length_loses():
-    references = [[["a", "red", "cat", "runs"]], [["two", "dogs", "sit", "there"]]]
-    once = caption_scores([["a", "red", "cat", "runs"], ["two"]], references)["cider_d"]
-    twice = caption_scores([["a", "red", "cat", "runs", "cat", "cat"], ["two"]], references)["cider_d"]
-    assert twice < once
-
-
-def test_the_caption_most_like_all_others_is_what_most_of_them_say():
-    others = [["a", "dog", "runs"], ["a", "dog", "runs", "fast"], ["two", "men", "sit"], ["a", "brown", "dog", "runs"]]
-    captions = [["two", "men", "sit"], ["a", "dog", "runs"], ["a", "dog"], []]
-    assert most_like_all(captions, others) == 1
-    assert most_like_all(captions[::-1], others) == 2
-    assert most_like_all([[1, 2], [3, 4]], [[3, 4, 5], [3, 4], [1, 2]]) == 1, "numbers of tokens are words, too"
-    assert most_like_all([[1], [2]], [[3]]) == 0, "the first of several that are as good"
+def test_scores_are_those_of_cocos_evaluation():
+    for case in CASES:
+        references = [[caption.split() for caption in own] for own in case["references"]]
+        scores = caption_scores([caption.split() for caption in case["written"]], references)
+        different = {"different_captions": len(set(case["written"]))}
+        assert scores == pytest.approx({**case["scores"], **different}, abs=1e-9)
 
 
 def test_the_caption_most_like_all_others_has_the_best_score_where_all_words_are_as_rare():
@@ -104,13 +32,23 @@ def test_the_caption_most_like_all_others_has_the_best_score_where_all_words_are
 @pytest.mark.parametrize(
     ("caption", "expected"),
     [
-        ("A man's dog isn't here .", ["a", "man", "'s", "dog", "is", "n't", "here"]),
-        ("Two black-and-white dogs, running!", ["two", "black-and-white", "dogs", "running"]),
-        ("It doesn’t say 'stop now'", ["it", "does", "n't", "say", "stop", "now"]),
-        ("", []),
-        ("  ... ", []),
-        ("Größe 3.5 №7", ["größe", "3.5", "7"]),
+        ("A man's dog isn't here .", "a man 's dog is n't here"),
+        ("Two black-and-white dogs, running!", "two black-and-white dogs running"),
+        ("It doesn’t say 'stop now'", "it does n't say stop now"),
+        ("Größe 3.5 №7", "größe 3.5 7"),
+        ("  ... ", ""),
+        ("बाईं ओर एक सफ़ेद वर्ग है।", "बाईं ओर एक सफ़ेद वर्ग है"),  # signs belong to the word of their letter
+        ("می\u200cروم، خانه", "می\u200cروم خانه"),
+        ("E\u0301te\u0301, na\u00efve!", "e\u0301te\u0301 na\u00efve"),
+        ("一个男人在走路。", "一 个 男 人 在 走 路"),  # each character is a word in a script without spaces
+        ("赤いボール・ゲーム、人々", "赤 い ボ ー ル ゲ ー ム 人 々"),
+        ("ผู้ชายกำลังเดิน", "ผู้ ช า ย ก ำ ลั ง เ ดิ น"),
+        ("ຊາຍ ຄົນໜຶ່ງ", "ຊ າ ຍ ຄົ ນ ໜຶ່ ງ"),
+        ("បុរសម្នាក់", "បុ រ ស ម្ នា ក់"),
+        ("ယောကျ်ား", "ယော ကျ်ား"),
+        ("两只iPhone-15手机", "两 只 iphone-15 手 机"),
+        ("한 남자가 걷는다", "한 남자가 걷는다"),
     ],
 )
 def test_words_are_in_small_letters_without_punctuation(caption, expected):
-    assert words(caption) == expected
+    assert words(caption) == expected.split()

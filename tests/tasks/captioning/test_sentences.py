@@ -139,15 +139,6 @@ def test_sentences_end_with_their_time_by_a_schedule_that_follows_the_clock(data
     assert made == len(places) == 4 and places == [0, *(int(part * total) for part in (0.3, 0.6, 0.9))] and loss > 0
 
 
-def test_layers_are_not_left_to_be_computed_again_by_what_comes_after(data):
-    trained, layers = small_captioner(), {}
-    for name, layer in trained.model.named_modules():
-        layers[name] = layer.forward
-    options = {"epochs": 1, "most": 40, "observer": Observer()}
-    learn_sentences(trained.model, trained.tokenizer, SENTENCES, settings(data, **{"training.recompute": True}), **options)
-    assert {name: layer.forward for name, layer in trained.model.named_modules()} == layers
-
-
 def test_a_fast_run_for_developers_learns_few_sentences_once(data, text, tmp_path, unreported, monkeypatch):
     seen = []
 

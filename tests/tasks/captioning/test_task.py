@@ -47,7 +47,7 @@ def test_captions_are_scored_by_all_that_people_wrote_and_learned_from_no_longer
         metrics = task.metrics()
         metrics.take_items(items)
         metrics.update(answer(batch), batch)
-    assert [references for _, _, references in metrics.captions] == [list(item.target) for item in items]
+    assert [references for _, _, references in metrics.texts] == [item.target for item in items]
 
 
 @pytest.mark.parametrize("changed", [None, Augmentation()])
@@ -66,7 +66,7 @@ def test_captions_of_all_the_tokens_that_a_model_has_positions_for_are_learned_a
 @pytest.mark.parametrize(("same", "images", "warned"), [(3, 10, True), (2, 10, False), (1, 3, False), (2, 3, True)])
 def test_the_same_caption_of_more_than_a_fifth_of_the_images_is_warned_of(same, images, warned):
     metrics = CaptionMetrics(task_of())
-    metrics.captions = [(n, "A dog." if n < same else f"image {n}", ["a cat"]) for n in range(images)]
+    metrics.texts = [(n, "A dog." if n < same else f"image {n}", ["a cat"]) for n in range(images)]
     assert bool(metrics.warning) == warned == ("warning" in metrics.details())
     if warned:
         assert metrics.warning == f"{same} of {images} images have the same caption: a dog"

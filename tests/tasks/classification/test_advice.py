@@ -35,10 +35,6 @@ def test_where_it_would_bring_little_nothing_is_said(others):
     assert advice(**others) is None
 
 
-def test_a_model_to_start_from_needs_no_advice(run):
-    assert advice(recipe="finetune", start=str(run.folder), image_size=64) is None
-
-
 class Notes(Observer):
     """Keeps what it is told."""
 

@@ -136,14 +136,6 @@ def test_what_the_encoder_does_not_see_changes_no_token_and_what_it_sees_is_draw
     assert not task.patches_of(seen)[~kept].any()
 
 
-def test_patches_are_cut_row_by_row_and_put_back():
-    task = task_of()
-    images = torch.randn(2, 3, 8, 12)
-    patches = task.patches_of(images)
-    assert torch.equal(patches[1, 4].unflatten(0, (4, 4, 3)).permute(2, 0, 1), images[1, :, 4:8, 4:8])
-    assert torch.equal(task.images_of(patches), images)
-
-
 def test_a_reconstruction_has_the_mean_and_deviation_of_its_patches_back():
     task = task_of(mask_ratio=0.5)
     true = torch.randn(1, 3, 8, 12) * 0.1 + 2
@@ -205,11 +197,6 @@ def test_the_report_tells_how_many_patches_are_masked_and_not_how_many_were_aske
     assert "15 of 16 are masked (94 %)" in (run.folder / "report.html").read_text()
 
 
-def test_a_run_is_evaluated_again_with_the_same_loss(drawn, pictures):
-    metrics, split = api.evaluate(drawn.folder)
-    assert split == drawn.split and metrics.scores() == pytest.approx(drawn.scores, rel=1e-5)
-
-
 def test_its_encoder_starts_a_classifier(drawn, pictures, tmp_path):
     tuned = api.train(pictures, tmp_path / "tuned", start=str(drawn.folder), **{"training.epochs": 1, "training.batch_size": 8})
     assert tuned.trained.labels == ["blue", "green", "red"] and tuned.trained.config.position == "sincos-2d"
@@ -242,20 +229,6 @@ def test_what_has_no_meaning_without_labels_is_refused(pictures, tmp_path):
             api.train(pictures, tmp_path / "run", **RUN, **wrong)
 
 
-def test_folders_called_like_splits_are_splits_where_there_are_no_others(pictures, tmp_path):
-    files = sorted(pictures.rglob("*.png"))
-    for number, name in enumerate(("car", "train", "plane")):
-        (tmp_path / "classes" / name).mkdir(parents=True)
-        (tmp_path / "classes" / name / "a.png").write_bytes(files[number].read_bytes())
-    for number, name in enumerate(("train", "val", "valid", "test")):
-        (tmp_path / "splits" / name / "deep").mkdir(parents=True)
-        (tmp_path / "splits" / name / "deep" / "a.png").write_bytes(files[number].read_bytes())
-    assert sum(map(len, open_unlabelled(tmp_path / "classes").splits.values())) == 3
-    assert {name: len(items) for name, items in open_unlabelled(tmp_path / "splits").splits.items()} == {
-        "train": 1, "val": 2, "test": 1,
-    }  # fmt: skip
-
-
 def test_the_pictures_of_a_run_are_not_learned_from(pictures, tmp_path):
     run = tmp_path / "photos" / "deep" / "run"
     (run / "plots").mkdir(parents=True)
@@ -264,11 +237,6 @@ def test_the_pictures_of_a_run_are_not_learned_from(pictures, tmp_path):
     for file in ("status.json", "config.yaml"):
         (run / file).write_text("{}")
     assert [item.name for item in open_unlabelled(tmp_path / "photos").split("all")] == ["deep/mine.png"]
-
-
-def test_an_encoder_can_start_from_a_classifier_of_the_same_classes(run, pictures, tmp_path):
-    started = api.train(pictures, tmp_path / "run", start=str(run.folder), **{**RUN, "model.patch_size": 4, "training.epochs": 1})
-    assert started.trained.labels == []
 
 
 def test_a_damaged_decoder_and_settings_of_another_task_are_sentences(drawn, tmp_path):

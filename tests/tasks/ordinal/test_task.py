@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitrail
 from vitrail import api
 from vitrail.errors import ConfigError
 from vitrail.tasks.ordinal.task import OrdinalMetrics, cumulative_logits, cumulative_loss
@@ -84,7 +85,7 @@ def test_a_run_is_evaluated_by_its_order_on_its_own_and_on_other_images(run, gre
 
 
 def test_its_model_is_an_ordinary_classifier(run, greys):
-    ((best, *_),) = api.predict(run.folder, greys / "high" / "0.png")
+    ((best, *_),) = vitrail.predict(run.folder, greys / "high" / "0.png")
     assert best[0] == "high"
 
 

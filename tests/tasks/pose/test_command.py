@@ -1,7 +1,6 @@
 """What commands answer of people and their joints."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from PIL import Image
 
 from stick_figures import JOINTS, write_people
 from tiny_pose import tiny_pose
-from vitrail.deploy import predictor
 
 
 @pytest.fixture(scope="module")
@@ -43,29 +41,6 @@ def test_predict_answers_as_coco_has_it_with_joints_by_name(vitrail, model, keyp
         assert one.keys() == {"image", "image_id", "category_id", "box", "keypoints", "score", "joints"}
         assert one["category_id"] == 1 and list(one["joints"]) == list(JOINTS)
         assert one["keypoints"] == [number for joint in one["joints"].values() for number in joint]
-
-
-def test_without_boxes_an_image_is_a_person_and_each_has_a_line(vitrail, model, keypoints):
-    answer = vitrail("predict", model, keypoints.parent / "2.png", keypoints.parent / "1.png")
-    assert answer.code == 0, answer.err
-    lines = answer.out.splitlines()
-    assert [line.partition(": ")[0] for line in lines] == [str(keypoints.parent / f"{n}.png") for n in (2, 1)]
-    assert all("person 1 (" in line and all(f" {joint} " in line for joint in JOINTS) for line in lines)
-    (one,) = parsed(vitrail("predict", model, keypoints.parent / "1.png", "--json"))
-    assert one["box"] == [0, 0, 60, 48] and one["image_id"] == 1
-
-
-def test_pictures_without_names_that_are_numbers_are_counted(vitrail, model, keypoints):
-    shutil.copy(keypoints.parent / "1.png", keypoints.parent / "one.png")
-    found = parsed(vitrail("predict", model, keypoints.parent / "3.png", keypoints.parent / "one.png", "--json"))
-    assert [one["image_id"] for one in found] == [1, 2]
-
-
-def test_mirror_changes_the_answer(vitrail, model, keypoints):
-    plain, mirrored = (
-        parsed(vitrail("predict", model, keypoints.parent / "1.png", "--json", *more)) for more in ((), ("--mirror",))
-    )
-    assert plain[0]["keypoints"] != pytest.approx(mirrored[0]["keypoints"], abs=1e-2)
 
 
 def test_smoothing_changes_where_joints_are_read_and_must_be_possible(vitrail, model, keypoints):
@@ -122,13 +97,6 @@ def test_an_empty_box_and_boxes_of_other_pictures_are_refused(vitrail, model, ke
     assert answer.code == 3 and "none.json cannot be read" in answer.err
 
 
-@pytest.mark.parametrize("words", [("--top", 3), ("--sort-into", "folder")])
-def test_options_of_labels_mean_nothing_to_a_model_that_finds_joints(vitrail, model, keypoints, words, monkeypatch):
-    monkeypatch.chdir(keypoints.parent)
-    answer = vitrail("predict", model, "1.png", *words)
-    assert answer.code == 2 and "the model finds joints, and gives no labels" in answer.err and words[0] in answer.err
-
-
 def test_csv_has_a_row_for_each_person_that_is_found(vitrail, model, keypoints):
     table, images = keypoints.parent / "found.csv", [keypoints.parent / f"{number}.png" for number in (2, 1)]
     found = parsed(vitrail("predict", model, *images, "--boxes", keypoints, "--csv", table, "--json"))
@@ -142,11 +110,6 @@ def test_csv_has_a_row_for_each_person_that_is_found(vitrail, model, keypoints):
     assert again.code == 2 and "--csv" in again.err
 
 
-def test_where_no_boxes_are_given_it_is_said_that_an_image_is_one_person(vitrail, model, keypoints):
-    alone, boxed = (vitrail("predict", model, keypoints.parent / "1.png", *more) for more in ((), ("--boxes", keypoints)))
-    assert "no --boxes: each image is taken for one person" in alone.err and "taken for one" not in boxed.err
-
-
 def test_a_box_outside_of_its_picture_is_left_out_and_told_of_and_the_others_are_answered(vitrail, model, keypoints):
     rows = [{"image_id": 1, "bbox": [1, 1, 20, 30]}, {"image_id": 1, "bbox": [70, 1, 9, 9]}]
     boxes = keypoints.parent / "boxes.json"
@@ -158,32 +121,6 @@ def test_a_box_outside_of_its_picture_is_left_out_and_told_of_and_the_others_are
     boxes.write_text(json.dumps(rows[1:]))
     answer = vitrail(*asked)
     assert answer.code == 3 and "1.png: box 1, (70, 1, 9, 9), is outside of the picture" in answer.err
-
-
-@pytest.mark.parametrize("words", [("--boxes", "keypoints.json"), ("--pictures", "folder"), ("--smoothing", 1)])
-def test_joints_are_not_asked_of_a_classifier(vitrail, run, keypoints, words, monkeypatch):
-    monkeypatch.chdir(keypoints.parent)
-    answer = vitrail("predict", run.folder, "1.png", *words)
-    assert answer.code == 4 and "the model finds no joints" in answer.err
-
-
-def test_a_classifier_answers_for_an_image_and_its_mirror_image(vitrail, run, pictures):
-    image = next(pictures.rglob("*.png"))
-    found = [
-        parsed(vitrail(*words, "--json"))
-        for words in (("predict", run.folder, image), ("predict", run.folder, image, "--mirror"))
-    ]
-    assert found[0] != found[1] and found[0][0]["image"] == found[1][0]["image"]
-    assert (
-        parsed(vitrail("evaluate", run.folder, "--mirror", "--json"))["loss"]
-        != parsed(vitrail("evaluate", run.folder, "--json"))["loss"]
-    )
-
-
-def test_as_many_boxes_are_answered_together_as_are_asked_for(vitrail, model, keypoints, monkeypatch):
-    sizes, each = [], predictor.predict_each
-    monkeypatch.setattr(predictor, "predict_each", lambda *of, **how: sizes.append(how["batch_size"]) or each(*of, **how))
-    assert vitrail("predict", model, keypoints.parent, "--boxes", keypoints, "--batch-size", 3).code == 0 and sizes == [3]
 
 
 # evaluate
@@ -256,13 +193,6 @@ def test_evaluate_refuses_other_joints_and_other_models(vitrail, model, run, key
 
 
 # export
-
-
-def test_export_tells_of_heatmaps(vitrail, model, tmp_path):
-    answer = vitrail("export", model, "--to", "openvino", "--out", tmp_path / "out")
-    assert answer.code == 0 and "heatmaps within" in answer.out
-    answer = vitrail("export", model, "--precision", "int8", "--out", tmp_path / "other")
-    assert answer.code == 2 and "a model that finds joints is exported in floats" in answer.err
 
 
 @pytest.mark.parametrize("option", ["--labels", "--classes"])

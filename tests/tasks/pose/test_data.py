@@ -12,16 +12,16 @@ from tiny_pose import SIZE, tiny_pose
 from vitrail import api
 from vitrail.config.configuration import nested
 from vitrail.config.settings import RunSettings
-from vitrail.data.images.box_preparation import Box, BoxPreparation
+from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.data.images.preparation import Preparation
-from vitrail.errors import ConfigError, DataError, VitrailError
+from vitrail.errors import ConfigError, VitrailError
 from vitrail.models.registry import create_model
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.people.people import PeopleData
-from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
+from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.training.run_data import run_data
 from vitrail.training.runs import setup as preparing
@@ -72,14 +72,6 @@ def test_the_data_decides_joints_and_the_skeleton_and_settings_keep_all_of_it(fi
     assert again == settings and type(again.preparation) is BoxPreparation
 
 
-def test_people_are_split_picture_by_picture(file):
-    for share, counts in ((0.2, [8, 1, 3]), (0, [11, 1, 0])):
-        _, source = completed(file, **{"data.test_share": share})
-        pictures = [{person.target.image for person in source.splits[split]} for split in ("train", "val", "test")]
-        assert sum(map(len, pictures)) == 12 == len(set.union(*pictures))
-        assert [len(each) for each in pictures] == counts
-
-
 def test_a_run_starts_from_any_vit_in_its_colours(file, tmp_path):
     vit = create_model("ViT-Ti/16", num_classes=3, **VIT)
     colours = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
@@ -121,14 +113,6 @@ def begun(file, start, folder, **more):
 CLASSIC = {"decoder": "classic", "decoder_dim": 8}
 
 
-def test_joints_that_are_spelt_otherwise_are_the_same(file, tmp_path):
-    spelt = [name.replace("left_", "L ").replace("right_", "R ") for name in JOINTS]
-    start = tiny_pose(**CLASSIC)
-    source, model = begun(renamed(file, tmp_path, spelt), start, tmp_path / "start")
-    assert source.notes == () and source.skeleton.joints == tuple(spelt)
-    torch.testing.assert_close(model.decoder.state_dict(), start.model.decoder.state_dict())
-
-
 @pytest.mark.parametrize(
     ("fields", "more", "kept"),
     [(CLASSIC, {}, True), (CLASSIC, {"model.decoder_dim": 4}, False), ({}, {}, False), ({}, {"model.decoder": "classic"}, False)],
@@ -147,17 +131,6 @@ def test_of_other_joints_all_but_the_last_layer_of_the_decoder_is_kept_where_it_
     alike = before.keys() == after.keys() and all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     assert (alike and bool(after)) is kept
     torch.testing.assert_close(model.blocks.state_dict(), start.model.blocks.state_dict())
-
-
-def test_joints_in_another_order_are_others_and_the_log_of_the_run_says_so(file, tmp_path):
-    tiny_pose(**CLASSIC).save_pretrained(tmp_path / "start")
-    data, observer, told = renamed(file, tmp_path, [*JOINTS[1:], JOINTS[0]]), Observer(), []
-    observer.note = told.append
-    words = {"task": "pose", "training.batch_size": 8, "training.epochs": 1}
-    run = api.train(data, tmp_path / "run", start=str(tmp_path / "start"), observer=observer, **words)
-    (note,) = (line for line in told if "other joints" in line)
-    assert "model to start from (in another order): its decoder" in note
-    assert note in (run.folder / "train.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -183,20 +156,6 @@ def test_settings_that_mean_nothing_for_joints_are_refused(file, more, said):
     assert said in str(refused.value) + refused.value.hint
 
 
-def test_a_model_of_heatmaps_learns_no_classes(tmp_path):
-    with pytest.raises(ConfigError, match="gives heatmaps; the task needs vector"):
-        api.train("digits", tmp_path / "run", model="ViTPose-Ti")
-    model = create_model("ViTPose-Ti-simple", **{**VIT, "patch_padding": 0}).eval()
-    TrainedPose(model, COCO.complete, BoxPreparation.of_size((32, 32))).save_pretrained(tmp_path / "model")
-    with pytest.raises(ConfigError, match="the model gives heatmaps; the task needs vector"):
-        api.train("digits", tmp_path / "run", start=str(tmp_path / "model"))
-
-
-def test_a_skeleton_of_other_joints_is_refused(file):
-    with pytest.raises(DataError, match="the data has the joints head, left_shoulder"):
-        completed(file, **{"task.skeleton": {"joints": ["nose"]}})
-
-
 def test_a_person_with_no_joint_in_the_box_is_told_of_by_picture_and_joint(file, tmp_path):
     def far(values):
         values["annotations"][3]["bbox"] = [500, 500, 10, 10]
@@ -210,16 +169,6 @@ def test_a_person_with_no_joint_in_the_box_is_told_of_by_picture_and_joint(file,
     assert list(people.check(source, settings, Observer(), ALONE)) == ["2.png#21"]
 
 
-def test_a_joint_that_is_not_marked_is_none_in_the_box(file, tmp_path):
-    def unmarked(values):
-        values["annotations"][3]["keypoints"][:3] = [0, 0, 0]
-        values["annotations"][3]["bbox"] = [-20, -20, 22, 22]
-
-    settings, source = completed(changed(file, tmp_path, unmarked))
-    with pytest.raises(VitrailError, match="'left_shoulder' and all others"):
-        people.check(source, settings, Observer(), ALONE)
-
-
 def test_people_in_a_damaged_picture_are_left_out_together_where_they_may_be(file, tmp_path):
     data = changed(file, tmp_path, lambda values: None)
     (tmp_path / "5.png").unlink()
@@ -228,19 +177,6 @@ def test_people_in_a_damaged_picture_are_left_out_together_where_they_may_be(fil
     bad = people.check(source, settings, Observer(), ALONE)
     assert sorted(bad) == ["5.png#50", "5.png#51"]
     assert not {"5.png#50", "5.png#51"} & {person.name for person in people.used(source, bad, settings).split("all")}
-
-
-def test_a_share_of_the_training_people_is_learned_from(file):
-    settings, source = completed(file, **{"data.train_share": 0.5})
-    kept = people.used(source, (), settings)
-    assert len(kept.splits["train"]) == round(0.5 * len(source.splits["train"])) and kept.splits["val"] == source.splits["val"]
-
-
-def test_boxes_may_be_those_around_the_joints(file):
-    _, source = completed(file, **{"task.boxes": "joints"})
-    for person in source.split("all"):
-        joints = person.joints[:, :2]
-        assert person.target.box == pytest.approx(Box(*joints.min(axis=0), *np.ptp(joints, axis=0)))
 
 
 def test_empty_boxes_and_nobody_to_validate_on_are_told_of(file, tmp_path):
@@ -253,23 +189,6 @@ def test_empty_boxes_and_nobody_to_validate_on_are_told_of(file, tmp_path):
     assert "nobody to validate on" in people.warnings(settings, source)[0]
 
 
-def test_a_box_may_be_the_whole_picture(file):
-    _, source = completed(file, **{"task.boxes": "image"})
-    assert {person.target.box for person in source.split("all")} == {(0, 0, 60, 48)}
-
-
-def test_boxes_may_be_a_detectors_wherever_one_stands(file, tmp_path, monkeypatch):
-    marked = json.loads(file.read_text())["annotations"]
-    rows = [{"image_id": row["image_id"], "bbox": [row["bbox"][0] - 1, *row["bbox"][1:]]} for row in marked[1:]]
-    (tmp_path / "found.json").write_text(json.dumps(rows))
-    monkeypatch.chdir(tmp_path)
-    settings, source = completed(file, **{"task.boxes": "found.json"})
-    assert settings.task.boxes == str(tmp_path / "found.json") and "1 of 24 people by half" in source.notes[0]
-    boxes = {person.target.number: list(person.target.box) for person in source.split("all")}
-    first, *others = marked
-    assert boxes == {first["id"]: first["bbox"]} | {row["id"]: own["bbox"] for row, own in zip(others, rows, strict=True)}
-
-
 def test_a_run_in_a_detectors_boxes_is_evaluated_in_them_on_its_own_people_and_on_others_in_theirs(file, tmp_path):
     marked = json.loads(file.read_text())["annotations"]
     rows = [{"image_id": row["image_id"], "bbox": [row["bbox"][0] - 1, *row["bbox"][1:]]} for row in marked]
@@ -280,14 +199,6 @@ def test_a_run_in_a_detectors_boxes_is_evaluated_in_them_on_its_own_people_and_o
     (tmp_path / "others").mkdir()
     others, _, _ = open_people_for(Skeleton.of(JOINTS), run.folder, write_people(tmp_path / "others", 2, seed=1), None, print)
     assert len(others.split("all")) == 2
-
-
-def test_people_in_a_damaged_picture_are_left_out_where_a_box_is_the_whole_picture_too(file, tmp_path):
-    data = changed(file, tmp_path, lambda values: None)
-    (tmp_path / "5.png").unlink()
-    (tmp_path / "5.png").write_bytes(b"no picture")
-    settings, source = completed(data, bad_images="skip", **{"task.boxes": "image"})
-    assert sorted(people.check(source, settings, Observer(), ALONE)) == ["5.png#50", "5.png#51"]
 
 
 def test_too_many_people_without_a_joint_in_their_box_are_refused_in_words_for_people(file, tmp_path):
@@ -303,14 +214,6 @@ def test_too_many_people_without_a_joint_in_their_box_are_refused_in_words_for_p
     settings = settings.changed(data=settings.data.changed(bad_images="stop"))
     with pytest.raises(VitrailError, match="and 4 more people"):
         people.check(source, settings, Observer(), ALONE)
-
-
-def test_a_model_to_start_from_that_sees_other_colours_gives_none(file):
-    settings, source = completed(file, **{"task.box_scale": 1.1})
-    grey = settings.changed(model=settings.model.changed(channels=1))
-    assert settings.preparation.channels == 3
-    found = people.preparation_of(grey, source)
-    assert (found.channels, found.mean, found.std, found.box_scale) == (1, (0.5,), (0.5,), 1.1)
 
 
 def test_joints_of_no_side_are_warned_of_where_images_are_mirrored(file, tmp_path):
@@ -376,13 +279,6 @@ def test_people_are_turned_upright_where_many_lean_or_as_it_is_said(file, tmp_pa
     assert settings.preparation.upright is expected
 
 
-@pytest.mark.parametrize("more", [{}, {"model.image_size": [32, 32], "model.patch_size": [8, 4]}])
-def test_upright_people_without_a_square_input_are_refused(file, more):
-    with pytest.raises(ConfigError, match="shoulders and hips alone, for a model of square images"):
-        completed(file, **{"task.upright": "always", **more})
-    assert not completed(file, **more)[0].preparation.upright
-
-
 def test_a_model_that_was_trained_on_people_goes_on_as_it_did_unless_it_is_told_otherwise(file):
     settings, source = completed(file, **{"task.upright": "always", "model.image_size": [32, 32]})
     for told, size, expected in (
@@ -418,16 +314,6 @@ def test_boxes_are_looked_at_in_such_sizes_as_it_is_said_or_as_the_model_to_star
             completed(file, **{"task.smaller_sizes": wrong})
 
 
-def test_boxes_are_as_large_as_it_is_said_or_as_the_model_to_start_from_has_them(file):
-    settings, source = completed(file)
-    assert settings.preparation.box_scale == 1.25
-    settings, source = completed(file, **{"task.box_scale": 1.1})
-    assert settings.preparation.box_scale == 1.1
-    for told, expected in ((None, 1.1), (1.4, 1.4)):
-        again = settings.changed(task=settings.task.changed(box_scale=told))
-        assert people.preparation_of(again, source).box_scale == expected
-
-
 def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_stays(file, tmp_path):
     vit = create_model("ViT-Ti/16", num_classes=3, **VIT)
     TrainedModel(vit, ("a", "b", "c"), Preparation.standard((32, 32))).save_pretrained(tmp_path / "vit")
@@ -441,25 +327,6 @@ def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_
     tiny_pose().save_pretrained(tmp_path / "pose")
     settings, _ = preparing.resolve_run(None, None, nested({**words, "start": str(tmp_path / "pose")}))
     assert settings.model.image_size == SIZE and settings.model.stochastic_depth == 0
-
-
-@pytest.mark.parametrize(
-    ("patch", "asked", "expected"),
-    [(14, {}, (224, 224)), (12, {}, (228, 228)), (18, {}, (216, 216)), (18, {"model.image_size": [252, 180]}, (252, 180))],
-)
-def test_a_patch_that_does_not_divide_the_usual_size_is_no_obstacle(file, tmp_path, patch, asked, expected):
-    vit = create_model("ViT-Ti/16", num_classes=3, **{**VIT, "image_size": 2 * patch, "patch_size": patch})
-    TrainedModel(vit, ("a", "b", "c"), Preparation.standard((2 * patch, 2 * patch))).save_pretrained(tmp_path / "vit")
-    words = {"data": str(file), "start": str(tmp_path / "vit"), "task": "pose", **asked}
-    assert preparing.resolve_run(None, None, nested(words))[0].model.image_size == expected
-
-
-def test_a_size_that_is_asked_for_is_not_rounded_to_whole_patches(file, tmp_path):
-    vit = create_model("ViT-Ti/16", num_classes=3, **{**VIT, "image_size": 28, "patch_size": 14})
-    TrainedModel(vit, ("a", "b", "c"), Preparation.standard((28, 28))).save_pretrained(tmp_path / "vit")
-    words = {"data": str(file), "start": str(tmp_path / "vit"), "task": "pose", "model.image_size": 192}
-    with pytest.raises(ConfigError, match="not divisible"):
-        preparing.resolve_run(None, None, nested(words))
 
 
 def test_a_whitened_root_is_fitted_to_pictures_of_people(file):

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import torch
-from transformers.models.vitpose.image_processing_pil_vitpose import (
-    get_keypoint_predictions,
-    post_dark_unbiased_data_processing,
-)
+from transformers.models.vitpose.image_processing_pil_vitpose import get_keypoint_predictions, post_dark_unbiased_data_processing
 from transformers.models.vitpose.modeling_vitpose import flip_back
 
 from vitrail.parts.vision.heatmap_decoder import pixels_per_place

@@ -114,28 +114,6 @@ def test_average_precision_is_that_of_cocos_own_library(skeleton, seed, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_people_in_a_crowd_are_no_mistakes_where_the_crowd_is_given():
-    people = crowd_of(COCO_JOINTS, 0)
-    results, truth = guesses(people, COCO_JOINTS, 0), annotations_of(people, COCO_JOINTS)
-    nobody = {"id": 1000, "image_id": 1, "category_id": 1, "keypoints": [0] * 51, "num_keypoints": 0, "area": 9e4}
-    ignored = [{**nobody, "iscrowd": crowd, "bbox": [100, 100, 150, 150]} for crowd in (0, 1)]
-    truth["annotations"] += [{**one, "id": 1000 + number} for number, one in enumerate(ignored)]
-    expected, _ = by_pycocotools(results, truth, COCO_JOINTS.complete.sigmas)
-    found = average_precision(results, people, COCO_JOINTS, ignored=ignored)
-    assert found == pytest.approx(expected, abs=1e-9) and found["ap"] > average_precision(results, people, COCO_JOINTS)["ap"]
-
-
-@pytest.mark.parametrize("skeleton", [COCO_JOINTS, FOURTEEN], ids=["17", "14"])
-def test_the_annotations_themselves_are_perfect(skeleton):
-    people = crowd_of(skeleton, 5)
-    places, marked = marked_joints(people, skeleton)
-    found = Found(places, marked.astype(float))
-    assert oks(found, people, skeleton) == pytest.approx(1)
-    assert pck(found, people, skeleton).total == 1
-    scores = average_precision(coco_results([one.target.image for one in people], found), people, skeleton)
-    assert scores == pytest.approx(dict.fromkeys(SCORES, 1.0))
-
-
 def test_nobody_found_and_nobody_of_a_size():
     people = [person([(10, 10, 2)] * 4, area=10_000)]
     assert average_precision([], people, FOUR) == dict.fromkeys(
@@ -172,15 +150,6 @@ def test_similarity_is_cocos_and_only_of_marked_joints():
         assert oks(found, people, FOURTEEN)[i] == pytest.approx(sum(values) / len(values), rel=1e-12)
 
 
-def test_similarity_is_what_cocos_own_library_has():
-    people = [one for one in crowd_of(COCO_JOINTS, 2) if one.target.number % 4 == 3]  # one in a picture
-    found = Found(marked_joints(people, COCO_JOINTS)[0] + 2.5, np.ones((len(people), 17)))
-    results = coco_results([one.target.image for one in people], found)
-    _, ious = by_pycocotools(results, annotations_of(people, COCO_JOINTS), COCO_JOINTS.complete.sigmas)
-    expected = [ious[one.target.image, 1].item() for one in people]
-    assert oks(found, people, COCO_JOINTS) == pytest.approx(expected, abs=1e-12)
-
-
 def test_correct_joints_by_hand():
     """The torso is 50 pixels long, so that 10 are near enough, the head 10, of which 5 are, and the box 60: 12."""
     people = [
@@ -198,15 +167,6 @@ def test_correct_joints_by_hand():
     assert torso.total == 0.75 and box.total == 0.7 and box.per_joint == pytest.approx([2 / 3, 1 / 2, 1, 2 / 3])
     correct = correct_joints(found, people, FOUR, by="box")
     assert correct == pytest.approx(np.array([[1, 1, 1, 1], [1, np.nan, 1, 1], [0, 0, np.nan, 0]]), nan_ok=True)
-
-
-def test_correct_joints_where_nothing_is_marked():
-    found = Found(np.zeros((1, 4, 2)), np.zeros((1, 4)))
-    score = pck(found, [person([(0, 0, 0)] * 4)], FOUR)
-    assert score.total == 0 and np.isnan(score.per_joint).all() and score.left_out == 1
-    assert np.isnan(oks(found, [person([(0, 0, 0)] * 4)], FOUR)).all()
-    nobody = Found(np.zeros((0, 4, 2)), np.zeros((0, 4)))
-    assert pck(nobody, [], FOUR).total == 0 and len(oks(nobody, [], FOUR)) == 0 and coco_results([], nobody) == []
 
 
 @pytest.mark.parametrize(
@@ -231,18 +191,6 @@ def test_a_length_is_known_by_the_names_of_joints_or_refused(joints, usual, tors
                 lengths(people, skeleton, by)
 
 
-def test_where_no_torso_and_no_head_is_marked_joints_are_measured_by_the_box_alone():
-    upper = [(20, 10, 2), (30, 10, 2), (0, 0, 0), (25, 5, 2)]
-    skeleton = Skeleton.of(("left_shoulder", "right_shoulder", "right_hip", "head"))
-    people = [person(upper), person(upper)]
-    found = Found(np.stack([one.joints[:, :2] for one in people]), np.ones((2, 4)))
-    found.joints[1, 0] += 50
-    assert usual_length(people, skeleton) == "box"
-    assert correct_shares(found, people, skeleton) == {"pck": pytest.approx(5 / 6), "pck_box": pytest.approx(5 / 6)}
-    people[0] = person([*upper[:2], (25, 30, 2), upper[3]])
-    assert usual_length(people, skeleton) == "torso" and correct_shares(found, people, skeleton)["pck"] != pytest.approx(5 / 6)
-
-
 def test_where_few_torsos_are_marked_joints_are_measured_by_the_box_so_that_most_people_count():
     """One person of three has a torso and is found; the others are not."""
     skeleton = Skeleton.of(("nose", "left_shoulder", "right_hip"))
@@ -265,13 +213,6 @@ def test_people_of_whom_no_joint_is_sure_are_ranked_by_all_their_joints():
     """With 0 for all of them average precision would depend on the order of the people alone."""
     scores = np.array([[0.05, 0.01], [0.19, 0.15], [0.2, 0.2]])
     assert person_score(scores).argsort().tolist() == [0, 1, 2] and len(set(person_score(scores).tolist())) == 3
-
-
-def test_results_are_flat_and_plain():
-    found = Found(np.arange(8.0).reshape(1, 4, 2), np.array([[0.5, 0.25, 0.75, 0.0]]))
-    (result,) = coco_results([3], found)
-    assert result["keypoints"] == [0, 1, 0.5, 2, 3, 0.25, 4, 5, 0.75, 6, 7, 0]
-    assert (result["image_id"], result["category_id"], result["score"], type(result["score"])) == (3, 1, 0.5, float)
 
 
 def test_every_score_has_a_title_and_correct_joints_decide():

@@ -20,12 +20,11 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import predict_each
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.pose.cut_out import Framed
 from vitrail.tasks.pose.files.sources import open_people
-from vitrail.tasks.pose.heatmaps import encode, mirrored
+from vitrail.tasks.pose.heatmaps import encode
 from vitrail.tasks.pose.metrics import SCORES, average_precision
-from vitrail.tasks.pose.predictor import PosePredictor, in_python
-from vitrail.tasks.pose.task import joints_in
+from vitrail.tasks.pose.people.cut_out import Framed
+from vitrail.tasks.pose.predictor import PosePredictor
 from vitrail.tasks.pose.weights import TrainedPose
 
 BOXES = [[4, 3, 22, 40], [30, 2, 25, 44, 0.5], [-5, 10, 30, 30]]
@@ -95,32 +94,6 @@ def test_a_joint_is_found_where_it_is_in_the_picture_whatever_the_box(box):
     np.testing.assert_allclose(person.joints, [[40, 30]] * len(JOINTS), atol=0.25 * max(1, box[2] / 40, box[3] / 50))
 
 
-def test_places_in_heatmaps_go_through_the_box_as_udp_has_it():
-    places = torch.tensor([[[0.0, 0.0], [47.0, 63.0], [23.5, 31.5], [10.0, 40.0], [20.0, 12.0], [30.0, 30.0], [40.0, 9.0]]])
-    shown = encode(places.double(), SIZE, HEATMAP)[0].float()
-    ((person,),) = vitrail.predict_poses(
-        PosePredictor("made", SKELETON, BoxPreparation.of_size(SIZE), lambda pixels: shown), dotted(0, 0), [(10, 20, 30, 40)]
-    )
-    width, height = 1.25 * 30, 1.25 * 40  # the box has the shape of the input
-    expected = [(25 + (x - 23.5) * width / 47, 40 + (y - 31.5) * height / 63) for x, y in places[0].tolist()]
-    np.testing.assert_allclose(person.joints, expected, atol=0.05)
-
-
-def test_joints_are_in_the_upright_picture(tmp_path):
-    turned, exif = Image.fromarray(dotted(40, 30)).transpose(Image.Transpose.ROTATE_90), Image.Exif()
-    exif[274] = 6  # to be turned clockwise
-    turned.save(tmp_path / "turned.png", exif=exif)
-    ((person,),) = vitrail.predict_poses(SEEING, tmp_path / "turned.png", [(20, 10, 40, 50)])
-    np.testing.assert_allclose(person.joints, [[40, 30]] * len(JOINTS), atol=0.3)
-
-
-def test_a_picture_without_boxes_is_one_person(trained):
-    picture = dotted(40, 30)
-    found = vitrail.predict_poses(trained, [picture, picture])
-    same(found[0], found[1])
-    same(found[0], vitrail.predict_poses(trained, picture, [(0, 0, 90, 70)])[0])
-
-
 # batches
 
 
@@ -141,37 +114,6 @@ def test_people_are_found_alone_as_among_others_and_every_picture_is_decoded_onc
         assert sorted(decoded) == files and sizes == batches
         for found, expected in zip(together, singly, strict=True):
             same(found, expected)
-
-
-def test_the_score_of_a_person_has_the_score_of_the_box_in_it(files):
-    (sure, half), *_ = vitrail.predict_poses(SEEING, files[:1], [[BOXES[0], [*BOXES[0], 0.5]]])
-    assert sure.score == pytest.approx(sure.scores[sure.scores > 0.2].mean()) and half.score == pytest.approx(sure.score / 2)
-
-
-def test_mirrored_is_the_mean_of_both(trained, files):
-    predictor = open_predictor(trained)
-    pixels = torch.randint(0, 256, (2, 3, *SIZE), dtype=torch.uint8)
-    heatmaps = predictor.heatmaps(pixels)
-    other = mirrored(predictor.heatmaps(pixels.flip(-1)), SKELETON.order_mirrored)
-    expected, scores = joints_in((heatmaps + other) / 2, predictor.preparation)
-    found = predictor.joints(pixels, mirror=True)
-    torch.testing.assert_close(found[0], expected.double(), atol=1e-5, rtol=0)
-    torch.testing.assert_close(found[1], scores.double())
-    one, other = (vitrail.predict_poses(predictor, files[0], BOXES, mirror=mirror)[0][0].joints for mirror in (True, False))
-    assert not np.allclose(one, other)
-
-
-def test_joints_are_read_with_the_smoothing_that_is_asked_for(trained, files, keypoints):
-    kept = TrainedPose(trained.model, SKELETON, trained.preparation.changed(smoothing=0.8))
-    asked = vitrail.predict_poses(trained, files[0], BOXES, smoothing=0.8)[0]
-    same(asked, vitrail.predict_poses(kept, files[0], BOXES)[0], 1e-6)
-    usual = vitrail.predict_poses(trained, files[0], BOXES)[0]
-    assert not np.allclose(usual[0].joints, asked[0].joints, atol=1e-2) and np.array_equal(usual[0].scores, asked[0].scores)
-    scores = [
-        vitrail.evaluate(model, keypoints, **asked)[0].scores()["oks"]
-        for model, asked in ((trained, {"smoothing": 0.8}), (kept, {}), (trained, {}))
-    ]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-9) and scores[0] != pytest.approx(scores[2], abs=1e-6)
 
 
 def test_pictures_that_cannot_be_read_and_boxes_outside_are_told_in_their_place(files, tmp_path):
@@ -231,7 +173,7 @@ def test_a_graph_tells_what_it_gives_and_whose_joints(graphs):
     assert again.skeleton == SKELETON
 
 
-@pytest.mark.parametrize(("to", "precision"), [("openvino", "bf16"), ("onnx", "fp16")])
+@pytest.mark.parametrize(("to", "precision"), [("openvino", "bf16"), pytest.param("onnx", "fp16", marks=pytest.mark.soak)])
 def test_a_model_is_exported_in_half_precision(folder, tmp_path, files, to, precision):
     place, figures = api.export(folder, tmp_path / "half", to=to, precision=precision, fold=True)
     assert figures["verified"]["largest_difference"] > 0
@@ -290,14 +232,6 @@ def test_an_exported_model_has_the_scores_of_the_model(python, graphs, keypoints
         found = vitrail.evaluate(graphs[to][0], keypoints)[0].scores()
         assert {"pck", "oks", "ap", "loss"} < found.keys() and "joints" not in found
         assert found == pytest.approx({name: python[name] for name in found}, abs=1e-3)
-
-
-def test_scores_do_not_depend_on_batches_and_without_mirror_images_they_differ(python, folder, keypoints):
-    found = vitrail.evaluate(folder, keypoints, batch_size=5, mirror=True)[0].details()
-    assert found.pop("joints") == pytest.approx(python["joints"], nan_ok=True)
-    assert found == pytest.approx({name: score for name, score in python.items() if name != "joints"}, abs=1e-5)
-    assert found["people"] == 12 and python["joints"].keys() == set(JOINTS)
-    assert vitrail.evaluate(folder, keypoints, mirror=False)[0].scores()["oks"] != pytest.approx(found["oks"], abs=1e-6)
 
 
 class Noting(Observer):
@@ -364,16 +298,6 @@ def test_people_in_the_boxes_of_annotations_are_judged_as_pycocotools_does(keypo
     assert len(rows) == 13 and rows[0].startswith("image,person,left,top,width,height,score,head_x,head_y,head_score,")
 
 
-def test_results_give_every_score_of_cocos_where_boxes_and_joints_are_of_other_sizes(tmp_path, capfd):
-    keypoints = write_people(tmp_path, 12, size=(120, 96), people=2)  # around 32², from which on people are of medium size
-    data = open_people(keypoints)
-    predictor = PosePredictor("knowing", data.skeleton, SEEING.preparation, Knowing(data.split("all"), SEEING.preparation))
-    metrics, _ = vitrail.evaluate(predictor, keypoints, mirror=False, boxes=keypoints)
-    found = of_coco(metrics.scores())
-    assert {"ap_medium", "ar_medium"} <= found.keys() and found["ap_medium"] != found["ap"]
-    assert found == pytest.approx(by_pycocotools(json.loads(keypoints.read_text()), metrics.results, tmp_path), abs=1e-9)
-
-
 def test_crowds_and_people_without_joints_are_no_mistakes_and_somebody_in_an_empty_picture_is(
     keypoints, knowing, tmp_path, capfd
 ):
@@ -394,79 +318,11 @@ def test_crowds_and_people_without_joints_are_no_mistakes_and_somebody_in_an_emp
     assert without["ap"] < found["ap"] < average_precision(inside, metrics.people, SKELETON, ignored=metrics.ignored)["ap"]
 
 
-def test_pictures_without_people_and_without_boxes_are_not_read(keypoints, knowing, tmp_path):
-    shutil.copytree(keypoints.parent, tmp_path / "data")
-    values = json.loads(keypoints.read_text())
-    values["annotations"] = [one for one in values["annotations"] if one["image_id"] != 6]
-    for name in ("data/keypoints.json", "boxes.json"):
-        (tmp_path / name).write_text(json.dumps(values))
-    (tmp_path / "data" / "6.png").unlink()
-    options = {"mirror": False, "boxes": tmp_path / "boxes.json"}
-    assert vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)[0].scores()["boxes"] == 10
-
-
-def test_boxes_go_to_pictures_of_the_same_number_in_several_files(keypoints, knowing, tmp_path):
-    values = json.loads(keypoints.read_text())
-    for split, numbers in {"train": (1, 2, 3), "val": (4, 5, 6)}.items():  # both number their pictures from 1
-        kept = {number: number - numbers[0] + 1 for number in numbers}
-        images = [{**one, "id": kept[one["id"]]} for one in values["images"] if one["id"] in kept]
-        people = [{**one, "image_id": kept[one["image_id"]]} for one in values["annotations"] if one["image_id"] in kept]
-        (tmp_path / split).mkdir()
-        for one in images:
-            shutil.copy(keypoints.parent / one["file_name"], tmp_path / split / one["file_name"])
-        (tmp_path / f"{split}.json").write_text(json.dumps({**values, "images": images, "annotations": people}))
-    expected = vitrail.evaluate(knowing, keypoints, split="all", mirror=False)[0].scores()
-    found = vitrail.evaluate(knowing, tmp_path, split="all", mirror=False)[0].scores()
-    assert of_coco(found) == pytest.approx(of_coco(expected), abs=1e-9)
-    named = [{"image": f"{one['image_id']}.png", "bbox": one["bbox"]} for one in values["annotations"]]
-    numbered = json.loads((tmp_path / "val.json").read_text())["annotations"]
-    for split, boxes in {"all": named, "val": numbered}.items():
-        (tmp_path / "boxes.txt").write_text(json.dumps(boxes))
-        found = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False, boxes=tmp_path / "boxes.txt")[0].scores()
-        own = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False)[0].scores()
-        assert found["boxes"] == own["people"] and of_coco(found) == pytest.approx(of_coco(own), abs=1e-9)
-
-
-def test_pictures_of_a_table_are_known_by_the_numbers_that_they_are_called(keypoints, knowing, tmp_path):
-    values = json.loads(keypoints.read_text())
-    head = ["image", "left", "top", "width", "height", *(f"{joint}_{column}" for joint in JOINTS for column in "xyv")]
-    lines = [[f"{one['image_id']}.png", *one["bbox"], *one["keypoints"]] for one in values["annotations"]]
-    shutil.copytree(keypoints.parent, tmp_path / "data")
-    (tmp_path / "data" / "people.csv").write_text("\n".join(",".join(map(str, line)) for line in [head, *lines]))
-    boxes = [{"image_id": one["image_id"], "bbox": one["bbox"]} for one in values["annotations"]]
-    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
-    own, found = (
-        vitrail.evaluate(knowing, tmp_path / "data" / "people.csv", split="all", mirror=False, **more)[0].scores()
-        for more in ({}, {"boxes": tmp_path / "boxes.json"})
-    )
-    assert found["boxes"] == 12 and of_coco(found) == pytest.approx(of_coco(own), abs=1e-9)
-
-
-def test_who_is_in_no_box_counts_as_missed(keypoints, knowing, tmp_path):
-    values = json.loads(keypoints.read_text())
-    half = [{"image_id": a["image_id"], "bbox": a["bbox"], "score": 0.9} for a in values["annotations"][::2]]
-    (tmp_path / "half.json").write_text(json.dumps(half))
-    found = vitrail.evaluate(knowing, keypoints, mirror=False, boxes=tmp_path / "half.json")[0].scores()
-    assert found["boxes"] == 6 and found["people"] == 12 and found["ar50"] == pytest.approx(0.5)
-
-
 def test_a_row_for_each_person_is_written(folder, keypoints, tmp_path):
     vitrail.evaluate(folder, keypoints, table=tmp_path / "people.csv")
     head, *rows = (line.split(",") for line in (tmp_path / "people.csv").read_text(encoding="utf-8-sig").splitlines())
     assert len(rows) == 12 and {len(row) for row in rows} == {len(head)} == {6 + 3 * len(JOINTS) + 1 + len(JOINTS)}
     assert rows[0][0].startswith("1.png#") and head[-1] == "right_hand_distance"
-
-
-def test_people_with_other_joints_are_refused(folder, keypoints, tmp_path):
-    values = json.loads(keypoints.read_text())
-    values["categories"][0]["keypoints"] = [*JOINTS[:-1], "tail"]
-    for file in keypoints.parent.glob("*.png"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "keypoints.json").write_text(json.dumps(values))
-    with pytest.raises(DataError, match=r"the data has the joints head, .*tail, the model head"):
-        vitrail.evaluate(folder, tmp_path / "keypoints.json")
-    with pytest.raises(ConfigError, match="no data given"):
-        vitrail.evaluate(folder)
 
 
 # people who are turned upright
@@ -476,12 +332,6 @@ def test_people_with_other_joints_are_refused(folder, keypoints, tmp_path):
 def turning(request):
     """A model that has learned from people who were turned upright, and looks at them in one size or in two."""
     return tiny_pose(upright=True, smaller_sizes=request.param, image_size=(64, 64))
-
-
-def test_a_folder_tells_in_which_views_people_are_looked_at(turning, tmp_path):
-    turning.save_pretrained(tmp_path / "model")
-    found = open_predictor(tmp_path / "model").preparation
-    assert [*found.turns] == [*range(8)] and found.smaller_sizes == turning.preparation.smaller_sizes
 
 
 @pytest.mark.parametrize("mirror", [True, False])
@@ -501,19 +351,6 @@ def test_joints_turn_with_the_picture(mirror):
         assert 0.8 < found.scores.min() < 0.9  # a mean, in which the turn where it stands the highest weighs the most
 
 
-def test_each_of_several_people_is_turned_by_itself(turning, files):
-    boxes = [[4, 3, 22, 40], [30, 2, 25, 44], [5, 10, 30, 30]]
-    (together,) = vitrail.predict_poses(turning, files[:1], [boxes])
-    singly = [vitrail.predict_poses(turning, files[0], [box])[0][0] for box in boxes]
-    same(together, singly)
-
-
-def test_evaluation_turns_people_as_predictions_do(turning, keypoints):
-    found = vitrail.evaluate(turning, keypoints, mirror=False)[0].scores()
-    boxes = vitrail.evaluate(turning, keypoints, mirror=False, boxes=keypoints)[0].scores()
-    assert found["ap"] == pytest.approx(boxes["ap"], abs=1e-6) and found["people"] == 12
-
-
 def test_a_graph_turns_people_as_the_model_does_in_its_one_size(turning, files, tmp_path):
     notes, observer = [], Observer()
     observer.note = notes.append
@@ -522,18 +359,6 @@ def test_a_graph_turns_people_as_the_model_does_in_its_one_size(turning, files, 
     alone = TrainedPose(turning.model, SKELETON, turning.preparation.changed(smaller_sizes=()))
     same(found, vitrail.predict_poses(alone, files[0], BOXES)[0], 1e-2)
     assert any("in that size alone" in note for note in notes) is bool(turning.preparation.smaller_sizes)
-
-
-def test_a_size_besides_changes_what_is_found_and_the_fast_model_has_it_too(turning, files):
-    alone = TrainedPose(turning.model, SKELETON, turning.preparation.changed(smaller_sizes=()))
-    found = vitrail.predict_poses(turning, files[0], BOXES)[0]
-    differ = [
-        abs(a.scores - b.scores).max() > 1e-4
-        for a, b in zip(found, vitrail.predict_poses(alone, files[0], BOXES)[0], strict=True)
-    ]
-    assert all(differ) if turning.preparation.smaller_sizes else not any(differ)
-    fast = in_python(turning, prepacked=True)
-    same(found, vitrail.predict_poses(fast, files[0], BOXES)[0], 1e-3)
 
 
 def test_pictures_of_nobody_that_are_not_there_are_told_of_and_left_out(keypoints, knowing, tmp_path):
@@ -572,12 +397,3 @@ def test_boxes_that_are_none_or_outside_are_left_out_of_an_evaluation_and_told_o
     own = vitrail.evaluate(knowing, keypoints, boxes=keypoints, **options)[0].scores()
     assert found["boxes"] == 12 and found == pytest.approx(own, abs=1e-9) and len(notes) == 2
     assert "the box (5, 5, 0, 12) is empty" in notes[0] and "1.png: box" in notes[1] and "outside" in notes[1]
-
-
-def test_a_detectors_boxes_that_are_corners_are_told_of(keypoints, tmp_path):
-    notes: list[str] = []
-    width, height = Image.open(keypoints.parent / "1.png").size
-    corners = [0.4 * width, 0.4 * height, 0.9 * width, 0.9 * height]
-    (tmp_path / "corners.json").write_text(json.dumps([{"image_id": number, "bbox": corners} for number in range(1, 6)]))
-    vitrail.evaluate(tiny_pose(), keypoints, split="all", boxes=tmp_path / "corners.json", observer=Noting(notes))
-    assert any("5 of 5 boxes reach beyond their pictures, and none would if they were corners" in note for note in notes)

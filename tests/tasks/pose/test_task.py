@@ -9,25 +9,13 @@ from scipy.ndimage import rotate, zoom
 from scipy.special import softmax
 
 from stick_figures import JOINTS, write_people
-from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.box_preparation import BoxPreparation
-from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.pose.files.sources import open_people
-from vitrail.tasks.pose.heatmaps import decode, encode
+from vitrail.tasks.pose.heatmaps import decode, encode, heatmaps_of, in_views, joints_in, resized, surest_turns, turned, turned_by
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.settings import PoseSettings
-from vitrail.tasks.pose.task import (
-    PoseEstimation,
-    heatmaps_of,
-    in_views,
-    joints_in,
-    losses,
-    resized,
-    surest_turns,
-    turned,
-    turned_by,
-)
+from vitrail.tasks.pose.task import PoseEstimation, losses
 
 SIZE, HEATMAP = (64, 48), (32, 24)
 
@@ -78,13 +66,6 @@ def test_images_may_be_smaller_at_first_and_joints_with_them(task, people):
     )
     half.images = lambda batch: images
     torch.testing.assert_close(small_loss, half(given)["loss"])
-
-
-def test_the_loss_is_0_for_the_bells_themselves_and_about_1_for_empty_heatmaps(task, people):
-    batch = batch_of(task, people)
-    bells = encode(batch["joints"], SIZE, HEATMAP)[0]
-    assert losses(bells, batch, SIZE, 2.0).abs().max() == 0
-    torch.testing.assert_close(losses(0 * bells, batch, SIZE, 2.0), torch.ones(4), rtol=0.1, atol=0)
 
 
 def test_the_loss_is_the_squared_error_of_marked_joints_in_view(task, people):
@@ -154,13 +135,6 @@ def test_joints_are_read_with_the_smoothing_of_the_model(task, people, smoothing
     torch.testing.assert_close(joints, places * (torch.tensor([47 / 23, 63 / 31])))
 
 
-def test_what_joints_cannot_follow_is_refused(task, people):
-    with pytest.raises(ConfigError, match="transform of one's own"):
-        task.dataset(people.split("all"), Augmentation(), transform=lambda picture: picture)
-    with pytest.raises(ConfigError, match="cannot be mixed"):
-        task.dataset(people.split("all"), Augmentation(mixup=0.5))
-
-
 SQUARE = (32, 32)
 
 
@@ -196,18 +170,6 @@ def test_the_surest_of_eight_turns_weigh_the_most():
     for place, mean in {4: each.sum(axis=0), 0: each[::2].sum(axis=0)}.items():  # diagonal turns have not seen the corner
         np.testing.assert_allclose(found[:, :, place, place], np.stack([mean / 2, mean * 1.5], axis=1), rtol=1e-5)
     assert asked == [8, 8]
-
-
-@pytest.mark.parametrize(("count", "asked"), [(1, [8]), (3, [6] * 4), (5, [5] * 8), (9, [9] * 8)])
-def test_a_batch_of_turned_images_is_no_larger_than_the_images_or_than_eight(count, asked):
-    sizes = []
-
-    def network(images):
-        sizes.append((len(images), *images.shape[2:]))
-        return images.repeat_interleave(4, -1).repeat_interleave(4, -2)[..., ::8, ::8]  # patches of 8 pixels
-
-    in_views(network, torch.rand(count, 3, 32, 32), range(8), (0.8, 0.5))
-    assert sizes == [(number, side, side) for side in (32, 24, 16) for number in asked]  # whole patches
 
 
 @pytest.mark.parametrize("eighths", range(-8, 9))
@@ -251,19 +213,6 @@ def test_heatmaps_of_several_sizes_are_their_mean_with_mirror_images_or_without(
     assert told is found
 
 
-def test_a_joint_in_a_smaller_size_lies_where_it_lies_in_the_image():
-    """Bells that a network draws wherever it is shown a bright dot, whatever the size."""
-    images, place = torch.zeros(1, 1, 64, 48), torch.tensor([[[20.0, 41.0]]])
-    skeleton, preparation = Skeleton.of(("dot",)).complete, BoxPreparation.of_size((64, 48), 1, smaller_sizes=[0.75, 0.5])
-    rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(48.0), indexing="ij")
-    images[0, 0] = torch.exp(-((columns - place[0, 0, 0]) ** 2 + (rows - place[0, 0, 1]) ** 2) / (2 * 4**2))
-    found, _ = heatmaps_of(
-        lambda given: resized(given, [side // 2 for side in given.shape[2:]]), images, preparation, skeleton, mirror=False
-    )
-    joints, _ = joints_in(found, preparation.changed(smoothing=0.0))
-    torch.testing.assert_close(joints, place.to(joints), atol=0.1, rtol=0)
-
-
 def test_epochs_are_compared_in_one_size(task, people):
     """And in all else as people are looked at."""
     batch, own = batch_of(task, people), task.boxes
@@ -274,27 +223,6 @@ def test_epochs_are_compared_in_one_size(task, people):
     for name, values in expected.items():
         torch.testing.assert_close(found[name], values)
     assert not torch.allclose(whole["scores"], expected["scores"])
-
-
-def test_a_network_is_asked_once_where_people_are_not_turned(task, people):
-    asked = []
-
-    def network(images):
-        asked.append(len(images))
-        return task.model(images)
-
-    images = task.images(batch_of(task, people))
-    found, plain = heatmaps_of(network, images, task.boxes, task.skeleton, mirror=False)
-    torch.testing.assert_close(found, task.model(images))
-    assert found is plain and asked == [4]
-
-
-def test_each_picture_is_turned_by_its_own_quarter_turns():
-    images = torch.rand(4, 3, 5, 5)
-    found = turned(images, torch.tensor([0, 1, 2, 3]))
-    for number in range(4):
-        assert torch.equal(found[number], torch.rot90(images[number], number, (-2, -1)))
-    assert torch.equal(turned(found, torch.tensor([0, -1, -2, -3])), images)
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])

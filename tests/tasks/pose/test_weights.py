@@ -11,7 +11,7 @@ from vitrail.data.images.box_preparation import BoxPreparation
 from vitrail.errors import ModelFileError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.pose.people.skeleton import COCO, Skeleton
-from vitrail.tasks.pose.weights import TrainedPose, require_poses
+from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.reference import open_model
 
 FIELDS = {"image_size": (32, 16), "patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
@@ -96,15 +96,3 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, file, change, said
     (tmp_path / file).write_text(json.dumps({**values, **change}))
     with pytest.raises(ModelFileError, match=said):
         open_model(tmp_path)
-
-
-def test_a_model_of_classes_finds_no_joints(tmp_path):
-    with pytest.raises(ModelFileError, match="finds no joints"):
-        require_poses(torch.nn.Identity(), "model")  # type: ignore[arg-type]
-
-
-def test_the_card_speaks_of_joints():
-    card = ours().plain_card()
-    assert "pipeline_tag: keypoint-detection" in card and "finds 3 joints of a person" in card
-    assert "`head`, `left hand`, `right hand`" in card and "vitrail.predict_poses(model" in card
-    assert "classes" not in card and "--top" not in card

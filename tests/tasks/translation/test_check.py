@@ -3,7 +3,7 @@
 import pytest
 
 from vitrail.errors import DataError
-from vitrail.tasks.translation.check import check_pairs
+from vitrail.tasks.translation.inspection import check_pairs
 from vitrail.tasks.translation.pairs import open_pairs
 
 

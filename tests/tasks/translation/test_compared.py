@@ -9,7 +9,7 @@ import torch
 
 from vitrail import api
 from vitrail.models.registry import ARCHITECTURES, build
-from vitrail.tasks.answer_table import read_table, write_table
+from vitrail.tasks.answer_table import write_table
 from vitrail.tasks.translation.compared import alike, length_chart, translated
 from vitrail.tasks.translation.weights import TrainedTranslator
 
@@ -83,9 +83,3 @@ def vitrail_page(tmp_path):
         return (tmp_path / "out/report.html").read_text(), {file.name for file in (tmp_path / "out").iterdir()}
 
     return compare
-
-
-def test_a_table_is_read_as_it_was_written(tmp_path):
-    rows = [["source", "b"], ["- a list", "=1+1"], ["'quoted'", "été\nx"], ['"', "'"]]
-    write_table(tmp_path / "table.csv", rows)
-    assert read_table(tmp_path / "table.csv") == rows

@@ -1,7 +1,5 @@
 """Sentences and their translations from tables and pairs of files; what is no pair is refused by file and line."""
 
-import os
-
 import pytest
 
 from vitrail.errors import DataError
@@ -42,27 +40,13 @@ def test_a_table_with_tabs_or_commas_two_files_and_a_folder_of_splits_hold_the_s
     assert data.has_splits and data.assignment is None and data.evaluation_split == "val"
 
 
-def test_a_quote_in_a_table_with_tabs_is_a_letter_like_others(tmp_path):
-    rows = [('"No, he said', "„Nein, sagte er"), ('"Stop, you!"', '"Halt!"'), ('5" pipes"', '"Rohre" von 5"')]
-    assert texts(open_pairs(written(tmp_path, "pairs.tsv", as_tsv(rows)), LANGUAGES).split("train")) == rows
-
-
-def test_letters_are_composed_and_spaces_around_them_go(tmp_path):
-    file = written(tmp_path, "pairs.tsv", "en\tde\n  to walk \tu\u0308ben\u00a0\n")
-    assert texts(open_pairs(file, LANGUAGES).split("train")) == [("to walk", "üben")]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "where", "what"),
     [
         ("a.tsv", "en\tde\na\tb\nc\n", "a.tsv:3", "1 cells for 2 columns"),
         ("a.tsv", "en\tde\na\tb\nc\t \n", "a.tsv:3", "no translation"),
         ("a.tsv", "en\tfr\na\tb\n", "a.tsv:1", "'de'"),
-        ("a.tsv", "en\tde\tde\na\tb\tc\n", "a.tsv:1", "2 columns"),
         ("a.tsv", b"en\tde\na\tb\n\xff\tc\n", "a.tsv:3", "UTF-8"),
-        ("a.tsv", "", "a.tsv:1", "none"),
-        ("a.csv", 'en,de\na,"b\n', "a.csv:2", "damaged"),
-        ("a.tsv", "en\tde\na\t" + "b" * 2**20 + "\n", "a.tsv:2", "megabyte"),
         ("a.en", "a\nb\n", "a", "a.de"),
     ],
 )
@@ -97,12 +81,6 @@ def test_data_without_splits_gives_some_of_its_own_and_equal_sentences_stay_toge
     assert again.splits == data.splits != open_pairs(file, LANGUAGES, split_seed=4).splits
 
 
-def test_sentences_are_read_from_plain_files_alone(tmp_path):
-    os.mkfifo(tmp_path / "pipe.tsv")
-    with pytest.raises(DataError, match="no regular file"):
-        open_pairs(tmp_path / "pipe.tsv", ("en", "de"))
-
-
 def test_a_folder_may_hold_what_a_translator_is_tested_on_alone(tmp_path):
     written(tmp_path, "test.tsv", "en\tde\none\teins\n")
     data = open_pairs(tmp_path, LANGUAGES)
@@ -121,13 +99,6 @@ def test_lines_that_may_have_moved_since_they_were_split_are_told_of(tmp_path):
     written(tmp_path, "pairs.tsv", rows(-3, 40))
     (note,) = open_pairs(file, LANGUAGES, assignment=data.assignment).notes
     assert "3 lines were added and 0 taken away" in note and "numbers of lines" in note
-
-
-def test_dev_is_another_name_of_the_validation_sentences(tmp_path):
-    for name, count in (("train", 3), ("dev", 2)):
-        written(tmp_path, f"{name}.tsv", "en\tde\n" + "".join(f"{name} {n}\teins\n" for n in range(count)))
-    data = open_pairs(tmp_path, LANGUAGES)
-    assert {split: len(pairs) for split, pairs in data.splits.items()} == {"train": 3, "val": 2, "test": 0}
 
 
 def test_beside_a_file_called_test_one_of_another_year_is_none(tmp_path):

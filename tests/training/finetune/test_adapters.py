@@ -68,16 +68,6 @@ def test_an_adapter_adds_two_thin_matrices_to_a_frozen_layer(bias):
     assert layer.weight is linear.weight
 
 
-def test_an_adapter_starts_as_that_of_peft():
-    torch.manual_seed(0)
-    ours = LowRankLinear(nn.Linear(64, 96), rank=8, alpha=8)
-    theirs = get_peft_model(nn.Sequential(nn.Linear(64, 96)), LoraConfig(r=8, target_modules=["0"])).base_model.model[0]
-    for one, other in ((ours.lora_A, theirs.lora_A["default"]), (ours.lora_B, theirs.lora_B["default"])):
-        assert one.weight.shape == other.weight.shape
-        assert one.weight.std().item() == pytest.approx(other.weight.std().item(), rel=0.1)
-        assert one.weight.abs().max().item() == pytest.approx(other.weight.abs().max().item(), rel=0.02)
-
-
 @pytest.mark.parametrize("fields", KINDS, ids=str)
 def test_adapters_stand_on_the_layers_that_are_named_and_change_nothing_at_first(fields, images):
     model = vit(**fields)
@@ -143,17 +133,6 @@ def test_we_read_the_adapters_of_peft(fields, more, images, tmp_path):
     torch.testing.assert_close(merge_lora(ours)(images), theirs(images), rtol=0, atol=1e-6)
 
 
-def test_adapters_that_we_wrote_are_read_by_us(images, tmp_path):
-    model = adapted()
-    save_adapter(tmp_path / "adapter", model, LoraSettings(rank=3, alpha=6), whole=["head"], base="org/model")
-    ours = vit()
-    load_adapter(ours, tmp_path / "adapter")
-    assert torch.equal(ours(images), model(images))
-    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] == "org/model"
-    assert {file.suffix for file in (tmp_path / "adapter").iterdir()} == {".json", ".safetensors", ""}
-    assert all(file.stat().st_mode & 0o044 == 0o044 for file in (tmp_path / "adapter").iterdir())
-
-
 # bad files
 
 
@@ -178,27 +157,18 @@ FIRST = "base_model.model.blocks.0.attention.layer.qkv.lora_A.weight"
 BAD = {
     "no configuration": (lambda f: (f / "adapter_config.json").unlink(), "is missing"),
     "no JSON": (lambda f: (f / "adapter_config.json").write_text("{"), "damaged"),
-    "a list": (lambda f: (f / "adapter_config.json").write_text("[]"), "no object"),
     "another method": (configured(peft_type="IA3"), "peft_type is 'IA3'"),
     "no rank": (configured(r=None), "r is None"),
-    "a rank in words": (configured(r="8"), "r is '8'"),
     "no alpha": (configured(lora_alpha=0), "lora_alpha None"),
     "DoRA": (configured(use_dora=True), "use_dora"),
-    "another scale": (configured(use_rslora=True), "use_rslora"),
-    "ranks by layer": (configured(rank_pattern={"qkv": 2}), "rank_pattern"),
     "trained biases": (configured(bias="all"), "bias"),
     "changed matrices": (configured(init_lora_weights="pissa"), "init_lora_weights"),
-    "what comes after us": (configured(use_tomorrow=True), "use_tomorrow"),
     "no tensors": (lambda f: (f / "adapter_model.safetensors").unlink(), "is missing"),
     "half a file": (lambda f: (f / "adapter_model.safetensors").write_bytes(b"\x10" * 40), "damaged"),
     "another rank": (configured(r=2), r"lora_A.weight is \(3, 16\), expected \(2, 16\)"),
     "no adapters": (with_tensors(lambda t: [t.pop(name) for name in list(t) if "lora_" in name]), "missing adapters"),
     "half an adapter": (with_tensors(lambda t: t.pop(FIRST)), "missing blocks.0.attention.layer.qkv.lora_A"),
     "a stranger": (with_tensors(lambda t: t.update(x=torch.ones(1))), "unexpected x"),
-    "a layer of another model": (
-        with_tensors(lambda t: t.update({FIRST.replace("blocks.0", "blocks.7"): torch.ones(3, 16)})),
-        "unexpected blocks.7",
-    ),
     "another head": (with_tensors(lambda t: t.update({"base_model.model.head.linear.bias": torch.ones(9)})), r"\(9,\), expected"),
     "no number": (with_tensors(lambda t: t[FIRST].fill_(float("nan"))), "not finite"),
 }
@@ -215,15 +185,6 @@ def test_bad_adapters_are_refused_and_the_model_is_as_before(name, images, tmp_p
         load_adapter(model, tmp_path / "adapter")
     assert error.value.hint
     assert not adapters(model) and torch.equal(model(images), vit()(images))
-
-
-def test_a_pickle_of_adapters_is_not_opened(tmp_path):
-    save_adapter(tmp_path / "adapter", adapted(), LoraSettings(rank=3, alpha=6), whole=["head"], base=None)
-    file = tmp_path / "adapter" / "adapter_model.safetensors"
-    torch.save(load_file(file), tmp_path / "adapter" / "adapter_model.bin")
-    file.unlink()
-    with pytest.raises(ModelFileError, match=r"adapter_model\.safetensors is missing"):
-        load_adapter(vit(), tmp_path / "adapter")
 
 
 def test_adapters_are_not_put_upon_adapters(tmp_path):

@@ -56,22 +56,6 @@ def test_a_share_of_the_layers_of_any_model_stays_as_it_is(name):
     assert all(p.requires_grad for head in model.heads().values() for p in head.parameters())
 
 
-def test_a_model_that_knows_nothing_is_trained_as_a_whole(make_trainer):
-    trainer = make_trainer(**{"training.frozen_share": 0.5, "model.depth": 4})
-    assert all(parameter.requires_grad for parameter in trainer.learner.model.parameters())
-
-
-def test_a_probe_computes_no_gradient_below_the_head(make_trainer):
-    trainer, seen = make_trainer(**PROBE), []
-    trainer.learner.model.norm.register_forward_hook(lambda module, given, result: seen.append(result.requires_grad))
-    trainer.run()
-    assert seen and not any(seen)
-    assert {name for name, p in trainer.learner.model.named_parameters() if p.requires_grad} == {
-        "head.linear.weight",
-        "head.linear.bias",
-    }
-
-
 def test_a_probe_is_a_linear_layer_trained_on_what_the_model_says_in_evaluation(make_trainer):
     trainer = make_trainer(**PROBE, **NOISY)
     layer = nn.Linear(16, 3)
@@ -127,14 +111,6 @@ def test_batch_norm_beside_a_frozen_part_goes_on(make_trainer):
     statistics = {name for name in before if name.endswith(("running_mean", "running_var"))}
     kept = {name for name in statistics if torch.equal(trainer.learner.model.state_dict()[name], before[name])}
     assert kept == {name for name in statistics if name.startswith("embedding.first.")} != statistics
-
-
-def test_dropout_in_the_head_of_a_probe_is_at_work(make_trainer):
-    trainer, modes = make_trainer(**PROBE, **{"model.head_dropout": 0.5, "model.dropout": 0.5}), set()
-    trainer.learner.model.head.dropout.register_forward_hook(lambda module, *_: modes.add(("head", module.training)))
-    trainer.learner.model.dropout.register_forward_hook(lambda module, *_: modes.add(("tokens", module.training)))
-    trainer.run()
-    assert modes == {("head", True), ("head", False), ("tokens", False)}  # the head's is off in validation
 
 
 def test_a_part_of_a_new_model_cannot_be_all_that_is_trained():

@@ -9,7 +9,6 @@ from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.tasks.metrics import described
-from vitrail.training.loop.averaging import LastEpochs
 from vitrail.training.loop.trainer import Trainer
 from vitrail.weights.reference import load_model
 
@@ -39,7 +38,7 @@ class Noting(Observer):
 def scored(monkeypatch, *losses: float) -> None:
     """Validations that come to these losses, one after another."""
     scores = iter([{"top1": 0.5, "loss": loss} for loss in losses])
-    monkeypatch.setattr("vitrail.tasks.classification.single_label.LabelMetrics.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.classification.labels.single_label.LabelMetrics.scores", lambda self: next(scores))
 
 
 def test_what_is_kept_is_the_plain_mean_of_the_last_epochs_and_the_last_model_stays_its_own(make_trainer, monkeypatch):
@@ -104,17 +103,6 @@ def test_patience_counts_from_the_best_epoch_also_when_the_mean_is_kept(make_tra
     resumed = make_trainer.reopen(trainer)
     resumed.restore()
     assert resumed.is_over
-
-
-def test_two_kinds_of_average_are_refused():
-    with pytest.raises(ConfigError, match="one kind of average"):
-        resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/16", "training.average": 2, "training.ema": 0.9}))
-
-
-def test_of_no_epochs_nothing_is_kept():
-    none = LastEpochs(0)
-    none.add({"weight": torch.ones(2)})
-    assert len(none) == 0 and none.tensors() == {}
 
 
 @pytest.mark.parametrize(

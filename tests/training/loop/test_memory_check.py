@@ -10,7 +10,8 @@ from measured import measure_step
 from vitrail import api
 from vitrail.config.configuration import nested, resolve
 from vitrail.errors import ConfigError
-from vitrail.models.counted import TOTALS
+from vitrail.models.cost import totals
+from vitrail.models.registry import model_config
 from vitrail.runtime.observer import Observer
 from vitrail.training.loop import memory_check as fitting
 from vitrail.training.loop.memory_check import least_memory, require_memory
@@ -22,7 +23,7 @@ def settings(**values):
 
 
 def test_the_weights_and_what_is_kept_of_each_are_counted():
-    parameters = TOTALS["ViT-Ti/16"][0]
+    parameters = totals(model_config("ViT-Ti/16"))[0]
     assert least_memory(settings(batch_size="auto"))[0] == 4 * 4 * parameters  # weight, gradient, two averages of AdamW
     assert least_memory(settings(batch_size="auto", **{"training.ema": 0.9}))[0] == 5 * 4 * parameters
     assert least_memory(settings(start="model", **{"training.frozen_share": 0.3})) == (
@@ -32,7 +33,9 @@ def test_the_weights_and_what_is_kept_of_each_are_counted():
     assert least_memory(settings(batch_size=64))[1] == 2 * least_memory(settings(batch_size=32))[1] > 0
 
 
-@pytest.mark.parametrize("model", ["ViT-Ti/16", "ResNet-18", "Mixer-S/32"])
+@pytest.mark.parametrize(
+    "model", ["ViT-Ti/16", pytest.param("ResNet-18", marks=pytest.mark.soak), pytest.param("Mixer-S/32", marks=pytest.mark.soak)]
+)
 def test_the_estimate_is_less_than_what_training_takes(model, tmp_path):
     asked = {"data": "digits", "model": model, "batch_size": 8, "image_size": 224}
     process = PROCESSES.Process(target=measure_step, args=(asked, tmp_path / "found.json"))

@@ -24,7 +24,6 @@ from vitrail.training.loop.parallel import load_optimizer_tensors, optimizer_ten
 
 BASE = {"image_size": 8, "patch_size": 4, "channels": 1, "num_classes": 3, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
 POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"]
-POOLS = ["class", "mean", "attention"]
 EVERYTHING = {"registers": 2, "layer_scale": 0.1, "qk_norm": True, "mlp": "swiglu", "head": "mlp"}
 
 
@@ -60,45 +59,17 @@ def decays(model) -> dict[str, bool]:
     return {name: ids[id(p)] for name, p in model.named_parameters()}
 
 
+EVERY_PART = {**EVERYTHING, "embedding": "stem", "block": "parallel", "head": "lecture"}
+
+
 @pytest.mark.parametrize("position", POSITIONS)
-@pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("more", [{}, EVERYTHING, {**EVERYTHING, "embedding": "stem", "block": "parallel", "head": "lecture"}])
-def test_every_parameter_is_in_exactly_one_group(position, pool, more):
-    model = vit(position=position, pool=pool, **more)
+@pytest.mark.parametrize("more", [{}, {**EVERYTHING, "pool": "mean"}, {**EVERY_PART, "pool": "attention"}])
+def test_every_parameter_is_in_one_group_and_exactly_the_matrices_of_layers_decay(position, more):
+    model = vit(position=position, **more)
     grouped = [id(p) for group in parameter_groups(model, OptimizerSettings()) for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-@pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("more", [{}, EVERYTHING, {**EVERYTHING, "embedding": "stem", "block": "parallel", "head": "lecture"}])
-def test_exactly_the_matrices_of_layers_decay(position, pool, more):
-    model = vit(position=position, pool=pool, **more)
     matrices = {f"{name}.weight" for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     assert {name for name, decay in decays(model).items() if decay} == matrices
-
-
-@pytest.mark.parametrize(
-    ("fields", "part"),
-    [
-        ({}, "class_token"),
-        ({}, "position.embedding"),
-        ({"position": "learned-2d"}, "position.rows"),
-        ({"position": "learned-2d"}, "position.columns"),
-        ({"position": "learned-2d"}, "position.prefix"),
-        ({"position": "relative"}, "relative.table"),
-        ({"pool": "attention"}, "pool.query"),
-        ({"registers": 3}, "registers"),
-        ({"layer_scale": 0.1}, "gamma"),
-        ({}, "norm"),
-        ({"qk_norm": True}, "query_norm"),
-        ({}, "bias"),
-    ],
-)
-def test_what_is_no_matrix_of_a_layer_does_not_decay(fields, part):
-    chosen = {name: decay for name, decay in decays(vit(**fields)).items() if part in name}
-    assert chosen, "the model has no such parameter"
-    assert not any(chosen.values())
 
 
 def test_frozen_parameters_are_in_no_group():
@@ -136,30 +107,6 @@ def test_the_steps_are_those_of_torchs_optimizer(name):
             optimizer.step()
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-7)  # fused, ours add up in another order
-
-
-def test_adamw_shrinks_a_matrix_without_a_gradient_and_nothing_else():
-    model = Stack(nn.Linear(3, 3), nn.LayerNorm(3))
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    (optimizer,) = create_optimizers(model, OptimizerSettings(lr=0.1, weight_decay=0.5))
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for name, parameter in model.named_parameters():
-        expected = before[name] * (1 - 0.1 * 0.5) if name == "stack.0.weight" else before[name]
-        torch.testing.assert_close(parameter.detach(), expected)
-
-
-def test_what_muon_leaves_over_shrinks_as_adamw_has_it():
-    model = vit()
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    _, adamw = create_optimizers(model, OptimizerSettings(name="muon", lr=0.1, weight_decay=0.5))
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    adamw.step()
-    for name, parameter in model.named_parameters():
-        shrunk = name in ("embedding.projection.weight", "head.linear.weight")
-        torch.testing.assert_close(parameter.detach(), before[name] * (0.95 if shrunk else 1))
 
 
 def rates(model: nn.Module, settings: OptimizerSettings) -> dict[str, float]:
@@ -233,14 +180,6 @@ def test_a_part_that_the_model_does_not_have_is_refused_with_the_nearest():
 def names_of(optimizer, model) -> set[str]:
     own = {id(p) for group in optimizer.param_groups for p in group["params"]}
     return {name for name, parameter in model.named_parameters() if id(parameter) in own}
-
-
-def test_muon_takes_the_matrices_of_blocks_and_adamw_the_rest():
-    model = vit()
-    muon, adamw = create_optimizers(model, OptimizerSettings(name="muon"))
-    matrices = {f"{name}.weight" for name, m in model.named_modules() if isinstance(m, nn.Linear) and name.startswith("blocks.")}
-    assert names_of(muon, model) == matrices
-    assert names_of(adamw, model) == dict(model.named_parameters()).keys() - matrices
 
 
 def first_called(model, images) -> nn.Module:

@@ -17,8 +17,6 @@ from vitrail.errors import ConfigError, DivergedError
 from vitrail.parts import last_layer
 from vitrail.runtime import device
 from vitrail.runtime.observer import Observer, Sums
-from vitrail.runtime.processes import Processes
-from vitrail.training.loop.learner import _may_ask_late
 from vitrail.training.loop.schedule import learning_rate_factor
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.runs.checkpoint import checkpoints
@@ -107,21 +105,7 @@ def test_an_epoch_is_that_of_a_loop_written_by_hand(make_trainer, clip, smoothin
     assert trainer.rows[0]["train_loss"] == pytest.approx(mean, abs=1e-5)
 
 
-def test_clipping_bounds_the_gradient(make_trainer, monkeypatch):
-    trainer = make_trainer(**{"optimizer.clip_norm": 0.05, "training.epochs": 1})
-    (optimizer,) = trainer.learner.optimizers
-    norms, step = [], optimizer.step
-
-    def noting(*args, **kwargs):
-        norms.append(torch.stack([p.grad.norm() for p in trainer.learner.model.parameters()]).norm().item())
-        return step(*args, **kwargs)
-
-    monkeypatch.setattr(optimizer, "step", noting)
-    trainer.run()
-    assert norms == pytest.approx([0.05] * 3, rel=1e-3)
-
-
-@pytest.mark.parametrize("parts", [2, 3, 4, 8, 50])
+@pytest.mark.parametrize("parts", [3, 50])
 def test_accumulation_gives_the_weights_of_whole_batches(make_trainer, parts):
     whole, cut = make_trainer("whole"), make_trainer("cut", **{"training.accumulate": parts})
     for trainer in (whole, cut):
@@ -162,16 +146,10 @@ def test_the_average_is_what_is_evaluated_and_kept(make_trainer):
     assert any(not torch.equal(kept[name], value) for name, value in trainer.learner.model.state_dict().items())
 
 
-def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
-    trainer = make_trainer()
-    trainer.run()
-    closest(load_model(trainer.folder.path / "last").model.state_dict(), weights(trainer), 0)
-
-
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_best_epoch_is_kept_or_the_last_one(make_trainer, monkeypatch, keep):
     scores = iter([{"top1": top1, "loss": 1.0} for top1 in (0.5, 0.9, 0.6)])
-    monkeypatch.setattr("vitrail.tasks.classification.single_label.LabelMetrics.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.classification.labels.single_label.LabelMetrics.scores", lambda self: next(scores))
     trainer = make_trainer(**{"training.keep": keep, "training.epochs": 3})
     told: list[int] = []
     monkeypatch.setattr(Observer, "kept", lambda self, epoch: told.append(epoch))
@@ -193,8 +171,7 @@ def test_the_numbers_of_an_epoch_are_means_over_its_images():
 # precision and compilation
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+@pytest.mark.parametrize(("precision", "optimizer"), [("fp32", "sgd"), ("bf16", "adam"), ("fp16", "adamw")])
 def test_the_loss_falls_with_every_precision_and_optimizer(make_trainer, precision, optimizer):
     changes = {"training.precision": precision, "optimizer.name": optimizer, "training.epochs": 10}
     trainer = make_trainer(**changes, **({"optimizer.lr": 0.1} if optimizer == "sgd" else {}))
@@ -265,6 +242,7 @@ def test_the_faster_ways_of_half_precision_train_as_torch_by_itself_does(make_tr
         assert row["train_loss"] == pytest.approx(exact["train_loss"], rel=0.02)
 
 
+@pytest.mark.soak
 def test_a_compiled_model_trains_as_the_plain_one(make_trainer):
     changes = {"training.batch_size": 11, "training.epochs": 1, "model.depth": 1, "optimizer.name": "sgd"}
     plain = make_trainer.finished("plain", **changes)
@@ -338,10 +316,8 @@ def late(trainer: Trainer) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adam"])
-@pytest.mark.parametrize("more", [{}, RICH, {"training.accumulate": 2, "optimizer.clip_norm": 0.1}])
-def test_a_step_that_is_read_late_is_the_same_step(make_trainer, optimizer, more):
-    more = {"optimizer.name": optimizer, **more}
+@pytest.mark.parametrize("more", [RICH, {"training.accumulate": 2, "optimizer.clip_norm": 0.1, "optimizer.name": "adam"}])
+def test_a_step_that_is_read_late_is_the_same_step(make_trainer, more):
     one = make_trainer.finished("one", **more)
     other = late(make_trainer("other", **more))
     other.run()
@@ -365,19 +341,6 @@ def test_a_step_that_is_read_late_changes_nothing_where_it_is_not_finite(make_tr
     assert after.keys() == before.keys() >= {"model", "average", "optimizer"}
     for name, tensors in before.items():
         closest(after[name], tensors, 0)
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "precision", "processes", "may"),
-    [
-        ("adamw", "fp32", 1, True), ("adam", "fp32", 1, True), ("adamw", "bf16", 1, True), ("muon", "fp32", 1, False),
-        ("sgd", "fp32", 1, False), ("adamw", "fp16", 1, False), ("adamw", "fp32", 2, False),
-    ],
-)  # fmt: skip
-def test_only_a_step_that_can_be_told_to_change_nothing_is_read_late(make_trainer, optimizer, precision, processes, may):
-    learner = make_trainer(**{"optimizer.name": optimizer, "training.precision": precision}).learner
-    assert not learner.asks_late  # on a CPU
-    assert _may_ask_late(learner.optimizers, learner.scaler, Processes(0, processes)) is may
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -411,12 +374,6 @@ def test_the_same_seed_gives_the_same_run_to_the_bit_and_another_seed_another(ma
     assert digest(one, "last") == digest(same, "last")
     assert metrics(one) != metrics(other)
     assert digest(one, "best") != digest(other, "best")
-
-
-def test_the_number_of_workers_changes_nothing(make_trainer):
-    none, two = make_trainer.finished("none", **RICH), make_trainer.finished("two", **RICH, **{"data.workers": 2})
-    assert metrics(none) == metrics(two)
-    assert digest(none, "last") == digest(two, "last")
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 3), ({"data.workers": 1}, 1), ({"data.workers": 0}, 0)])
@@ -457,7 +414,7 @@ def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer)
 def test_best_stays_when_later_epochs_are_worse(make_trainer, monkeypatch):
     trainer = make_trainer(**{"training.epochs": 4})
     scores = iter([{"top1": a, "loss": b} for a, b in ((0.2, 1.0), (0.9, 0.5), (0.9, 0.6), (0.1, 0.1))])
-    monkeypatch.setattr("vitrail.tasks.classification.single_label.LabelMetrics.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.classification.labels.single_label.LabelMetrics.scores", lambda self: next(scores))
     trainer.run()
     assert trainer.best["epoch"] == 2
 
@@ -478,17 +435,6 @@ def test_a_fast_run_for_developers_makes_two_batches_of_one_epoch(make_trainer):
     trainer.run()
     assert trainer.done == trainer.total == 2
     assert len(trainer.rows) == 1
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 8, 11, 30])
-def test_a_fast_run_takes_its_few_images_from_all_over_the_list(make_trainer, shades, batch_size):
-    trainer = make_trainer(**{"training.fast_dev_run": True, "training.batch_size": batch_size})
-    items = shades.splits["train"]
-    places = [items.index(item) for item in trainer.subset(items)]
-    assert 0 < len(places) <= 2 * batch_size
-    assert len(trainer.train_loader) <= 2
-    assert places == sorted(set(places))
-    assert len({item.target for item in trainer.subset(items)}) > 1 or batch_size == 1
 
 
 def test_an_observer_hears_of_every_step_and_every_epoch(make_trainer):

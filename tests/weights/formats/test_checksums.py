@@ -150,11 +150,6 @@ def test_a_refused_file_is_read_again_where_it_was_replaced_and_not_where_anothe
     assert len(done) == reads
 
 
-def test_empty_lines_of_sums_are_passed_over(saved):
-    (saved / SUMS).write_text(f"\n{(saved / SUMS).read_text()}\n \n")
-    assert load_model(saved).labels
-
-
 def test_a_folder_needs_no_sums_and_files_that_are_not_there_are_not_missed(saved):
     (saved / SUMS).write_text(f"{0:064}  optimizer.bin\n{(saved / SUMS).read_text()}")
     assert load_model(saved).labels

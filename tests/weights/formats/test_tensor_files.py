@@ -1,6 +1,5 @@
 """Tensors are read from safetensors and .npz; pickles only where they are trusted, and then nothing of them is run."""
 
-import argparse
 import datetime
 import pickle
 import uuid
@@ -57,11 +56,6 @@ def test_both_kinds_of_files_give_their_tensors(tmp_path):
         same(read_tensors(tmp_path / name))
 
 
-@pytest.mark.parametrize("before", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
-def test_what_pytorch_puts_before_all_names_is_not_part_of_them(before):
-    same(unwrapped({f"{before}{name}": tensor for name, tensor in STATE.items()}))
-
-
 @pytest.mark.parametrize("wrapper", ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
 def test_what_wraps_a_part_is_dropped_from_the_middle_of_its_names_and_reported(wrapper, capsys):
     state = {f"blocks.0.{wrapper}.a": STATE["a"], f"blocks.{wrapper}.1.b": STATE["b"], "n_averaged": torch.tensor(5)}
@@ -84,26 +78,6 @@ def test_an_archive_with_pickled_arrays_is_refused_and_not_run(tmp_path):
 def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused_unread(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", a=np.zeros(30_000_000, dtype=np.float32))
     refused(read_tensors, tmp_path / "x.npz", "unpacks to 120,")
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"\x93NUMPY", b"\x80\x04.", b"x" * 4000], ids=repr)
-def test_what_is_no_archive_is_refused(content, tmp_path):
-    (tmp_path / "x.npz").write_bytes(content)
-    refused(read_tensors, tmp_path / "x.npz", "damaged")
-
-
-def test_truncated_and_altered_archives_are_refused_or_change_numbers_only(tmp_path):
-    file, random = tmp_path / "x.npz", np.random.default_rng(0)
-    np.savez(file, **{name: tensor.numpy() for name, tensor in STATE.items()})
-    whole = file.read_bytes()
-    for _ in range(200):
-        content = bytearray(whole[: random.integers(1, len(whole) + 1)])
-        content[random.integers(0, len(content))] = random.integers(0, 256)
-        file.write_bytes(content)
-        try:
-            read_tensors(file)
-        except ModelFileError:
-            continue
 
 
 def test_an_archive_of_other_things_is_refused(tmp_path):
@@ -136,11 +110,6 @@ def test_a_state_dict_is_found_wherever_it_lies(content, tmp_path):
     same(read_trusted(tmp_path / "x.pth"))
 
 
-def test_of_several_the_largest_is_taken(tmp_path):
-    torch.save({"optimizer": {"step": torch.zeros(1)}, "teacher": STATE}, tmp_path / "x.pth")
-    same(read_trusted(tmp_path / "x.pth"))
-
-
 OTHERS = {name: torch.ones_like(tensor) for name, tensor in STATE.items()}
 
 
@@ -159,11 +128,6 @@ OTHERS = {name: torch.ones_like(tensor) for name, tensor in STATE.items()}
 )
 def test_averaged_weights_are_taken_before_others_and_no_state_of_an_optimizer(content, tmp_path):
     torch.save(content, tmp_path / "x.pth")
-    same(read_trusted(tmp_path / "x.pth"))
-
-
-def test_the_arguments_of_a_training_script_are_passed_over(tmp_path):
-    torch.save({"model": STATE, "args": argparse.Namespace(lr=0.1, model="vit")}, tmp_path / "x.pth")
     same(read_trusted(tmp_path / "x.pth"))
 
 

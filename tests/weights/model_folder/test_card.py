@@ -5,7 +5,7 @@ import re
 
 import pytest
 from huggingface_hub import ModelCard
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from PIL import Image
@@ -146,20 +146,6 @@ def test_its_own_instructions_work(trained, tmp_path, monkeypatch, capsys):
         app.parse_args(command.removeprefix("vitrail "), print_error=False, exit_on_error=False)
 
 
-def test_of_a_model_without_classes_none_are_spoken_of(trained, tmp_path, monkeypatch):
-    card = model_card(name="a", labels=[])
-    assert headings(card) == ["Intended use and limits", "How to use it"]
-    assert "gives an image a vector" in card and "its classes" not in card and "vitrail predict" not in card
-    assert ModelCard(card).data.pipeline_tag == "image-feature-extraction"
-    save_model(tmp_path / "FOLDER", trained(num_classes=0), card=card)
-    monkeypatch.chdir(tmp_path)
-    python, shell = contents(card, "fence")
-    names = {}
-    exec(python, names)
-    assert names["vectors"].shape == (1, 16)
-    app.parse_args(shell.strip().removeprefix("vitrail "), print_error=False, exit_on_error=False)
-
-
 # -- what the hub reads
 
 
@@ -217,13 +203,6 @@ def test_a_base_model_of_the_hub_is_linked_to():
 # -- what names cannot do
 
 
-@pytest.mark.parametrize("name", NASTY, ids=range(len(NASTY)))
-def test_a_class_is_shown_letter_by_letter(name):
-    card = model_card(name="a", labels=["first", name, "last"])
-    first, between, last = contents(card, "code_inline")
-    assert (first, last) == ("first", "last") and between.removesuffix("…") == (seen(name)[:199] or "?")
-
-
 @pytest.mark.parametrize("field", ["name", "data", "intended_use", "base_model", "license"])
 @pytest.mark.parametrize("text", VISIBLE, ids=range(len(VISIBLE)))
 def test_no_text_becomes_markup_or_metadata(field, text):
@@ -236,23 +215,9 @@ def test_no_text_becomes_markup_or_metadata(field, text):
         assert seen(text) in shown(card)
 
 
-@pytest.mark.parametrize("text", VISIBLE, ids=range(len(VISIBLE)))
-def test_a_recipe_stays_a_recipe(text):
-    card = model_card(**{**FULL, "recipe": f"{text}\na: b"})
-    assert structure(card) == structure(model_card(**{**FULL, "recipe": "word\na: b"}))
-    assert contents(card, "fence")[0].endswith("\na: b\n")
-
-
 def test_a_recipe_holds_nothing_that_steers_the_display():
     card = model_card(name="a", labels=["b"], recipe="training:\n  lr: \u202e1.0\u200b\x1b[2J\n")
     assert contents(card, "fence")[0] == "training:\n  lr:  1.0  [2J\n"
-
-
-@pytest.mark.parametrize("text", VISIBLE, ids=range(len(VISIBLE)))
-def test_a_row_of_the_table_stays_a_row(text):
-    card = model_card(name="a", labels=["b"], metrics={text: text})
-    cells = [content for content in contents(card, "text") if content == seen(text)]
-    assert len(cells) == 2 and structure(card) == structure(model_card(name="a", labels=["b"], metrics={"c": "d"}))
 
 
 def test_a_text_that_nobody_can_see_is_no_section():
@@ -263,6 +228,7 @@ def test_a_text_that_nobody_can_see_is_no_section():
 @given(st.text(max_size=30), st.text(max_size=30), st.floats() | st.integers() | st.text(max_size=10))
 @example("", "", "")
 @example("`" * 5, "a|b\n|c", "|")
+@settings(max_examples=30, deadline=None)
 def test_any_words_make_a_card_that_can_be_written_and_read(label, metric, value):
     card = model_card(name=label, labels=[label, "last"], data=metric, recipe=label, metrics={metric: value}, intended_use=label)
     card.encode()

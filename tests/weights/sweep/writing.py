@@ -2,11 +2,13 @@
 
 import json
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import timm
 import torch
 import transformers
+import vit_pytorch
 from safetensors.torch import load_file
 from timm.layers import StdConv2dSame, SwiGLUPacked
 from timm.models.resnetv2 import ResNetV2
@@ -16,7 +18,6 @@ from torch import Tensor, nn
 from torchvision.models import vision_transformer as torchvision_transformer
 
 from sweep.judging import Asked, Findings, WrongError, quietly, read_back
-from sweep.vit_pytorch_versions import VERSIONS, vit_pytorch_class
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
@@ -71,8 +72,8 @@ def _load(out: Path, layout: str | None, config: ImageConfig) -> nn.Module | Non
         return None if described["model_type"] == "vitrail" else load_transformers(out)
     if layout == "torchvision":
         return _torchvision(out, config)
-    if layout in VERSIONS:
-        return _vit_pytorch(out, VERSIONS[layout], config)
+    if layout == "vit-pytorch":
+        return _vit_pytorch(out, config)
     return _original(out, layout, config) if isinstance(config, ViTConfig) else None
 
 
@@ -98,15 +99,17 @@ class Answering(nn.Module):
     FIRST = ("Data2VecVisionModel", "DeiTModel", "GitVisionModel", "PvtModel", "ViTMSNModel", "ViTModel", "YolosModel")
     """That have no pooler, or one that belongs to no pre-training: the class token counts."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, resized: bool = False):
         super().__init__()
         self.model = model
+        asked = resized and "interpolate_pos_encoding" in signature(model.forward).parameters
+        self.options = {"interpolate_pos_encoding": True} if asked else {}
 
     def forward(self, images: Tensor) -> Tensor:
         kind = type(self.model).__name__
         if kind == "ViTMAEModel":
             return self._unmasked(images)
-        told = self.model(**_siglip2(images, self.model.config)) if "Siglip2" in kind else self.model(images)
+        told = self.model(**_siglip2(images, self.model.config)) if "Siglip2" in kind else self.model(images, **self.options)
         for name in ("logits", "image_embeds"):
             if name in told:
                 return told[name]
@@ -124,7 +127,7 @@ class Answering(nn.Module):
         side = self.model.config.patch_size
         order = torch.arange(images.shape[-2] * images.shape[-1] // side**2, dtype=images.dtype).expand(len(images), -1)
         self.model.config.mask_ratio = 0.0
-        return self.model(images, noise=order).last_hidden_state[:, 0]
+        return self.model(images, noise=order, **self.options).last_hidden_state[:, 0]
 
 
 def _siglip2(images: Tensor, config: transformers.PretrainedConfig) -> dict[str, Tensor]:
@@ -158,10 +161,10 @@ def _torchvision(file: Path, config: ViTConfig) -> nn.Module:
     return model.eval()
 
 
-def _vit_pytorch(file: Path, version: str | None, config: ViTConfig) -> nn.Module:
-    model = vit_pytorch_class(version)(
-        image_size=config.image_size if version is None else config.image_size[0],
-        patch_size=config.patch_size if version is None else config.patch_size[0],
+def _vit_pytorch(file: Path, config: ViTConfig) -> nn.Module:
+    model = vit_pytorch.ViT(
+        image_size=config.image_size,
+        patch_size=config.patch_size,
         num_classes=config.num_classes,
         dim=config.dim,
         depth=config.depth,
@@ -172,10 +175,7 @@ def _vit_pytorch(file: Path, version: str | None, config: ViTConfig) -> nn.Modul
         dim_head=config.head_dim or config.dim // config.heads,
     )
     if not config.num_classes:
-        if isinstance(model.mlp_head, nn.Sequential):  # of the last norm and a linear layer
-            model.mlp_head[1] = nn.Identity()
-        else:
-            model.mlp_head = nn.Identity()
+        model.mlp_head = nn.Identity()
     model.load_state_dict(load_file(file))
     return model.eval()
 

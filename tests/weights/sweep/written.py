@@ -12,7 +12,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.registry import architecture, build
+from vitrail.models.registry import build
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.trained import FORMAT
@@ -126,76 +126,21 @@ CHOICES: dict[str, list] = {
 }
 
 
-SMALL_PYRAMID = {
-    "image_size": 64, "num_classes": 5, "dims": (32, 64, 96, 128), "depths": (1, 2, 1, 1), "heads": (1, 2, 3, 4),
-    "mlp_ratios": (2, 2, 2, 2),
-}  # fmt: skip
-IMAGES: dict[str, list] = {"image_size": [(64, 96), 96, 48], "channels": [1, 3], "num_classes": [0, 5], "norm_eps": [1e-6, 1e-5]}
-PYRAMID_CHOICES = {
-    **IMAGES, "depths": [(1, 1, 1, 1), (2, 1, 1, 1)], "heads": [(2, 2, 2, 2)], "reductions": [(4, 2, 1, 1)],
-    "mlp_ratios": [(3, 2, 2, 2), (2.5, 2, 2, 2)], "qkv_bias": [False], "grid_norm_eps": [1e-6],
-}  # fmt: skip
-RELATIVES: dict[str, tuple[dict, dict[str, list]]] = {
-    "Swin": (
-        {"image_size": 64, "num_classes": 5, "dim": 32, "depths": (2, 2), "heads": (1, 2), "window_size": 4},
-        {
-            **IMAGES, "patch_size": [2, 8], "depths": [(1, 1), (2,)], "heads": [(2, 2), (1,)], "window_size": [2, 5, 8],
-            "mlp_ratio": [2, 2.7], "qkv_bias": [False],
-        },
-    ),
-    "PVT": (SMALL_PYRAMID, {**PYRAMID_CHOICES, "patch_sizes": [(8, 2, 2, 2), (4, 4, 2, 1)]}),
-    "PVTv2": (
-        SMALL_PYRAMID,
-        {**PYRAMID_CHOICES, "patch_sizes": [(7, 5, 3, 3)], "strides": [(2, 2, 2, 2), (4, 2, 2, 1)], "pooled": [True]},
-    ),
-    "CvT": (
-        {
-            "image_size": 64, "num_classes": 5, "dims": (32, 64), "depths": (1, 2), "heads": (1, 2), "patch_sizes": (7, 3),
-            "strides": (4, 2), "paddings": (2, 1), "activation": "gelu",
-        },
-        {
-            **IMAGES, "depths": [(1, 1), (2, 3)], "heads": [(2, 2)], "patch_sizes": [(4, 2)], "strides": [(2, 2)],
-            "paddings": [(3, 1)], "mlp_ratio": [2, 3], "activation": ["quick-gelu"],
-        },
-    ),
-    "TNT": (
-        {"image_size": 32, "num_classes": 5, "dim": 64, "word_dim": 24, "depth": 2, "heads": 1},
-        {
-            **IMAGES, "patch_size": [8, (8, 16)], "word_stride": [2, 8], "heads": [2], "word_heads": [2], "mlp_ratio": [2, 3],
-            "qkv_bias": [True], "legacy": [True],
-        },
-    ),
-    "T2T": (
-        {"image_size": 64, "num_classes": 5, "dim": 64, "depth": 2, "heads": 1, "mlp_dim": 128},
-        {
-            **IMAGES, "token_mixer": ["transformer"], "heads": [2], "qkv_bias": [True], "attention_scale": ["head"],
-            "random_features": [16], "strides": [(4, 2, 1)],
-        },
-    ),
-    "Mixer": (
-        {"image_size": 64, "num_classes": 5, "dim": 512, "depth": 8, "token_dim": 32, "channel_dim": 128},
-        {**IMAGES, "patch_size": [8, (8, 16), 32], "dim": [64], "depth": [2], "token_dim": [40], "channel_dim": [100]},
-    ),
-}  # fmt: skip
-"""The other architectures: a small configuration of each, and what is drawn anew."""
-
-
 def names(count: int) -> list[str]:
     """So many configurations."""
-    kinds = [*KINDS, *RELATIVES]
+    kinds = [*KINDS]
     return [f"{number} {kind}" for number, kind in zip(range(count), kinds * (count // len(kinds) + 1), strict=False)]
 
 
 def drawn(name: str) -> ImageConfig:
     """A valid configuration: a kind that a layout is for, with up to four fields drawn anew."""
     chance, kind = random.Random(name), name.partition(" ")[2]
-    small, choices = RELATIVES.get(kind) or ({**SMALL, **KINDS[kind]}, CHOICES)
     while True:
-        fields = dict(small)
-        for field in chance.sample(list(choices), chance.randrange(5)):
-            fields[field] = chance.choice(choices[field])
+        fields = {**SMALL, **KINDS[kind]}
+        for field in chance.sample(list(CHOICES), chance.randrange(5)):
+            fields[field] = chance.choice(CHOICES[field])
         try:
-            config = architecture(kind if kind in RELATIVES else "ViT").config(**fields)
+            config = ViTConfig(**fields)
             with torch.device("meta"):
                 build(config)
             return config
@@ -215,6 +160,6 @@ def judge(name: str, folder: Path) -> Findings:
         Preparation.standard(config.image_size, config.channels),
     ).eval()
     asked = Asked(ours, config.image_size, config.channels)
-    for layout in (None, FORMAT, *LAYOUTS):
+    for layout in (None, FORMAT, *(name for name, layout in LAYOUTS.items() if layout.written)):
         write(result, ours, layout, folder, asked)
     return result

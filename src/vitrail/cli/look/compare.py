@@ -1,26 +1,17 @@
 """``vitrail compare``."""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitrail.cli.console import note, result, result_json
 
 
-def compare(
-    runs: Annotated[list[Path], Parameter(negative=())],
-    /,
-    *,
-    out: Path | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
+def compare(runs: list[Path], /, *, out: Path | None = None, json: bool = False) -> None:
     """Put runs side by side: scores with their uncertainty, curves, cost, and the settings that differ.
 
     Parameters
     ----------
     runs
-        Run folders, in the order in which they are to stand.
+        Run folders, in the order of the table.
     out
         A folder for report.html with the curves, and comparison.json. Default: only the table is printed.
     json
@@ -34,10 +25,10 @@ def compare(
     from vitrail import api
     from vitrail.study.compare.comparison import document, text
 
-    found = api.compare(runs, out)
+    compared = api.compare(runs, out)
     if json:
-        result_json(document(found))
+        result_json(document(compared))
     else:
-        result(text(found))
+        result(text(compared))
     if out is not None:
         note(f"\nreport: {out / 'report.html'}")

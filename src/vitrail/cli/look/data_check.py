@@ -4,12 +4,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from vitrail.checks import refuse_given
 from vitrail.cli.console import result, result_json
+from vitrail.cli.flags import Source, Target, Words
 from vitrail.cli.training.train import dotted_settings
 from vitrail.errors import DataError, unknown
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from vitrail.task_registry import TaskRow
 
 OPTIONS = ["source", "target", "task", "config", "model", "out", "bad-lines", "json"]
-"""Of the command."""
+"""Options of the command."""
 MINOR = ("profile", "ignored", "no-split")
 """Kinds of notices that seldom matter."""
 MAX_NOTICES = 10
@@ -29,46 +28,39 @@ MAX_NOTICES = 10
 def check(
     data: str,
     /,
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    source: str | None = None,
-    target: str | None = None,
+    *settings: Words,
+    source: Source = None,
+    target: Target = None,
     task: str | None = None,
     config: Path | None = None,
     model: str | None = None,
     out: str | None = None,
     bad_lines: str | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Look at every image and label of a data set, at every sentence, person or caption, and say what is wrong.
 
-    Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
-    in several splits or twice among images that are yet to be split, nearly the same picture in several splits, images of no
-    class, classes whose names are nearly the same, folders that can be read in two ways, and bad rows of a table. The exit code
-    is 3 when there are any. It notes near-duplicates elsewhere, images that are not to be mirrored, and, with a model, labels
-    that are probably wrong. Nothing is moved or changed.
+    The exit code is 3 for faults; notes are no faults. Nothing is moved or changed.
 
-    Of sentences it says how many and how long they are, and finds those that are in training and in another split, and lines
-    that are no pair.
+    Images: finds unreadable ones, empty classes, classes missing from a split or with nearly the same name, one picture under
+    several labels or in several splits, near-copies across splits, images of no class, folders that can be read in two ways, and
+    bad rows of a table. It notes other near-duplicates, images that are not to be mirrored, and with a model doubtful labels.
 
-    Of people in pictures it says how often each joint is marked and how large boxes are. It finds pictures that are missing,
-    damaged, in several splits, or of another size than the data says; annotations that cannot be read, that are there twice, or
-    of which no joint lies in the box; and eyes whose left and right are exchanged. It notes boxes of people without marked
-    joints, joints and boxes outside of the picture, joints far from their box, people of few joints, and people who all seem to
-    turn their backs, and pairs of joints whose left and right seem to be exchanged. A skeleton of your own is given as vitrail
-    train takes it: --config skeleton.yaml, or --task.skeleton.pairs and so on.
+    Sentences: counts them and their lengths; finds sentences of training in another split, and lines that are no pair.
 
-    Of captions it says how many an image has and how long they are. It finds images that are missing, damaged, without a
-    caption or in several splits, and notes copies, and captions that an image has twice.
+    People: counts marks of each joint and sizes of boxes; finds pictures that are missing, damaged, of another size or in several
+    splits, annotations that are unreadable, doubled or without a joint in their box, and exchanged eyes. It notes boxes without
+    marked joints, joints and boxes outside of the picture, joints far from their box, people of few joints, people who all turn
+    their backs, and other pairs of joints that seem exchanged. A skeleton of your own is given as to vitrail train.
+
+    Captions: counts them and their lengths; finds images that are missing, damaged, without a caption or in several splits, and
+    notes copies and repeated captions.
 
     Parameters
     ----------
     data
         digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences, people or captions, as
         vitrail train takes them.
-    source
-        Of sentences, the language that is read: a column of the table, or the suffix of a file.
-    target
-        Of sentences, the language that is written.
     task
         The task that the data is for: pose for people, caption for captions, mae for images without labels. Default: captions
         in a file that has the word in its name; people in any other JSON file, or in a table that has columns for joints and
@@ -118,7 +110,7 @@ def _refuse_others(row: "TaskRow", others: set[str], settings: Iterable[str]) ->
 
 
 def _of_the_task(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of the task by their dotted names; raises `ConfigError` for all that is none, and so a mistake."""
+    """Return the task's settings by their dotted names; raises `ConfigError` for any other option."""
     found = dotted_settings(settings)
     if other := next((name for name in found if not name.startswith("task.")), None):
         raise unknown("option", other, OPTIONS, where=f"--{other}")

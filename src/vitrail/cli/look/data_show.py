@@ -1,11 +1,12 @@
 """``vitrail data show``."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result
+from vitrail.cli.flags import Config, Recipe, Source, Start, Target, Words
 from vitrail.cli.training.train import all_settings, dotted_settings
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
@@ -21,13 +22,13 @@ SAMPLES = Path("samples.png")
 def show(
     data: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    *settings: Words,
     out: Path = SAMPLES,
-    source: str | None = None,
-    target: str | None = None,
-    recipe: str | None = None,
-    config: Path | None = None,
-    start: Annotated[str | None, Parameter(name="--from")] = None,
+    source: Source = None,
+    target: Target = None,
+    recipe: Recipe = None,
+    config: Config = None,
+    start: Start = None,
     split: Literal["train", "val", "test", "all"] = "train",
     count: Whole = 6,
     seed: Whole | None = None,
@@ -44,17 +45,6 @@ def show(
         What vitrail train takes.
     out
         The picture to write, a PNG file that does not exist. There is none of sentences.
-    source
-        Of sentences, the language that is read: a column of the table, or the suffix of a file.
-    target
-        Of sentences, the language that is written.
-    recipe
-        Settings to begin with; see vitrail recipes. Default: pose for people, finetune with --from, the recipes of the
-        digits or of CIFAR-10 for them, else scratch.
-    config
-        A YAML file over the recipe, or, if it names a model, in its place.
-    start
-        A trained model to start from, as in vitrail train.
     split
         Which images, people or sentences.
     count
@@ -62,9 +52,7 @@ def show(
     seed
         Picks the images and fixes the augmentation, as in training. Default: the recipe's.
     """
-    from vitrail.checks import refuse_given, require_at_most, require_positive
-    from vitrail.task_registry import task_row
-    from vitrail.tasks.inspection import InspectionRequest, inspection_of, row_for
+    from vitrail.checks import require_at_most, require_positive
 
     if data.startswith("-"):
         raise ConfigError(f"{data!r} in place of the data", where="command line", hint="name the data first, then settings")
@@ -73,29 +61,56 @@ def show(
     if source is not None or target is not None:
         others = {"--recipe": recipe is not None, "--config": config is not None, "--from": start is not None}
         others |= {"--out": out != SAMPLES}
-        others |= {f"--{name}": True for name, value in dotted_settings(settings).items() if (name, value) != TRANSLATES}
-        refuse_given("sentences are shown as they are", others)
-        request = InspectionRequest(data, source, target)
-        for line in inspection_of(row_for(data, languages=True)).texts(request, split, count, seed or 0, note):
-            result(line)
+        _print_sentences(data, source, target, others, settings, split, count, seed or 0)
         return
-    from vitrail.config.configuration import nested
-    from vitrail.study.page.figures import save
-    from vitrail.training.runs import setup as preparing
-
     out = path_of(out)
     _require_free_picture(out)
-    own = dotted_settings(settings)
-    named = any(name.partition(".")[0] == "task" for name in own) or recipe is not None or config is not None
-    row = None if named else row_for(data)
-    task = row.name if row is not None and row.items != "images" else None
-    flags = {"data": data, "start": start, "seed": seed, "task": task}
-    given = {name: value for name, value in flags.items() if value is not None}
-    run, _ = preparing.resolve_run(recipe, config, nested(all_settings(settings, given)))
-    picture = inspection_of(task_row(run.task.name)).sheet(run, split, count, note)
+    flags = {"data": data, "start": start, "seed": seed}
+    picture = _picture(flags, settings, recipe, config, split, count)
+    from vitrail.study.page.figures import save
+
     out.parent.mkdir(parents=True, exist_ok=True)
     save(picture, out)
     result(str(out))
+
+
+def _print_sentences(
+    data: str, source: str | None, target: str | None, others: dict[str, bool], settings: tuple[str, ...],
+    split: str, count: int, seed: int,
+) -> None:  # fmt: skip
+    """Print sentences of both languages; raises `ConfigError` for ``others`` and settings, which are for pictures."""
+    from vitrail.checks import refuse_given
+    from vitrail.tasks.inspection import InspectionRequest, inspection_of, row_for
+
+    others |= {f"--{name}": True for name, value in dotted_settings(settings).items() if (name, value) != TRANSLATES}
+    refuse_given("sentences are shown as they are", others)
+    request = InspectionRequest(data, source, target)
+    for line in inspection_of(row_for(data, languages=True)).texts(request, split, count, seed, note):
+        result(line)
+
+
+def _picture(
+    flags: dict[str, Any], settings: tuple[str, ...], recipe: str | None, config: Path | None, split: str, count: int
+) -> Any:
+    """Return a picture of some images or people, as a run with these settings would see them."""
+    from vitrail.config.configuration import nested
+    from vitrail.task_registry import task_row
+    from vitrail.tasks.inspection import inspection_of, row_for
+    from vitrail.training.runs import setup
+
+    own = dotted_settings(settings)
+    named = any(name.partition(".")[0] == "task" for name in own) or recipe is not None or config is not None
+    row = None if named else row_for(flags["data"])
+    flags = {**flags, "task": row.name if row is not None and row.items != "images" else None}
+    given = {name: value for name, value in flags.items() if value is not None}
+    run, _ = setup.resolve_run(recipe, config, nested(all_settings(settings, given)))
+    shown = task_row(run.task.name)
+    if shown.items == "images":
+        from vitrail.study.page.samples import augmentation_sheet
+        from vitrail.training.samples import image_samples
+
+        return augmentation_sheet(*image_samples(run, split, count, note))
+    return inspection_of(shown).sheet(run, split, count, note)
 
 
 def _require_free_picture(file: Path) -> None:

@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from vitrail.cli.console import note, result, result_json
 from vitrail.cli.ship.calibration import BUSY, measure
 
 WATCHED = 0.5
-"""Seconds for which the other programs are watched."""
+"""Seconds for which other programs are watched."""
 
 
-def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def doctor(*, json: bool = False) -> None:
     """Check this machine and installation: versions, cores, what keeps them busy, GPUs, free disk, whether a model trains, and
     which of several ways to compute the same are the quickest here.
 
@@ -51,7 +49,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
         measured = [{**asdict(row), "quickest": row.quickest} for row in rows]
         result_json({**values, "kernels": asdict(found), "measured": measured})
     else:
-        _tell({**values, "others": _told(share)})
+        _print({**values, "others": _busy(share)})
         result("")
         for row in rows:
             times = ", ".join(f"{name} {took:.2f}" for name, took in row.milliseconds.items())
@@ -61,14 +59,14 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
         raise VitrailError("a model does not train here", where="torch", hint="install the versions of constraints.txt")
 
 
-def _tell(values: Mapping[str, Any]) -> None:
+def _print(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         result(f"{name:<14}{'none' if value in ([], {}) else shown}")
 
 
-def _told(share: float | None) -> str:
-    """What other programs take of the cores, in words."""
+def _busy(share: float | None) -> str:
+    """Return the use of the cores by other programs, in words."""
     if share is None:
         return "the system does not say"
     return f"take {share:.0%} of the cores' time" + ("; this machine is busy" if share > BUSY else "")

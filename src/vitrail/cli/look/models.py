@@ -1,25 +1,27 @@
 """``vitrail models``."""
 
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+import json as json_format
+from pathlib import Path
+from typing import Any
 
 from vitrail.cli.console import Whole, note, number, result, result_json
 from vitrail.errors import ConfigError
 
+COUNTED = Path(__file__).with_name("counted.json")
+"""Parameters and multiply-adds of all listed models; ``python -m vitrail.cli.look.models`` counts them anew, for a minute."""
 FIELDS = {"dim": ("dims", "widths", "dim"), "depth": ("depths", "depth"), "heads": ("heads",), "mlp_dim": ("mlp_dim",)}
-"""Of the table, by what they may be called in a configuration: a number, or one for each stage."""
+"""Columns of the table, with their names in configurations: a number, or one for each stage."""
 
 
 def models(
-    names: Annotated[list[str] | None, Parameter(negative=())] = None,
+    names: list[str] | None = None,
     /,
     *,
-    image_size: Annotated[list[str] | None, Parameter(negative=())] = None,
-    measure: Annotated[bool, Parameter(negative=())] = False,
+    image_size: list[str] | None = None,
+    measure: bool = False,
     batch_size: Whole = 8,
-    pretrained: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    pretrained: bool = False,
+    json: bool = False,
 ) -> None:
     """List the models by family and name, with parameters and multiply-adds of one image; of texts, those of 16 tokens each.
 
@@ -43,7 +45,7 @@ def models(
     """
     from vitrail.checks import refuse_given, require_positive
     from vitrail.cli.progress import counting
-    from vitrail.models.registry import NAMES, architecture_of, model_config
+    from vitrail.models.registry import NAMES, model_config
 
     require_positive(**{"--batch-size": batch_size})
     if pretrained:
@@ -56,30 +58,41 @@ def models(
     if image_size or measure:
         configs = {name: _require_images(name, config) for name, config in configs.items() if names or _has_images(config)}
     wanted = _of_sizes(configs, sizes, all_must=bool(names))
+    counted = json_format.loads(COUNTED.read_text())
+    doing = "measuring" if measure else "counting"
     rows: list[dict[str, Any]] = []
-    with counting("measuring" if measure else "counting", "models") as progress:
-        progress.begin("measuring" if measure else "counting", len(wanted))
+    with counting(doing, "models") as progress:
+        progress.begin(doing, len(wanted))
         for name, config in wanted:
-            parameters, macs = _totals(name, config)
-            shape = list(getattr(config, "image_size", ()))
-            about = {"model": name, "family": architecture_of(config).about, "image_size": shape}
-            rows.append({**about, **_fields(config), "parameters": parameters, "macs": macs})
-            if measure:
-                from vitrail.models.registry import build
-                from vitrail.runtime.device import pick_device
-                from vitrail.study.speed import measured
-
-                (found,) = measured(build(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
-                rows[-1] |= {"training_bytes": found.training_bytes, "images_per_second": found.images_per_second}
+            rows.append(_row(name, config, counted) | (_speed(config, batch_size) if measure else {}))
             progress.advance(1)
     if json:
         result_json(rows)
-        return
-    _print(rows, measure=measure)
+    else:
+        _print(rows, measure=measure)
+
+
+def _row(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    """Return what is listed of a model; of one with its listed configuration without torch."""
+    from vitrail.models.registry import architecture_of
+
+    parameters, macs = _totals(name, config, counted)
+    about = {"model": name, "family": architecture_of(config).about, "image_size": list(getattr(config, "image_size", ()))}
+    return {**about, **_fields(config), "parameters": parameters, "macs": macs}
+
+
+def _speed(config: Any, batch_size: int) -> dict[str, Any]:
+    """Build a model and measure it on this machine."""
+    from vitrail.models.registry import build
+    from vitrail.runtime.device import pick_device
+    from vitrail.study.speed import measured
+
+    (speed,) = measured(build(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
+    return {"training_bytes": speed.training_bytes, "images_per_second": speed.images_per_second}
 
 
 def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must: bool) -> list[tuple[str, Any]]:
-    """Each model in each size; unless ``all_must``, those that cannot have one of them are left out, and counted in a note."""
+    """Return each model in each size; unless ``all_must``, models that cannot have a size are left out with a note."""
     wanted: list[tuple[str, Any]] = []
     refused: dict[str, ConfigError] = {}
     for name, config in configs.items():
@@ -95,7 +108,7 @@ def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must:
 
 
 def _fields(config: Any) -> dict[str, Any]:
-    """The numbers of a configuration that are listed; None for one that it has not."""
+    """Return the listed numbers of a configuration; None for a missing one."""
     found = {
         field: next((getattr(config, name) for name in names if hasattr(config, name)), None) for field, names in FIELDS.items()
     }
@@ -103,7 +116,7 @@ def _fields(config: Any) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]], *, measure: bool) -> None:
-    """The table, family by family."""
+    """Print the table, family by family."""
     last = f"{'MB in training':>16}{'images/s':>10}" if measure else ""
     widths = {field: max(len(field), *(len(_text(row[field])) for row in rows)) + 2 for field in FIELDS}
     head = "".join(f"{field.removesuffix('_dim'):>{width}}" for field, width in widths.items())
@@ -137,7 +150,7 @@ def _list_published(*, json: bool) -> None:
 
 
 def _config_of(reference: str) -> Any:
-    """The configuration behind a MODEL; torch is imported only to open one."""
+    """Return the configuration of a MODEL; torch is imported only to open one."""
     from vitrail.models.registry import model_config
     from vitrail.weights.locate import is_name, require_possible
 
@@ -159,13 +172,19 @@ def _require_images(name: str, config: Any) -> Any:
     return config
 
 
-def _totals(name: str, config: Any) -> tuple[int, int]:
-    """Parameters and multiply-adds, counted where they are not known."""
-    from vitrail.models.counted import TOTALS
+def _totals(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Return parameters and multiply-adds, of a listed model without torch."""
     from vitrail.models.registry import model_config
 
-    if name in TOTALS and config == model_config(name):
-        return TOTALS[name]
+    if name in counted and config == model_config(name):
+        return counted[name]
     from vitrail.models.cost import totals
 
     return totals(config)
+
+
+if __name__ == "__main__":
+    from vitrail.models.registry import NAMES, model_config
+
+    lines = [f'  "{name}": {json_format.dumps(_totals(name, model_config(name), {}))}' for name in NAMES]
+    COUNTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")

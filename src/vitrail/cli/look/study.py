@@ -1,38 +1,33 @@
 """``vitrail study``."""
 
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Any
 
 from vitrail.cli.console import Whole, result, result_json
+from vitrail.cli.flags import Model, Split
 from vitrail.tasks.metrics import main_metric
 
 
 def study(
-    model: str,
+    model: Model,
     *,
     data: str | None = None,
     out: str | None = None,
-    split: Literal["train", "val", "test", "all"] | None = None,
+    split: Split = None,
     images: Whole = 100,
     layer: Whole | None = None,
     head: Whole | None = None,
     query: tuple[Whole, Whole] | None = None,
-    joint: Annotated[list[str] | None, Parameter(negative=())] = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    joint: list[str] | None = None,
+    json: bool = False,
 ) -> None:
     """See into a model: where it looks, what it has learned, what it gets wrong; pictures, data and one page.
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, a file of weights, a hub id or a name of vitrail models --pretrained.
     data
         What vitrail train takes, or images without labels or joints. Default: the data of the run.
     out
         The folder to write. Default: studies/NAME-DATE-TIME.
-    split
-        Default: test, else val; all images of a folder without splits.
     images
         How many to look at, or how many people, taken at random; of images without labels or joints, evenly from first to last.
     layer
@@ -54,19 +49,9 @@ def study(
     from vitrail.cli.progress import StageProgress
 
     require_positive(**{"--images": images})
+    options: dict[str, Any] = {"split": split, "images": images, "layer": layer, "head": head, "query": query}
     with StageProgress() as progress:
-        folder, numbers = api.study_model(
-            model,
-            data,
-            out,
-            split=split,
-            images=images,
-            layer=layer,
-            head=head,
-            query=query,
-            joints=joint or (),
-            observer=progress,
-        )
+        folder, numbers = api.study_model(model, data, out, joints=joint or (), observer=progress, **options)
     if json:
         result_json({"folder": str(folder), **numbers})
         return

@@ -1,14 +1,10 @@
 """``vitrail summary``."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from vitrail.cli.console import number, result, result_json
 
 
-def summary(model: str, *, image_size: str | None = None, json: Annotated[bool, Parameter(negative=())] = False) -> None:
-    """Layers, shapes, parameters and multiply-adds of a model, for one image.
+def summary(model: str, *, image_size: str | None = None, json: bool = False) -> None:
+    """Show layers, shapes, parameters and multiply-adds of a model, for one image.
 
     Parameters
     ----------

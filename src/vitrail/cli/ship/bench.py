@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result, result_json
+from vitrail.cli.flags import ModelOrExported
 from vitrail.tasks.metrics import metrics_in
 
-MANY = Parameter(negative=(), consume_multiple=True)
+MANY = Parameter(consume_multiple=True)
 
 
 def bench(
-    model: str,
+    model: ModelOrExported,
     *,
     data: str | None = None,
     engines: Annotated[list[Literal["torch", "onnxruntime", "openvino"]] | None, MANY] = None,
@@ -20,14 +21,12 @@ def bench(
     threads: Annotated[list[Whole] | None, MANY] = None,
     max_drop: float = 0.5,
     out: str | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Measure a model in every engine and precision, side by side, and say which to take.
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
     data
         Images, as vitrail train takes them: training images calibrate int8, validation images decide what is recommended, and
         accuracy is measured on test images; data without splits is split. Default: the data of the run.
@@ -53,38 +52,36 @@ def bench(
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import StageProgress
     from vitrail.cli.ship.calibration import measure_before
-    from vitrail.study.compare.comparison import columns
 
     require_not_negative(**{"--max-drop": max_drop})
     for number in (*(batch_sizes or ()), *(threads or ())):
         require_positive(**{"--batch-sizes, --threads": number})
     measure_before(model)
+    options: dict[str, Any] = {"engines": engines or (), "precisions": precisions or (), "threads": threads or ()}
+    options |= {"batch_sizes": batch_sizes or (1, 16), "max_drop": max_drop}
     with StageProgress() as progress:
-        found = api.bench(
-            model,
-            data,
-            out,
-            engines=engines or (),
-            precisions=precisions or (),
-            batch_sizes=batch_sizes or (1, 16),
-            threads=threads or (),
-            max_drop=max_drop,
-            observer=progress,
-        )
+        measured = api.bench(model, data, out, observer=progress, **options)
     if json:
-        result_json(found)
+        result_json(measured)
         return
+    _print(measured)
+    if out:
+        note(f"picture: {out}/frontier.png")
+
+
+def _print(measured: dict[str, Any]) -> None:
+    """Print the table, and the recommended row."""
+    from vitrail.study.compare.comparison import columns
+
     head = ["engine", "precision", "batch", "threads", "images/s", "p50 ms", "p90 ms", "p99 ms", "MB"]
-    head += [metric.short for metric in metrics_in(found["rows"][0])[:1]]
-    result(columns([head, *(_cells(row) for row in found["rows"])]))
-    best = found["recommended"]
+    head += [metric.short for metric in metrics_in(measured["rows"][0])[:1]]
+    result(columns([head, *(_cells(row) for row in measured["rows"])]))
+    best = measured["recommended"]
     points = "".join(f", {metric.short} {metric.shown(best[metric.name], 1)}" for metric in metrics_in(best)[:1])
     result(
         f"recommended: {best['name']}, {best['batch']} at a time: {best['images_per_second']:.0f} images/s, "
         f"{best['times']:.1f} times {best['beside']}{points}"
     )
-    if out:
-        note(f"picture: {out}/frontier.png")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

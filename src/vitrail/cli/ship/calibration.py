@@ -31,7 +31,7 @@ def measure_once() -> None:
 
 
 def measure_before(model: str, images: int = LONG) -> None:
-    """`measure_once`, where torch answers for so many images that it is worth it, and no exported model does."""
+    """Call `measure_once` if torch is to answer for many images, and not an exported model."""
     from vitrail.deploy.export.artefact import graph_of
 
     if images >= LONG and graph_of(model) is None:

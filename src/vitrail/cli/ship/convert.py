@@ -1,9 +1,7 @@
 """``vitrail convert``."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from vitrail.cli.console import WholeOfStages, note, number, result
 
@@ -19,7 +17,7 @@ def convert(
     heads: WholeOfStages | None = None,
     labels: Path | None = None,
     classes: str | None = None,
-    trust_pickle: Annotated[bool, Parameter(negative=())] = False,
+    trust_pickle: bool = False,
     key: str | None = None,
 ) -> None:
     """Write a model in another layout: for another library, or as a model folder of Vitrail.

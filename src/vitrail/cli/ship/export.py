@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from vitrail.cli.console import result, result_json
+from vitrail.cli.flags import Model
 from vitrail.errors import ConfigError, DataError
 from vitrail.tasks.metrics import metric_of
 
@@ -15,18 +14,18 @@ MAX_DROP = 0.5
 
 
 def export(
-    model: str,
+    model: Model,
     *,
-    to: Literal["onnx", "openvino", "torch", "ctranslate2"] = "onnx",
+    to: Literal["onnx", "openvino", "torch", "triton", "ctranslate2"] = "onnx",
     precision: Literal["fp32", "bf16", "fp16", "int8", "auto"] = "fp32",
     calibrate: str | None = None,
     merge: str = "0",
     max_drop: float = MAX_DROP,
     image_size: str | None = None,
-    fold_normalization: Annotated[bool, Parameter(negative=())] = False,
-    force: Annotated[bool, Parameter(negative=())] = False,
+    fold_normalization: bool = False,
+    force: bool = False,
     out: str | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Write a model for an engine, verified; predict, evaluate, serve and translate take it like any model.
 
@@ -35,10 +34,9 @@ def export(
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, a file of weights, a hub id or a name of vitrail models --pretrained.
     to
-        onnx, openvino, or torch: a .pt2 beside the model folder; of a translator ctranslate2.
+        onnx, openvino, torch: a .pt2 beside the model folder, or triton: a model repository for Triton; of a translator
+        ctranslate2.
     precision
         int8 is mostly the quickest, and of images needs some to calibrate with. auto measures: int8 where it is faster here and
         holds the accuracy, else the quickest floats, and says why.
@@ -91,7 +89,7 @@ def export(
 
 @contextmanager
 def _data_to_calibrate_with() -> Iterator[None]:
-    """What is wrong with data is wrong with --calibrate: there is no --data here."""
+    """Name --calibrate in errors about data: this command has no --data."""
     try:
         yield
     except (ConfigError, DataError) as error:

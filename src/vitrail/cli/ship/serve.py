@@ -4,11 +4,10 @@ import contextlib
 import signal
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from vitrail.cli.console import Whole, note
+from vitrail.cli.flags import Engine, ModelOrExported, Precision
 from vitrail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,14 +17,14 @@ HOUR = 3600
 
 
 def serve(
-    model: str,
+    model: ModelOrExported,
     *,
     port: Whole = 8000,
     host: str = "127.0.0.1",
     token_file: str | None = None,
-    allow_origin: Annotated[list[str] | None, Parameter(negative=())] = None,
-    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
-    precision: Literal["fp32", "bf16"] | None = None,
+    allow_origin: list[str] | None = None,
+    engine: Engine = "auto",
+    precision: Precision = None,
     batch_size: Whole = 16,
     queue: Whole = 256,
     deadline: float = 10.0,
@@ -35,8 +34,8 @@ def serve(
     max_texts: Whole | None = None,
     max_characters: Whole | None = None,
     max_mebibytes: Whole | None = None,
-    reject: Annotated[bool, Parameter(negative=())] = False,
-    access_log: Annotated[bool, Parameter(negative=())] = False,
+    reject: bool = False,
+    access_log: bool = False,
 ) -> None:
     """Answer over HTTP: labels or captions of images, joints, or translations of texts, where the model looked, and a page.
 
@@ -45,8 +44,6 @@ def serve(
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
     port
         0 is for any that is free.
     host
@@ -56,11 +53,6 @@ def serve(
     allow_origin
         The address of pages that may ask from a browser, such as https://shop.example; several, each with the flag. Default: no
         pages but its own.
-    engine
-        What runs an exported model; auto takes the quicker one.
-    precision
-        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
-        model has its own.
     batch_size
         Images, people, or pieces of texts, that are computed together at most.
     queue
@@ -108,8 +100,7 @@ def serve(
     from vitrail import api
     from vitrail.cli.ship.calibration import measure_before
 
-    if workers == 1:  # torch must not compute before processes are forked
-        measure_before(model)
+    measure_before(model)
     options = {"precision": precision, "engine": None if engine == "auto" else engine, "reject": reject or None}
     received = api.serve(
         model,
@@ -128,13 +119,13 @@ def serve(
 
 
 def _noted(line: str) -> None:
-    """A line on stderr, which keeps no request from its answer where nobody reads it any more."""
+    """Write a line to stderr; a closed stderr is no error."""
     with contextlib.suppress(OSError, ValueError):
         note(line)
 
 
 def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
-    """What a request may ask for; raises `ConfigError` for sizes of what such a model does not take."""
+    """Return the limits of a request; raises `ConfigError` for sizes that such a model does not have."""
     from vitrail.checks import refuse_given, require_at_most, require_positive
     from vitrail.data.images.decode import MAX_PIXELS
     from vitrail.deploy.server.http.limits import IMAGES, MEBIBYTE, MILLION, TEXTS

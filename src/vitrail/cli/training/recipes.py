@@ -1,13 +1,9 @@
 """``vitrail recipes``."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from vitrail.cli.console import result
 
 
-def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative=())] = False) -> None:
+def recipes(name: str | None = None, *, full: bool = False) -> None:
     """List the recipes, or print one as the YAML that --config takes.
 
     Parameters
@@ -18,8 +14,9 @@ def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative
         With every setting there is, also those the recipe leaves at their default.
     """
     from vitrail.checks import refuse_given
-    from vitrail.config.configuration import resolve, to_yaml
+    from vitrail.config.configuration import resolve
     from vitrail.config.recipes import read_recipe, recipe_names, recipe_text
+    from vitrail.config.yaml_files import to_yaml
     from vitrail.models.registry import USUAL
 
     refuse_given("all recipes are listed in short", {"--full": full and name is None})

@@ -3,16 +3,14 @@
 import shlex
 import time
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, program
+from vitrail.cli.flags import Words
 
 
 def resume(
     run: Path,
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    *settings: Words,
     data: str | None = None,
     epochs: Whole | None = None,
 ) -> None:

@@ -2,24 +2,23 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from vitrail.cli.console import note, result, result_json
+from vitrail.cli.flags import Config, Recipe, Start, Words
 from vitrail.errors import ConfigError
 
 
 def sweep(
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    *settings: Words,
     out: Path,
-    over: Annotated[list[str], Parameter(negative=())],
+    over: list[str],
     data: str | None = None,
-    recipe: str | None = None,
-    start: Annotated[str | None, Parameter(name="--from")] = None,
-    config: Path | None = None,
+    recipe: Recipe = None,
+    start: Start = None,
+    config: Config = None,
     against: str | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Train a model for every combination of some settings; one table and one picture in the end.
 
@@ -35,12 +34,6 @@ def sweep(
         --model settings that it has.
     data
         What vitrail train takes.
-    recipe
-        As in vitrail train.
-    start
-        As in vitrail train.
-    config
-        As in vitrail train.
     against
         What the picture has scores against: a setting with numbers, or operations. Default: the first that has numbers.
     json
@@ -68,10 +61,10 @@ def sweep(
 
 
 def _axis(words: str) -> tuple[str, list[Any]]:
-    """``model.depth=2,4`` as a name and values."""
+    """Read ``model.depth=2,4`` as a name and values."""
     import yaml
 
-    from vitrail.config.configuration import takes_words
+    from vitrail.config.known_settings import takes_words
     from vitrail.plain_yaml import value_of, words_of
     from vitrail.training.sweep import dotted_name
 
@@ -88,7 +81,7 @@ def _axis(words: str) -> tuple[str, list[Any]]:
 
 
 def _number(value: Any) -> Any:
-    """YAML takes 1e-3 for a word."""
+    """Return 1e-3, which YAML takes for a word, as a number."""
     with suppress(ValueError):
         return float(value) if isinstance(value, str) else value
     return value

@@ -7,45 +7,35 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, note, number, program, result
+from vitrail.cli.console import note, number, program, result
+from vitrail.cli.flags import Config, Recipe, Start, Words, with_flags
 from vitrail.errors import ConfigError
 from vitrail.tasks.metrics import COUNTS, main_metric
 
 WORTH_MEASURING = 300
 """Seconds of a run from which on the machine is measured first, which takes a few."""
+HELP = {
+    "data": "digits; a folder of images: train/CLASS/*, val/CLASS/*, test/CLASS/*, or just CLASS/*; labels.csv with the columns "
+    "image,label and perhaps split; cifar10:PATH; hf:NAME; wds:shards-{000..009}.tar.",
+    "task": "What to learn: classification, the default; mae, masked autoencoding of images without labels; pose, with people as "
+    "data: keypoints.json in COCO's format, a folder of such splits, or a table with columns such as nose_x and nose_y; caption, "
+    "with captions as data: captions.csv with the columns image,caption, captions.json in COCO's format, or a folder of such "
+    "splits; or translate, with sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or a folder "
+    "of such splits.",
+    "model": "A name of vitrail models.",
+    "image_size": "Side of the images in pixels, or HEIGHTxWIDTH.",
+}
 
 
+@with_flags(HELP)
 def train(
-    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    data: str | None = None,
+    *settings: Words,
     out: Path | None = None,
-    task: str | None = None,
-    source: str | None = None,
-    target: str | None = None,
-    text: str | None = None,
-    recipe: str | None = None,
-    model: str | None = None,
-    start: Annotated[str | None, Parameter(name="--from")] = None,
-    tune: str | None = None,
-    teacher: str | None = None,
-    epochs: Whole | None = None,
-    batch_size: Annotated[str | None, Parameter(name=["--batch-size", "--batch"])] = None,
-    lr: float | None = None,
-    time_limit: str | None = None,
-    patience: Whole | None = None,
-    seed: Whole | None = None,
-    image_size: str | None = None,
-    precision: str | None = None,
-    checkpoint_every_steps: Whole | None = None,
-    checkpoint_every_seconds: float | None = None,
-    parallel: str | None = None,
-    bad_images: str | None = None,
-    bad_lines: str | None = None,
-    balance: str | None = None,
-    flip: bool | None = None,
-    track: str | None = None,
-    config: Path | None = None,
-    fast_dev_run: Annotated[bool | None, Parameter(negative=())] = None,
+    recipe: Recipe = None,
+    start: Start = None,
+    config: Config = None,
+    flip: Annotated[bool | None, Parameter(negative="--no-flip")] = None,
+    **flags: Any,
 ) -> None:
     """Train a model on images and write a run folder.
 
@@ -54,86 +44,14 @@ def train(
 
     Parameters
     ----------
-    data
-        digits; a folder of images: train/CLASS/*, val/CLASS/*, test/CLASS/*, or just CLASS/*; labels.csv with the columns
-        image,label and perhaps split; cifar10:PATH; hf:NAME; wds:shards-{000..009}.tar.
     out
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
-    task
-        What to learn: classification, the default; mae, masked autoencoding of images without labels; pose, with people as
-        data: keypoints.json in COCO's format, a folder of such splits, or a table with columns such as nose_x and nose_y;
-        caption, with captions as data: captions.csv with the columns image,caption, captions.json in COCO's format, or a folder
-        of such splits; or translate, with sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or
-        a folder of such splits.
-    source
-        The language to translate from: a column of the table, or the suffix of a file.
-    target
-        The language to translate to.
-    text
-        Of captions, a file with a sentence in each line, from which the decoder learns to write before it sees an image.
-    recipe
-        Settings to begin with; see vitrail recipes. Default: the task's own with --task mae, pose, caption or translate, finetune
-        with --from, the recipes of the digits or of CIFAR-10 for them, else scratch.
-    model
-        A name of vitrail models, such as ViT-S/16.
-    start
-        A trained model to start from: a run folder, a model folder, a file of weights, a hub id such as org/name, or a name of
-        vitrail models --pretrained, such as ViT-Ti/16.
-    tune
-        What to train of a model given by --from: all of it, its head alone, or with lora low-rank adapters and the head.
-    teacher
-        A trained model of the same classes to learn from as well; see --distillation.kind.
-    epochs
-        Passes over the training images.
-    batch_size
-        Images per step, all processes together; auto finds the largest number that fits into memory, by trying.
-    lr
-        Learning rate at the top of the schedule.
-    time_limit
-        Longest time, such as 90s, 10m or 1h30m: the schedule is fitted to it.
-    patience
-        Epochs without a better one after which training ends. Default: none.
-    seed
-        Fixes weights, order and augmentation.
-    image_size
-        Side of the images in pixels, or HEIGHTxWIDTH.
-    precision
-        fp32, bf16 or fp16; auto takes bf16 where this machine is quicker in it.
-    checkpoint_every_steps
-        Steps between checkpoints, beside those at the end of each epoch.
-    checkpoint_every_seconds
-        Longest time without a checkpoint. Default: 300.
-    parallel
-        Under torchrun: ddp, a whole model in every process, or fsdp, a share of its parameters in each.
-    bad_images
-        skip leaves images that cannot be read out, up to 1 % or three of them; stop, the default, does not begin.
-    bad_lines
-        Of translation: skip leaves lines that are no pair of sentences out; stop, the default, does not begin.
-    balance
-        Rare classes weigh as much as frequent ones: by sampling, or by loss.
     flip
         Mirror half of the training images; --no-flip mirrors none, as is right for characters. Default: the recipe's.
-    track
-        tensorboard, wandb or mlflow: also keeps the metrics its way, in the run folder. W&B is offline unless WANDB_MODE says
-        otherwise, MLflow local unless MLFLOW_TRACKING_URI is set.
-    config
-        A YAML file over the recipe, or, if it names a model, in its place; flags stand over both.
-    fast_dev_run
-        Two batches, one epoch: does everything work?
     """
-    flags = {
-        "data": data, "task": task, "source": source, "target": target, "text": text, "model": model, "start": start,
-        "tune": tune, "teacher": teacher, "epochs": epochs,
-        "batch_size": None if batch_size is None else number(batch_size), "lr": lr, "seed": seed,
-        "time_limit": time_limit, "patience": patience,
-        "image_size": None if image_size is None else number(image_size), "precision": precision,
-        "checkpoint_every_steps": checkpoint_every_steps, "checkpoint_every_seconds": checkpoint_every_seconds,
-        "parallel": parallel, "bad_images": bad_images, "bad_lines": bad_lines, "balance": balance, "track": track,
-        "fast_dev_run": fast_dev_run,
-    }  # fmt: skip
-    if flip is not None:
-        flags["augmentation.horizontal_flip"] = 0.5 if flip else 0.0
+    flags |= {"start": start, "augmentation.horizontal_flip": None if flip is None else 0.5 if flip else 0.0}
     given = {name: value for name, value in flags.items() if value is not None}
+    given |= {name: number(given[name]) for name in ("batch_size", "image_size") if name in given}
     run_training(all_settings(settings, given), recipe=recipe, config=config, out=out)
 
 
@@ -160,7 +78,7 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 
 
 def print_result(run: Any) -> None:
-    """The result of a run on stdout, and the commands a person would want next on stderr."""
+    """Print the result of a run on stdout, and useful next commands on stderr."""
     metric = main_metric(run.scores)
     count, things = next((run.scores[name], name) for name in COUNTS if name in run.scores)
     numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {count} {things}"
@@ -174,7 +92,7 @@ def print_result(run: Any) -> None:
 
 
 def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their dotted names beside the values of flags; refuses one that is given both ways."""
+    """Return dotted settings and flags together; raises `ConfigError` for one that is given both ways."""
     dotted = dotted_settings(words)
     for name in dotted.keys() & flags.keys():
         raise ConfigError(f"--{name} contradicts a flag for the same", where=f"--{name}", hint="give one of them")
@@ -182,7 +100,7 @@ def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any
 
 
 def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
-    """``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
+    """Read ``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
 
     Values are read as YAML: numbers, true, false, null, [0.9, 0.99]. Times and dates are words.
     """

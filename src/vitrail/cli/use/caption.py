@@ -1,28 +1,27 @@
 """``vitrail caption``."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from vitrail.cli.console import Whole, note
+from vitrail.cli.flags import BatchSize, Images
 from vitrail.cli.use.answers import require_free_outputs, write_predictions
 
 
 def caption(
     model: str,
-    images: Annotated[list[str], Parameter(negative=())],
+    images: Images,
     /,
     *,
     beam: Whole = 3,
     samples: Whole = 0,
     no_repeat: Whole = 2,
     max_length: Whole = 64,
-    batch_size: Whole = 16,
+    batch_size: BatchSize = 16,
     precision: Literal["fp32", "bf16"] = "fp32",
     csv: Path | None = None,
     attention: Path | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Write a sentence about each image: vitrail caption RUN photos/*.jpg
 
@@ -33,8 +32,6 @@ def caption(
     ----------
     model
         A run folder or a model folder, of a run with --task caption.
-    images
-        Image files, folders and globs.
     beam
         Captions that are followed side by side; 1 takes the likeliest token each time, which is the fastest.
     samples
@@ -44,8 +41,6 @@ def caption(
         So many tokens in a row are written once in a caption; 0 for no such rule.
     max_length
         Tokens of a caption, at most; a model that has learned longer ones (task.max_length) can write them.
-    batch_size
-        Images per batch.
     precision
         fp32, or bf16 for what looks at the images: quicker on processors that have it, exact to two or three digits.
     csv

@@ -1,21 +1,20 @@
 """``vitrail embed``."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from cyclopts import Parameter
-
-from vitrail.cli.console import Whole, note, report_unreadable
+from vitrail.cli.console import note, report_unreadable
+from vitrail.cli.flags import BatchSize, Images, Model, Precision
 
 
 def embed(
-    model: str,
-    images: Annotated[list[str], Parameter(negative=())],
+    model: Model,
+    images: Images,
     /,
     *,
     out: Path,
-    batch_size: Whole = 32,
-    precision: Literal["fp32", "bf16"] | None = None,
+    batch_size: BatchSize = 32,
+    precision: Precision = None,
 ) -> None:
     """Write a vector for each image: what the model's head reads, or what a model without labels gives.
 
@@ -24,17 +23,9 @@ def embed(
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, a file of weights, a name of vitrail models --pretrained or a hub id.
-    images
-        Image files, folders and globs.
     out
         The file to write, which must not exist: .npz with the arrays images and vectors, or .parquet with the columns image
         and vector.
-    batch_size
-        Images per batch.
-    precision
-        fp32, the default, or bf16: about twice as fast on processors that have it.
     """
     from vitrail.checks import require_positive
     from vitrail.deploy.vector_files import growing_vectors, require_suffix

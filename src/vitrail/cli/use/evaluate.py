@@ -1,34 +1,35 @@
 """``vitrail evaluate``."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result, result_json
+from vitrail.cli.flags import Engine, ModelOrExported, Precision, Smoothing, Split
 from vitrail.tasks.metrics import COUNTS, metrics_in
 
 
 def evaluate(
-    model: str,
+    model: ModelOrExported,
     *,
     data: str | None = None,
-    split: Literal["train", "val", "test", "all"] | None = None,
+    split: Split = None,
     batch_size: Whole | None = None,
     workers: Whole | None = None,
-    precision: Literal["fp32", "bf16"] | None = None,
-    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
+    precision: Precision = None,
+    engine: Engine = "auto",
     csv: Path | None = None,
     boxes: Path | None = None,
-    mirror: bool | None = None,
-    smoothing: float | None = None,
+    mirror: Annotated[bool | None, Parameter(negative="--no-mirror")] = None,
+    smoothing: Smoothing = None,
     pictures: Path | None = None,
     count: Whole | None = None,
     features: str | None = None,
     classifier: str | None = None,
     steps: Whole | None = None,
     guidance: float | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Measure a model on labelled images, a translator on pairs of sentences, a model that finds joints on people.
 
@@ -37,21 +38,12 @@ def evaluate(
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
     data
         What vitrail train takes. Default: the data of the run.
-    split
-        Default: test, else val; all images of a folder without splits.
     batch_size
         Images per batch. Default: 64.
     workers
         Processes that prepare images. Default: beside a GPU one for each core, at most 16; beside a CPU none.
-    precision
-        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
-        model has its own.
-    engine
-        What runs an exported model; auto takes the quicker one.
     csv
         A file to write: a row for each image with its true label, the one given, its score, whether that is correct, and the
         labels that follow; of a model that finds joints a row for each person. It must not exist.
@@ -62,9 +54,6 @@ def evaluate(
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. Default: not, but of a
         model that finds joints as in the run, which does unless it is told otherwise. A box that is looked at in eight turns has
         no use for it.
-    smoothing
-        Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
-        none. Default: as the model keeps it.
     pictures
         Of a model that finds joints: a folder to write, which must not exist, with the people who were found worst, and what is
         marked beside it, and with bars of the joints. Not with boxes.

@@ -2,11 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any
 
 from vitrail.cli.console import Whole, note
+from vitrail.cli.flags import Engine, Images, ModelOrExported, Precision, Smoothing
 from vitrail.cli.use.answers import require_free_outputs, write_predictions
 from vitrail.errors import ConfigError
 
@@ -15,24 +14,24 @@ MANY = 1000
 
 
 def predict(
-    model: str,
-    images: Annotated[list[str], Parameter(negative=())],
+    model: ModelOrExported,
+    images: Images,
     /,
     *,
     top: Whole | None = None,
     batch_size: Whole = 32,
-    precision: Literal["fp32", "bf16"] | None = None,
-    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
+    precision: Precision = None,
+    engine: Engine = "auto",
     labels: str | None = None,
     template: str | None = None,
     csv: Path | None = None,
     sort_into: Path | None = None,
     boxes: Path | None = None,
-    mirror: Annotated[bool, Parameter(negative=())] = False,
-    reject: Annotated[bool, Parameter(negative=())] = False,
-    smoothing: float | None = None,
+    mirror: bool = False,
+    reject: bool = False,
+    smoothing: Smoothing = None,
     pictures: Path | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
 ) -> None:
     """Label images, or find the joints of the people in them.
 
@@ -45,19 +44,10 @@ def predict(
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
-    images
-        Image files, folders and globs.
     top
         Labels per image. Default: 5, or of a model that may give several those that it tells.
     batch_size
         Images per batch; of a model that finds joints, boxes.
-    precision
-        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
-        model has its own.
-    engine
-        What runs an exported model; auto takes the quicker one.
     labels
         Of a CLIP, with its model of texts: the labels to choose from, in words, with commas between them: "a cat, a dog"; or a
         file with one in each line.
@@ -78,9 +68,6 @@ def predict(
     reject
         Say "none of these" of an image whose surest label is less probable than that of 95 % of the validation images of the
         training. It finds some of the images that are none of the labels, not all: see docs/deploy.md.
-    smoothing
-        Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
-        none. Default: as the model keeps it.
     pictures
         Of such a model: a folder to write, which must not exist, with each image, the skeletons that were found, and
         their boxes and numbers.
@@ -133,7 +120,7 @@ def predict(
 
 
 def _labels(given: str) -> list[str]:
-    """The lines of a file, or what stands between commas."""
+    """Read the lines of a file, or words between commas."""
     from vitrail.files import is_text, path_of, read_lines
     from vitrail.plain_text import clean
 

@@ -1,9 +1,7 @@
 """``vitrail sample``."""
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from vitrail.cli.console import Whole, json_text, result
 
@@ -21,8 +19,8 @@ def sample(
     eta: float = 0.0,
     seed: Whole = 0,
     batch_size: Whole = 64,
-    resume: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    resume: bool = False,
+    json: bool = False,
 ) -> None:
     """Make images with a model that was trained with --task diffusion: vitrail sample RUN --classes cat,dog --count 32
 

@@ -2,25 +2,23 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, report_unreadable, result, result_json
+from vitrail.cli.flags import BatchSize, Images, Model, Precision
 from vitrail.runtime.terminal import one_line
 
 
 def similar(
-    model: str,
-    images: Annotated[list[str], Parameter(negative=())],
+    model: Model,
+    images: Images,
     /,
     *,
     among: str,
     top: Whole = 10,
     out: Path | None = None,
-    batch_size: Whole = 32,
-    precision: Literal["fp32", "bf16"] | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    batch_size: BatchSize = 32,
+    precision: Precision = None,
+    json: bool = False,
 ) -> None:
     """Find the images that a model finds most like others: by the cosine of what its head reads.
 
@@ -28,20 +26,12 @@ def similar(
 
     Parameters
     ----------
-    model
-        A run folder, a model folder, a file of weights, a name of vitrail models --pretrained or a hub id.
-    images
-        Image files, folders and globs, to each of which the nearest are found.
     among
         The folder, or the glob, to look for them in.
     top
         Images to find for each.
     out
         A folder to write a page with the pictures to, of the first 50 images; it must not exist.
-    batch_size
-        Images per batch.
-    precision
-        fp32, the default, or bf16: about twice as fast on processors that have it.
     json
         One JSON document: a list of images, each with those that are nearest and their cosines.
     """

@@ -4,9 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, BinaryIO
 
 from vitrail.cli.console import Whole, note, printed
 from vitrail.cli.use.answers import Answers
@@ -15,7 +13,7 @@ from vitrail.files import partial_of, path_of, regular_file, whole_file, write_j
 from vitrail.runtime.output import report_partial, require_free_file
 
 if TYPE_CHECKING:
-    from vitrail.tasks.translation.answer import Translated
+    from vitrail.tasks.translation.predictor import Translated
 
 WINDOW = 512
 """Lines that are read before they are translated together; on a terminal each line is answered at once."""
@@ -29,7 +27,7 @@ def translate(
     /,
     *,
     beam: Whole = 5,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: bool = False,
     attention: Path | None = None,
 ) -> None:
     """Translate the lines of a file, or of standard input: vitrail translate RUN sentences.txt > translations.txt

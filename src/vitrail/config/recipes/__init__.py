@@ -10,25 +10,25 @@ from vitrail.task_registry import task_row
 
 
 def recipe_names() -> list[str]:
-    """All recipes, by name."""
+    """Return the names of all recipes."""
     return sorted(f.name.removesuffix(".yaml") for f in files(__name__).iterdir() if f.name.endswith(".yaml"))
 
 
 def recipe_text(name: str, *, where: str = "--recipe") -> str:
-    """A recipe as it is written, comments included; ``where`` its name was given is for the error."""
+    """Return a recipe as it is written, comments included; errors name ``where`` its name was given."""
     if name not in recipe_names():
         raise unknown("recipe", name, recipe_names(), where=where)
     return (files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """A recipe's settings."""
+    """Return a recipe's settings."""
     values: dict[str, Any] = yaml.safe_load(recipe_text(name))
     return values
 
 
 def default_recipe(source: str | None, *, start: str | None = None, task: str | None = None) -> str:
-    """The recipe of a run that names none: by its task, by the model that it starts from, else by its data."""
+    """Return the recipe of a run that names none: by its task, by the model that it starts from, else by its data."""
     if task is not None and (recipe := task_row(task).recipe):
         return recipe
     if start is not None:

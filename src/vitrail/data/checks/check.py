@@ -20,7 +20,7 @@ from vitrail.data.splits import names_of, to_divide
 from vitrail.errors import DataError
 
 IMBALANCE = 10
-"""How many times more images the largest class may have than the smallest before a note is made of it."""
+"""Ratio of the largest class to the smallest above which a note is made."""
 
 
 def check_data(
@@ -37,7 +37,7 @@ def check_data(
 
     Args:
         source: as for `open_data`.
-        labelled: whether it is to be learned from by its labels; else it is read as `open_unlabelled` does.
+        labelled: False reads it as `open_unlabelled` does.
         on_start: called with the number of images.
         on_image: called with 1 after every image.
 
@@ -51,17 +51,16 @@ def check_data(
 def check_contents(
     contents: Contents, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
 ) -> Check:
-    """`check_data` of data that is read already."""
+    """Check data that is read already; see `check_data`."""
     places = [(split, item) for split, items in contents.splits.items() for item in items]
     if on_start:
         on_start(len(places))
-    sizes: Counter[tuple[int, int]] = Counter()
-    modes: Counter[str] = Counter()
-    unreadable: list[Issue] = []
-    lost: set[str] = set()
+    sizes, modes = Counter[tuple[int, int]](), Counter[str]()
+    unreadable: dict[str, Issue] = {}
     places_of: dict[bytes, Places] = {}
     profiles: dict[str, list[Item]] = {}
-    similar = _Similar()
+    small: Places = []
+    miniatures: list[np.ndarray] = []
     mirrors = MirrorTest(contents)
     for split, item in places:
         try:
@@ -72,53 +71,39 @@ def check_contents(
                 profiles.setdefault(profile, []).append(item)
             same = places_of.setdefault(_digest(image), [])
             same.append((split, item))
-            if len(same) == 1:
-                similar.add(split, item, image)
+            if len(same) == 1 and (of_image := miniature(image)) is not None:
+                small.append((split, item))
+                miniatures.append(of_image)
             mirrors.add(item, image)
         except DataError as error:
-            unreadable.append(Issue("unreadable", path_in(item), error.what))
-            lost.add(item.name)
+            unreadable[item.name] = Issue("unreadable", path_in(item), error.what)
         if on_image:
             on_image(1)
-    issues = [*contents.issues, *contents.warnings, *unreadable, *_missing_classes(contents), *_split_groups(contents)]
+    issues = [*contents.issues, *contents.warnings, *unreadable.values(), *_missing_classes(contents), *_split_groups(contents)]
     notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *mirrors.notices, *_profiles(profiles)]
     divided = to_divide(contents.splits)
     for same in places_of.values():
         if len(same) > 1:
             harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == divided
             (issues if harmful else notices).append(_same_picture(same, contents.classes, divided))
-    alike, unsought = similar.groups()
+    alike, why_not = _nearly_the_same(small, miniatures)
     for group in alike:
         (issues if _splits_differ(group) else notices).append(_near_duplicate(group, contents, divided))
-    if unsought:
-        notices.append(Issue("near-duplicate", contents.source, unsought))
-    return Check(contents, sizes, modes, issues, notices, alike, frozenset(lost))
+    if why_not:
+        notices.append(Issue("near-duplicate", contents.source, why_not))
+    return Check(contents, sizes, modes, issues, notices, alike, frozenset(unreadable))
 
 
-class _Similar:
-    """Collects different pictures, to find those that are nearly the same."""
-
-    def __init__(self) -> None:
-        self.places: Places = []
-        self.miniatures: list[np.ndarray] = []
-
-    def add(self, split: str, item: Item, image: Image.Image) -> None:
-        found = miniature(image)
-        if found is not None:
-            self.places.append((split, item))
-            self.miniatures.append(found)
-
-    def groups(self) -> tuple[list[Places], str | None]:
-        """Those that are nearly the same; or none, and why they are not looked for."""
-        if len(self.places) > MOST:
-            return [], f"not looked for among more than {MOST:,} pictures"
-        if not self.places or too_alike(miniatures := np.stack(self.miniatures)):
-            return [], "not looked for: the pictures have too much in common, as characters have" if self.places else None
-        return [[self.places[place] for place in group] for group in near_duplicates(miniatures)], None
+def _nearly_the_same(places: Places, miniatures: list[np.ndarray]) -> tuple[list[Places], str | None]:
+    """Return the groups of nearly the same pictures; or none, and why they are not looked for."""
+    if len(places) > MOST:
+        return [], f"not looked for among more than {MOST:,} pictures"
+    if not places or too_alike(stacked := np.stack(miniatures)):
+        return [], "not looked for: the pictures have too much in common, as characters have" if places else None
+    return [[places[place] for place in group] for group in near_duplicates(stacked)], None
 
 
 def _digest(image: Image.Image) -> bytes:
-    """The same for the same picture, and by no chance for another."""
     digest = hashlib.blake2b(repr(image.size).encode(), digest_size=16)
     digest.update(image.tobytes())
     return digest.digest()
@@ -133,7 +118,7 @@ def _splits_differ(places: Places) -> bool:
 
 
 def _same_picture(places: Places, classes: list[str], divided: str | None) -> Issue:
-    """The same picture in several places: a conflict if its labels differ, else a duplicate."""
+    """Return the issue of one picture in several places: a conflict if its labels differ, else a duplicate."""
     (split, first), *others = places
     what = "the same picture as " + ", ".join(path_in(item) for _, item in others) + _differences(places, classes)
     if split == divided and not _labels_differ(places) and not _splits_differ(places):
@@ -142,7 +127,6 @@ def _same_picture(places: Places, classes: list[str], divided: str | None) -> Is
 
 
 def _near_duplicate(places: Places, contents: Contents, divided: str | None) -> Issue:
-    """Pictures that are nearly the same."""
     (split, first), *others = places
     what = "nearly the same picture as " + ", ".join(path_in(item) for _, item in others)
     what += _differences(places, contents.classes)
@@ -153,7 +137,7 @@ def _near_duplicate(places: Places, contents: Contents, divided: str | None) -> 
 
 
 def _differences(places: Places, classes: list[str]) -> str:
-    """The splits and the labels of a picture that is there several times, where they differ."""
+    """Return the splits and the labels of a picture that is there several times, where they differ."""
     what = ""
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
@@ -164,7 +148,6 @@ def _differences(places: Places, classes: list[str]) -> str:
 
 
 def _missing_classes(contents: Contents) -> list[Issue]:
-    """Classes that have no image in some split."""
     return [
         Issue("missing-class", f"{split}/{name}", f"no images of the class {name!r} in the split {split!r}")
         for split, items in contents.splits.items()
@@ -174,13 +157,11 @@ def _missing_classes(contents: Contents) -> list[Issue]:
 
 
 def _split_groups(contents: Contents) -> list[Issue]:
-    """Return an issue for each group whose images are in several splits."""
     several = groups_in_several_splits(names_of(contents.splits), contents.groups)
     return [Issue("group", contents.source, f"{group} is in the splits {', '.join(own)}") for group, own in several.items()]
 
 
 def _too_few_classes(contents: Contents) -> list[Issue]:
-    """A note of data that no classifier can be trained on, though one can be evaluated."""
     if len(contents.classes) > 1 or contents.multi_label:
         return []
     what = f"{contents.classes[0]!r} is the only class" if contents.classes else "there is no class"
@@ -188,25 +169,19 @@ def _too_few_classes(contents: Contents) -> list[Issue]:
 
 
 def _imbalance(contents: Contents) -> list[Issue]:
-    """A note of classes to train on that differ much in size."""
-    found: list[Issue] = []
+    notices: list[Issue] = []
     for split in ("train", "all"):
         counts = [count for count in count_classes(contents.splits.get(split, []), len(contents.classes)) if count]
         if counts and max(counts) > IMBALANCE * min(counts):
             what = f"the classes have between {min(counts):,} and {max(counts):,} images; train with --balance"
-            found.append(Issue("imbalance", split, what))
-    return found
+            notices.append(Issue("imbalance", split, what))
+    return notices
 
 
 def _profiles(items: dict[str, list[Item]]) -> list[Issue]:
-    """A note of images whose values mean other colours than they are taken for."""
-    return [
-        Issue(
-            "profile", path_in(first), f"{_and_more(rest)}the colour profile {name!r} is not applied: values are taken as stored"
-        )
-        for name, (first, *rest) in items.items()
-    ]
-
-
-def _and_more(rest: list[Item]) -> str:
-    return f"and {len(rest):,} more: " if rest else ""
+    notices: list[Issue] = []
+    for name, (first, *rest) in items.items():
+        more = f"and {len(rest):,} more: " if rest else ""
+        what = f"{more}the colour profile {name!r} is not applied: values are taken as stored"
+        notices.append(Issue("profile", path_in(first), what))
+    return notices

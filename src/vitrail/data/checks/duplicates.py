@@ -23,17 +23,17 @@ Place = tuple[str, str]
 
 
 def same_files(images: Sequence[Source]) -> list[list[int]]:
-    """The places of images that are the same to the byte, a group for every image that is there more than once.
+    """Return the positions of images that are the same to the byte, a group for every image that is there more than once.
 
-    Copies in another format are not found here: `vitrail.data.checks.check.check_data` compares the pixels. Of most files the
-    length and the end are read; whole only those that agree in both. What cannot be read is like no other.
+    Of most files only the length and the end are read; of those that agree in both, all. Files that cannot be read are left out.
+    `vitrail.data.checks.check.check_data` compares pixels, and finds copies in another format, too.
     """
     groups = _alike(images, range(len(images)), _ending)
     return [group for candidates in groups for group in _alike(images, candidates, _content)]
 
 
 def leaks(images: Iterable[tuple[str, str, Source]]) -> list[tuple[Place, Place]]:
-    """Images with the same bytes in several splits: of each the first place and the first one in another split.
+    """Return images with the same bytes in several splits: of each the first place and the first in another split.
 
     Args:
         images: split, name and content of each.
@@ -48,7 +48,7 @@ def leaks(images: Iterable[tuple[str, str, Source]]) -> list[tuple[Place, Place]
 
 
 def leak_warning(data: Data, check: str = "vitrail data check") -> str | None:
-    """That images are in several splits, how many, an example, and what would ``check`` them; None where none is."""
+    """Return a warning of images in several splits, with the command that lists them; None where none is."""
     leaking = leaks((split, name, image) for split in data.splits for name, image in data.images_of(split).items())
     if not leaking:
         return None
@@ -61,7 +61,7 @@ def leak_warning(data: Data, check: str = "vitrail data check") -> str | None:
 
 
 def digest_of(images: Iterable[Source]) -> str:
-    """A digest of the lengths and ends of all files, which are others where the pixels are."""
+    """Return a digest of the lengths and ends of all files."""
     digest = hashlib.sha256()
     for image in images:
         try:
@@ -72,7 +72,7 @@ def digest_of(images: Iterable[Source]) -> str:
 
 
 def _alike(images: Sequence[Source], places: Iterable[int], key: Callable[[Source], Hashable]) -> list[list[int]]:
-    """The places of images with the same key, where there are several."""
+    """Return the positions of images with the same key, where there are several."""
     groups: dict[Hashable, list[int]] = {}
     for place in places:
         try:
@@ -83,7 +83,6 @@ def _alike(images: Sequence[Source], places: Iterable[int], key: Callable[[Sourc
 
 
 def _ending(source: Source) -> Hashable:
-    """The length of a file and its last bytes."""
     with _open(source) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - ENDING))
@@ -91,7 +90,6 @@ def _ending(source: Source) -> Hashable:
 
 
 def _content(source: Source) -> Hashable:
-    """A digest of all of a file's bytes."""
     digest = hashlib.blake2b(digest_size=16)
     with _open(source) as file:
         while block := file.read(BLOCK):
@@ -100,7 +98,7 @@ def _content(source: Source) -> Hashable:
 
 
 def _open(source: Source) -> IO[bytes]:
-    """The file of an image; of pixels in memory their bytes, after their shape and kind."""
+    """Open the file of an image; of pixels in memory their bytes, after their shape and kind."""
     if isinstance(source, bytes):
         return BytesIO(source)
     if isinstance(source, np.ndarray):

@@ -1,4 +1,4 @@
-"""What a check of a data set found, and of a data set of images."""
+"""The result of a check of a data set, and of a data set of images."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,24 +12,23 @@ from vitrail.data.items import Contents, Issue, Item, count_classes
 Places = list[tuple[str, Item]]
 """Images with the splits they are in."""
 MAX_ROWS = 40
-"""Longer tables of classes are summed up."""
+"""Most classes in a table; more are summed up."""
 
 
 class Found:
     """Result of a check, whatever the data."""
 
     issues: list[Issue]
-    """What is wrong, also where training passes over it; ``faults`` in the document."""
+    """Faults, also those that training passes over; ``faults`` in the document."""
     notices: list[Issue]
-    """What is to be known."""
     most_issues: ClassVar[int | None] = None
-    """Number of faults of a kind that people are shown; None for all."""
+    """Most faults of a kind in a summary; None for all."""
     folder: Path | None = None
     """The folder of the page, where one was written."""
 
     @property
     def listed(self) -> dict[str, Any]:
-        """The faults and notices for a document."""
+        """Return the faults and notices for a document."""
         return {"faults": [vars(issue) for issue in self.issues], "notices": [vars(notice) for notice in self.notices]}
 
     def to_json(self) -> dict[str, Any]:
@@ -43,7 +42,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Check(Found):
-    """What a check of images found.
+    """The result of a check of images.
 
     Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
     to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
@@ -68,7 +67,7 @@ class Check(Found):
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Images of every class in every split; "all" is the split of data without any."""
+        """Return the number of images of every class in every split; "all" is the split of data without any."""
         classes = self.contents.classes
         return {
             split: dict(zip(classes, count_classes(items, len(classes)), strict=True))
@@ -77,7 +76,6 @@ class Check(Found):
 
     @property
     def images(self) -> int:
-        """Number of images of all splits."""
         return sum(map(len, self.contents.splits.values()))
 
     def to_json(self) -> dict[str, Any]:
@@ -88,7 +86,7 @@ class Check(Found):
             "splits": self.counts,
             "sizes": size_range(self.sizes),
             "modes": dict(self.modes.most_common()),
-            "notes": list(self.contents.told),
+            "notes": list(self.contents.lines),
             **self.listed,
             "near_duplicates": [[path_in(item) for _, item in group] for group in self.alike],
             **({} if self.folder is None else {"folder": str(self.folder)}),
@@ -98,7 +96,7 @@ class Check(Found):
         classes = f" in {len(self.contents.classes):,} classes" if self.contents.classes else ""
         yield f"source   {self.contents.source}"
         yield f"images   {self.images:,}{classes}"
-        for line in self.contents.told:
+        for line in self.contents.lines:
             yield f"note     {line}"
         if self.sizes:
             sizes = size_range(self.sizes)
@@ -109,7 +107,6 @@ class Check(Found):
         yield from self._class_lines()
 
     def _class_lines(self) -> Iterator[str]:
-        """Yield a table of the images of every class in every split."""
         counts, classes = self.counts, self.contents.classes
         rows = [(name, [of_split[name] for of_split in counts.values()]) for name in classes]
         if len(classes) > MAX_ROWS:

@@ -1,4 +1,4 @@
-"""Whether images may be mirrored in training: a mirrored "b" is a "d", and a left hand is a right one."""
+"""A check if images may be mirrored in training: a mirrored "b" is a "d", and a left hand is a right one."""
 
 import re
 from collections.abc import Sequence
@@ -10,49 +10,40 @@ from vitrail.data.items import Contents, Issue, Item
 from vitrail.data.loading.sampler import pick_items
 
 FEWEST = 3
-"""Classes that must look like characters before they are taken for some."""
+"""Least number of classes that look like characters before they are taken for some."""
 CHARACTER = re.compile(
     r"(?:(?:digit|number|letter|character|char|sample)[\W_]*)?(?:[a-z0-9]|upper[\W_]*[a-z]|lower[\W_]*[a-z])", re.I
 )
 SIDE = 32
-"""Of the grey pictures that neighbours are looked for among."""
+"""Side of the grey pictures whose neighbours are looked for."""
 COMPARED = 500
-"""Images that are mirrored to see what they are like then."""
+"""Images that are compared with their mirror images."""
 MARGIN = 0.1
-"""How much larger the share of mistakes among mirrored images must be."""
+"""Least difference of the shares of mistakes among mirrored and plain images."""
 
 
 def harmful_names(classes: Sequence[str]) -> str | None:
-    """Why classes are, by their names, not to be mirrored; None if nothing in them says so."""
+    """Return why classes are not to be mirrored by their names; None if nothing in them speaks against it."""
     characters = [name for name in classes if CHARACTER.fullmatch(name)]
     if len(characters) >= max(FEWEST, len(classes) / 2):
         shown = ", ".join(characters[:3]) + (", …" if len(characters) > 3 else "")
         return f"the classes {shown} look like characters"
     for name in classes:
-        other = re.sub("left", lambda found: _in_case_of(found.group()), name, flags=re.I)
+        other = name.replace("left", "right").replace("LEFT", "RIGHT")
+        other = re.sub("left", "Right", other, flags=re.I)
         if other != name and other in classes:
             return f"{name!r} mirrored may be {other!r}"
     return None
 
 
 def flip_warning(classes: Sequence[str], flips: float) -> str | None:
-    """What is to be said where so large a share of the training images is mirrored and should perhaps not be; else None."""
+    """Return a warning where a share ``flips`` of the training images is mirrored and perhaps should not be; else None."""
     why = harmful_names(classes) if flips else None
     return why and f"warning: {why}, and images are mirrored in training; train with --no-flip"
 
 
-def _in_case_of(left: str) -> str:
-    return "RIGHT" if left.isupper() else "Right" if left[0].isupper() else "right"
-
-
-def small_grey(image: Image.Image) -> np.ndarray:
-    """A picture as neighbours are looked for: float32 (32, 32), of mean 0 and deviation 1."""
-    pixels = np.asarray(image.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR), np.float32)
-    return (pixels - pixels.mean()) / max(float(pixels.std()), 1.0)
-
-
 def mirrored_mistakes(features: np.ndarray, mirrored: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """How often the nearest other image is of another class, for images as they are and mirrored.
+    """Return how often the nearest other image is of another class, for images as they are and mirrored.
 
     Args:
         features: of the images, (N, D).
@@ -70,7 +61,7 @@ def mirrored_mistakes(features: np.ndarray, mirrored: np.ndarray, labels: np.nda
 
 
 def harmful_looks(features: np.ndarray, mirrored: np.ndarray, labels: np.ndarray) -> str | None:
-    """Why images are, by what they look like mirrored, not to be; None if they look like their own class as much as before.
+    """Return why images are not to be mirrored by their looks; None if they look like their own class as much as before.
 
     Arguments as of `mirrored_mistakes`. Images of classes that have one image alone are left out.
     """
@@ -85,7 +76,7 @@ def harmful_looks(features: np.ndarray, mirrored: np.ndarray, labels: np.ndarray
 
 
 class MirrorTest:
-    """Sees, of some images of a data set, whether they may be mirrored."""
+    """A test of some images of a data set: may they be mirrored?"""
 
     def __init__(self, contents: Contents):
         items = [] if contents.multi_label else [item for items in contents.splits.values() for item in items]
@@ -95,14 +86,15 @@ class MirrorTest:
         self.labels: list[int] = []
 
     def add(self, item: Item, image: Image.Image) -> None:
-        """One image of the data set, which may be one of those that are compared."""
+        """Take up an image, if it is one of those that are compared: as float32 (32, 32), of mean 0 and deviation 1."""
         if id(item) in self.picked:
-            self.greys.append(small_grey(image))
+            pixels = np.asarray(image.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR), np.float32)
+            self.greys.append((pixels - pixels.mean()) / max(float(pixels.std()), 1.0))
             self.labels.append(item.target)
 
     @property
     def notices(self) -> list[Issue]:
-        """A note of images that are not to be mirrored, and why."""
+        """Return a notice of images that are not to be mirrored, and why."""
         greys = np.stack(self.greys) if self.greys else np.zeros((0, SIDE, SIDE))
         plain, mirrored = (pictures.reshape(len(greys), SIDE**2) for pictures in (greys, greys[:, :, ::-1]))
         why = (harmful_names(self.contents.classes), harmful_looks(plain, mirrored, np.array(self.labels)))

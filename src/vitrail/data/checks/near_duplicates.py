@@ -6,9 +6,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 SIDE = 12
-"""Of the grey miniature that a picture is compared by."""
+"""Side of the grey miniature that a picture is compared by."""
 SMALLEST = 16
-"""Pictures with a shorter side have too few pixels to be told apart by a miniature."""
+"""Shortest side of a picture that a miniature can tell from others."""
 ALIKE = 0.85
 """The least correlation of two pictures that are nearly the same.
 
@@ -18,15 +18,13 @@ darker by 30 % reaches 0.85, and no two different ones 0.61.
 TOO_ALIKE = 0.2
 """The median correlation above which different pictures are not told from copies: it is 0.05 of photographs, 0.37 of digits."""
 MOST = 50_000
-"""More pictures are not compared: the time grows with their square."""
-SAMPLE = 1000
-"""Pictures whose pairs say how alike they are."""
-FEWEST = 100
-"""Fewer pictures say nothing of this."""
+"""Most pictures that are compared: the time grows with their square."""
+SAMPLE, FEWEST = 1000, 100
+"""Pictures whose pairs show how alike all are, and the least number of them."""
 
 
 def miniature(image: Image.Image) -> np.ndarray | None:
-    """What is kept of a picture, uint8 (2, 12, 12): itself and mirrored; None of one that is too small."""
+    """Return a picture's miniature and its mirror image, uint8 (2, 12, 12); None of a picture that is too small."""
     if min(image.size) < SMALLEST:
         return None
     grey = image.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
@@ -34,10 +32,10 @@ def miniature(image: Image.Image) -> np.ndarray | None:
 
 
 def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
-    """The places of pictures that are nearly the same, a group for every picture that is there more than once.
+    """Return the positions of pictures that are nearly the same, a group for every picture that is there more than once.
 
-    Compared is how brightness changes from place to place, which neither light nor size nor compression changes much, by
-    the correlation of all changes with the changes of the other and of its mirror image.
+    Two pictures are compared by the correlation of the changes of brightness between neighbours, which neither light nor size nor
+    compression alters much; the second one also mirrored.
 
     Args:
         miniatures: uint8 (N, 2, 12, 12) of `miniature`; N is at most `MOST`.
@@ -57,7 +55,7 @@ def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
 
 
 def too_alike(miniatures: np.ndarray) -> bool:
-    """Whether pictures, of `miniature`, have so much in common that copies are not told from others, as characters have."""
+    """Return True if pictures have so much in common, as characters have, that copies cannot be told from others."""
     some = miniatures[:: -(-len(miniatures) // SAMPLE)] if len(miniatures) >= FEWEST else miniatures[:0]
     if not len(some):
         return False
@@ -67,7 +65,7 @@ def too_alike(miniatures: np.ndarray) -> bool:
 
 
 def _changes(miniatures: np.ndarray) -> np.ndarray:
-    """Differences between neighbours, of length 1 as a whole, float32 (N, 264); zero of a picture of one colour."""
+    """Compute differences between neighbours, of length 1 as a whole: float32 (N, 264); zero for a picture of one colour."""
     pixels = miniatures.astype(np.float32)
     across, down = np.diff(pixels, axis=2), np.diff(pixels, axis=1)
     changes = np.concatenate([across.reshape(len(pixels), -1), down.reshape(len(pixels), -1)], axis=1)
@@ -76,7 +74,7 @@ def _changes(miniatures: np.ndarray) -> np.ndarray:
 
 
 def _alike(plain: np.ndarray, mirrored: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The places of pictures that later ones are like, each with the places of these."""
+    """Yield the position of each picture that later ones are like, with their positions."""
     rows = max(1, 2**23 // len(plain))
     for start in range(0, len(plain), rows):
         part = plain[start : start + rows]

@@ -19,7 +19,7 @@ Concentration = Annotated[float, Field(ge=0, le=100)]
 
 ERASED_AREA = (0.02, 0.4)
 ERASED_ASPECT = 1 / 0.3
-"""The largest stretch of what is erased; with `ERASED_AREA` the paper's numbers."""
+"""The largest stretch of an erased rectangle; with `ERASED_AREA` the paper's numbers."""
 
 
 class Augmentation(Settings):
@@ -28,8 +28,8 @@ class Augmentation(Settings):
     horizontal_flip: Probability = 0.5
     """Probability of mirroring left and right."""
     flips: Literal["random", "turns"] = "random"
-    """Whether chance mirrors left and right, or an image takes turns: with a probability of a half in every other epoch, from a
-    random first one on, so that two epochs show both sides of it (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
+    """Mirror left and right by chance, or in turns: with a probability of a half in every other epoch, from a random first one
+    on, so that two epochs show both sides of an image (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
     vertical_flip: Probability = 0.0
     """Probability of mirroring top and bottom."""
     crop: Literal["none", "pad", "resized"] = "none"
@@ -70,21 +70,21 @@ class Augmentation(Settings):
     """Put a rectangle of its neighbour into each image, its share from Beta(cutmix, cutmix); 0 does not. With both each
     image draws one of the two."""
     repeats: Annotated[int, Field(ge=1, le=64)] = 1
-    """How often an image stands in a row, each time changed anew, in an epoch of the same length (repeated augmentation).
-    Copies are not mixed with each other, and so nothing is in a batch smaller than twice this."""
+    """Repetitions of an image in a row, each changed anew, in an epoch of the same length (repeated augmentation). Copies are not
+    mixed with each other, and so nothing is in a batch smaller than twice this."""
 
     @property
     def mixes(self) -> bool:
-        """Whether images are mixed, so that their targets are shares of classes."""
+        """Return True if images are mixed, so that their targets are shares of classes."""
         return self.mixup > 0 or self.cutmix > 0
 
     def plan(self, size: Extent, preparation: Preparation, random: "SampleGenerator") -> Plan:
-        """Draw all that happens to a picture of some width and height, from decoded to the model's size, but mixing."""
+        """Draw the plan of a picture of some width and height, from decoded to the model's size; mixing is no part of it."""
         frame = self._resized_crop(size, preparation, random) if self.crop == "resized" else preparation.frame(size)
         return Plan(size, frame, self.steps(preparation, random))
 
     def steps(self, preparation: Preparation, random: "SampleGenerator") -> tuple[Step, ...]:
-        """Draw what follows once a picture has the model's size: what `plan` draws where nothing is cut out and resized."""
+        """Draw the steps of a picture that has the model's size."""
         steps: list[Step] = []
         if self.crop == "pad":
             left, top = random.integers(0, 2 * self.padding, size=2, endpoint=True).tolist()
@@ -101,7 +101,6 @@ class Augmentation(Settings):
         return tuple(steps)
 
     def _operations(self, image_size: tuple[int, int], random: np.random.Generator) -> tuple[tuple[str, float], ...]:
-        """Rotation, policy, colours, each with its amount."""
         (height, width), operations = image_size, []
         if self.rotation:
             operations.append(("rotate", random.uniform(-self.rotation, self.rotation)))
@@ -129,17 +128,13 @@ class Augmentation(Settings):
 
 
 def _random_operation(strength: float, limits: dict[str, float], random: np.random.Generator) -> tuple[str, float]:
-    """One operation of the policies, at ``strength`` times its limit."""
-    name = _NAMES[random.integers(len(_NAMES))]
+    name = list(POLICY)[random.integers(len(POLICY))]
     sign = -1 if random.random() < 0.5 and name in BOTH_WAYS else 1
     return name, sign * strength * limits.get(name, 0)
 
 
-_NAMES = list(POLICY)
-
-
 def _erasing(preparation: Preparation, random: np.random.Generator) -> Erase:
-    """Random erasing with random values (Zhong et al. 2020, https://arxiv.org/abs/1708.04896).
+    """Draw a rectangle of random values (random erasing, Zhong et al. 2020, https://arxiv.org/abs/1708.04896).
 
     The paper draws a rectangle until one fits; here one that is longer than the picture is cut to its side.
     """
@@ -154,7 +149,7 @@ def _erasing(preparation: Preparation, random: np.random.Generator) -> Erase:
 
 @cache
 def fill_colour(mean: tuple[float, ...]) -> Colour:
-    """The mean colour of the preparation, in 0…255: what is put where there is no picture."""
+    """Return the mean colour of the preparation, in 0…255, which fills what lies beyond a picture."""
     return tuple(min(255, max(0, round(255 * value))) for value in mean)
 
 
@@ -165,7 +160,8 @@ class SampleGenerator(np.random.Generator):
     """The random numbers of one sample in one epoch; the same in every process and in any order.
 
     Args:
-        seed, epoch, index: of the run, of its passes, and of the sample.
+        seed: of the run.
+        epoch, index: of the sample.
         number: of the `view`; 0 for the sample itself.
     """
 
@@ -179,7 +175,7 @@ class SampleGenerator(np.random.Generator):
         return SampleGenerator(self.seed, self.epoch, self.index, number)
 
     def turn(self, share: float) -> bool:
-        """Whether it is this epoch's turn of a sample, of whose epochs a ``share`` has it, as evenly as can be."""
+        """Return True in a ``share`` of the sample's epochs, spread as evenly as can be."""
         if share in (0, 1):
             return bool(share)
         own = (VIEW_TURN, self.number, self.seed, self.index) if self.number else (TURN, self.seed, self.index)
@@ -188,5 +184,5 @@ class SampleGenerator(np.random.Generator):
 
 
 def _entropy(*numbers: int) -> np.ndarray | tuple[int, ...]:
-    """What seeds a generator: numbers that NumPy need not convert one by one, unless one is too large for that."""
+    """Return the seed of a generator, as an array, which NumPy reads faster, unless a number is too large for it."""
     return np.array(numbers, np.uint32) if max(numbers) < 2**32 else numbers

@@ -1,4 +1,4 @@
-"""How a person in a picture becomes a model's input: the box around the person, with a rim, at the model's size."""
+"""Preparation of a person in a picture: the box around the person, with a rim, at the model's size."""
 
 import math
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from PIL import Image
 from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.data.images.plan import Extent, Frame, Plan
-from vitrail.data.images.preparation import Preparation, Size
+from vitrail.data.images.preparation import Preparation, Size, damaged
 from vitrail.data.images.warp import Warp
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError
 from vitrail.settings import numbers
 
 BoxScale = Annotated[float, Field(ge=1, le=10)]
-"""Factor by which what a model sees is larger than the box."""
+"""Size of the part that a model sees, in sizes of the box."""
 Smoothing = Annotated[float, Field(ge=0, le=100)]
 """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
 SmallerSizes = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], BeforeValidator(numbers), Field(max_length=8)]
@@ -51,22 +51,20 @@ class Box(NamedTuple):
 
 
 class BoxPreparation(Preparation):
-    """Cut out a person and normalize, and how joints are read afterwards; a picture without a box is a person from rim to rim.
+    """Cutting out and normalizing of a person, and reading of joints; a picture without a box is a person from rim to rim.
 
-    Coordinates are unbiased (UDP; Huang et al. 2020, https://arxiv.org/abs/1911.07524): the box's sides are those between the
-    centres of the outermost pixels, so that a mirrored input shows exactly the mirrored box.
+    Coordinates are unbiased (UDP; Huang et al. 2020, https://arxiv.org/abs/1911.07524): the box's sides lie between the centres
+    of the outermost pixels, so that a mirrored input shows exactly the mirrored box.
     """
 
     box_scale: BoxScale = 1.25
-    """How much larger than the box is what the model sees."""
     upright: bool = False
-    """Whether the model has learned from people who were turned upright, so that a box is looked at in eight turns; joints are
-    read in the mean, in which those turns weigh the most of which the model is the surest. The input is square then."""
+    """True if the model has learned from people turned upright, so that a box is looked at in eight turns, and joints are read in
+    the mean of all, in which the surest turns weigh the most. The input is square then."""
     smaller_sizes: SmallerSizes = ()
-    """Sizes in which a box is looked at beside the model's own, as shares of it; joints are read in the mean of all, as of turns.
-    The model is one for images of any size."""
+    """Shares of the model's size in which a box is looked at as well; joints are read in the mean of all, as of turns. The model
+    takes images of any size."""
     smoothing: Smoothing = SMOOTHING
-    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
 
     @model_validator(mode="after")
     def _is_square_to_be_turned(self) -> Self:
@@ -83,16 +81,15 @@ class BoxPreparation(Preparation):
 
     @classmethod
     def of_size(cls, image_size: Size, channels: int = 3, **fields: Any) -> Self:
-        """For a model of this size, with ImageNet's mean and deviation as ViTPose was trained with; ``fields`` are others."""
+        """Create one for a model of this size, with ImageNet's mean and deviation as in ViTPose, and with other ``fields``."""
         colours = IMAGENET if channels == 3 else {"mean": (0.5,), "std": (0.5,)}
         values = {"image_size": image_size, "resize_size": image_size, "fit": "squash", "channels": channels, **colours}
         return cls.read({**values, **fields}, where="preparation")
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """As ``preprocessor_config.json`` of transformers' processor for ViTPose.
+        """Return ``preprocessor_config.json`` of transformers' processor for ViTPose, with the keys `OWN` beside its own.
 
-        ``box_scale``, ``smaller_sizes`` and ``smoothing`` are of our own.
-        transformers does not know the name of a processor that turns people upright, and so does not answer without doing it.
+        transformers does not know the name of a processor that turns people upright, and so refuses it.
         """
         return {
             "image_processor_type": f"{PROCESSOR}Upright" if self.upright else PROCESSOR,
@@ -130,27 +127,23 @@ class BoxPreparation(Preparation):
             own = {name: values[name] for name in OWN if name in values}
             return cls.of_size((size["height"], size["width"]), len(mean), mean=mean, std=std, **own)
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
-            what = (
-                f"the description of the preprocessing is incomplete or damaged, or asks for what is not supported here: {error}"
-            )
-            raise ModelFileError(what, where=where, hint="write the model folder again") from None
+            raise damaged(error, where) from None
 
     @property
     def turns(self) -> range:
-        """By how many eighths of a turn against the clock a box is turned when it is looked at: by none, or by each number."""
+        """Return the eighths of a turn against the clock by which a box is looked at."""
         return range(8 if self.upright else 1)
 
     @property
     def views(self) -> int:
-        """How often a box is looked at: in every turn, in every size."""
+        """Return the number of looks at a box: every turn in every size."""
         return len(self.turns) * (1 + len(self.smaller_sizes))
 
     def at(self, image_size: tuple[int, int]) -> Self:
-        """The same preparation for images of another size."""
         return self.changed(image_size=image_size, resize_size=image_size)
 
     def warp(self, box: Box, *, scale: float = 1.0, angle: float = 0.0) -> Warp:
-        """What shows a box, made wider or higher to the shape of the input, and larger by ``box_scale`` and ``scale``."""
+        """Return the map that shows a box, widened to the input's shape and enlarged by ``box_scale`` and ``scale``."""
         high, wide = self.image_size
         width = max(box.width, box.height * wide / high) * self.box_scale * scale
         height = width * high / wide
@@ -158,24 +151,22 @@ class BoxPreparation(Preparation):
         return Warp(centre, (width / max(1, wide - 1), height / max(1, high - 1)), angle, (wide, high))
 
     def plan_of(self, size: Extent, box: Box) -> Plan:
-        """All that is done to a picture of some width and height to show a box."""
+        """Return the plan that shows a box of a picture of some width and height."""
         return Plan(size, self.warp(box))
 
     def cut_out(self, picture: Image.Image, box: Box) -> np.ndarray:
-        """A box of an upright picture as the model takes it: uint8 (C, H, W)."""
+        """Return a box of an upright picture as the model takes it: uint8 (C, H, W)."""
         return self.plan_of(picture.size, box).pixels(picture)
 
     def frame(self, size: Extent) -> Frame:
-        """How a picture of some width and height is brought to the model's size that is one person."""
         return self.warp(Box.of_picture(size))
 
     def box(self, width: int, height: int) -> tuple[float, float, float, float]:
-        """What the model sees of a picture that is one person: left, top, right, bottom, beyond its sides."""
         return self.warp(Box.of_picture((width, height))).seen
 
 
 def in_view(places: np.ndarray, image_size: Size) -> np.ndarray:
-    """Which places (…, 2) of an input of this height and width lie in it, where the centre of the first pixel is (0, 0): (…,)."""
+    """Return which positions (…, 2) lie in an input of this height and width; the centre of its first pixel is (0, 0): (…,)."""
     high, wide = image_size
     inside = (places >= -0.5).all(axis=-1) & (places <= (wide - 0.5, high - 0.5)).all(axis=-1)
     return np.asarray(inside)

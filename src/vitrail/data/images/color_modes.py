@@ -23,7 +23,7 @@ OVERSHOOT = 1 / 8
 
 
 def to_mode(image: Image.Image, mode: Mode) -> Image.Image:
-    """Any of Pillow's modes to RGB or grey, as a viewer would show it."""
+    """Convert any of Pillow's modes to RGB or grey, as a viewer would show it."""
     if image.mode in PLAIN and "transparency" not in image.info:
         return image if image.mode == mode else image.convert(mode)
     kind = "I;16" if image.mode.startswith("I;16") else image.mode
@@ -36,7 +36,6 @@ def to_mode(image: Image.Image, mode: Mode) -> Image.Image:
 
 
 def _strips(image: Image.Image) -> Iterator[Image.Image]:
-    """The picture in whole rows, from its top."""
     rows = max(1, STRIP // max(1, image.width))
     for top in range(0, image.height, rows):
         yield image.crop((0, top, image.width, min(top + rows, image.height)))

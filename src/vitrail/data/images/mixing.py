@@ -6,9 +6,9 @@ import numpy as np
 
 
 def partners(count: int, step: int) -> np.ndarray:
-    """The place of every sample's partner in a batch: ``step`` places on, the last with the first.
+    """Return the position of every sample's partner in a batch: ``step`` further on, the last with the first.
 
-    None has one in a batch of fewer than ``2 step`` samples, where a copy of an image might meet another.
+    No sample has one in a batch of fewer than ``2 step``, where a copy of an image might meet another.
     """
     return np.roll(np.arange(count), -step) if count >= 2 * step else np.arange(0)
 
@@ -48,23 +48,21 @@ def mix(
             cut[i, :, rows, columns] = other_pixels[i, :, rows, columns]
             shares[i] = 1 - cut[i, 0, rows, columns].size / cut[i, 0].size
     mixed = _between(other_pixels, cut, weights[:, None, None, None]) if mixup else cut
-    targets = {name: _between(others[name], batch[name], _along(shares, batch[name])) for name in batch.keys() - {"images"}}
+    targets = {
+        name: _between(others[name], batch[name], shares.reshape(-1, *[1] * (batch[name].ndim - 1)))
+        for name in batch.keys() - {"images"}
+    }
     return {"images": np.rint(mixed).astype(np.uint8), **targets}
 
 
 def _between(a: np.ndarray, b: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """From ``a`` at weight 0 to ``b`` at weight 1; exactly ``a`` where the two are equal."""
+    """Return ``a`` at weight 0 and ``b`` at weight 1; exactly ``a`` where the two are equal."""
     a, b = a.astype(np.float32), b.astype(np.float32)
     return a + weight * (b - a)
 
 
-def _along(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """A number (B,) for each row of an array (B, …), to be multiplied with it."""
-    return shares.reshape(-1, *[1] * (array.ndim - 1))
-
-
 def _rectangle(height: int, width: int, kept: float, random: np.random.Generator) -> tuple[slice, slice]:
-    """Rows and columns of ``1 - kept`` of the area, shaped as the image, about a point anywhere in it."""
+    """Draw rows and columns of ``1 - kept`` of the area, shaped as the image, about a point anywhere in it."""
     side = np.sqrt(1 - kept)
     rows, columns = round(height * side), round(width * side)
     top, left = (int(random.integers(size) - part // 2) for size, part in ((height, rows), (width, columns)))

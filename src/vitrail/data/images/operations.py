@@ -1,11 +1,11 @@
 """Operations on pictures that augmentation chooses from. RGB and grey; size and mode stay.
 
-Each is a function of the picture, an amount in units of its own, of which 0 changes nothing (`auto_contrast` and
-`equalize` have no amount), and the colour that fills what comes into view.
+Each takes the picture, an amount in units of its own, of which 0 changes nothing, and the colour that fills what comes into view.
 """
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
@@ -17,95 +17,36 @@ Matrix = tuple[float, float, float, float, float, float]
 """a, b, c, d, e, f: takes the place (x, y) to (a x + b y + c, d x + e y + f)."""
 
 
-def _turned(amount: float, width: int, height: int) -> Matrix:
+def _rotation(amount: float, width: int, height: int) -> Matrix:
     cos, sin = math.cos(math.radians(amount)), math.sin(math.radians(amount))
     x, y = width / 2, height / 2
     return cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
 
 
 BACK: dict[str, Callable[[float, int, int], Matrix]] = {
-    "rotate": _turned,
+    "rotate": _rotation,
     "shear_x": lambda amount, width, height: (1, amount, -amount * height / 2, 0, 1, 0),
     "shear_y": lambda amount, width, height: (1, 0, 0, amount, 1, -amount * width / 2),
     "translate_x": lambda amount, width, height: (1, 0, -amount, 0, 1, 0),
     "translate_y": lambda amount, width, height: (1, 0, 0, 0, 1, -amount),
 }
-"""For the operations that move pixels: what takes a place in the result back to its place in a picture of some width and
+"""For the operations that move pixels: the map from a place in the result back to its place in a picture of some width and
 height. Pillow's own rotation, which copies pixels at right angles, goes by the same."""
 
 
-def identity(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Nothing changes."""
-    return image
+def _enhanced(enhancer: Any) -> Operation:
+    return lambda image, amount, fill: enhancer(image).enhance(max(0.0, 1 + amount))
 
 
-def auto_contrast(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Every channel stretched to 0…255."""
-    return ImageOps.autocontrast(image)
+def _moved(name: str) -> Operation:
+    def operation(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
+        back, colour = BACK[name](amount, *image.size), _pillow_colour(fill)
+        return image.transform(image.size, Image.Transform.AFFINE, back, Image.Resampling.BILINEAR, fillcolor=colour)
+
+    return operation
 
 
-def equalize(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Every channel's values spread so that all are equally frequent."""
-    return ImageOps.equalize(image)
-
-
-def rotate(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Turned about the centre, ``amount`` degrees anticlockwise."""
-    return image.rotate(amount, Image.Resampling.BILINEAR, fillcolor=_pillow_colour(fill))
-
-
-def posterize(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """The ``amount`` lowest of the 8 bits of every value set to 0; one bit stays at least."""
-    return ImageOps.posterize(image, max(1, 8 - round(amount)))
-
-
-def solarize(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """The brightest values inverted, those in the upper ``amount`` (0…1) of the scale."""
-    return ImageOps.solarize(image, max(0, round(256 * (1 - amount))))
-
-
-def saturation(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """More or less colour: -1 is grey, 1 is double."""
-    return ImageEnhance.Color(image).enhance(max(0.0, 1 + amount))
-
-
-def contrast(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """More or less distance from the mean grey: -1 is nothing else, 1 is double."""
-    return ImageEnhance.Contrast(image).enhance(max(0.0, 1 + amount))
-
-
-def brightness(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Brighter or darker: -1 is black, 1 is double."""
-    return ImageEnhance.Brightness(image).enhance(max(0.0, 1 + amount))
-
-
-def sharpness(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Sharper or softer: -1 is the picture smoothed, 1 as far the other way."""
-    return ImageEnhance.Sharpness(image).enhance(max(0.0, 1 + amount))
-
-
-def shear_x(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Rows moved sideways by ``amount`` times their distance from the middle row."""
-    return _moved(image, "shear_x", amount, fill)
-
-
-def shear_y(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Columns moved up or down by ``amount`` times their distance from the middle column."""
-    return _moved(image, "shear_y", amount, fill)
-
-
-def translate_x(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Moved to the right by ``amount`` pixels."""
-    return _moved(image, "translate_x", amount, fill)
-
-
-def translate_y(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Moved down by ``amount`` pixels."""
-    return _moved(image, "translate_y", amount, fill)
-
-
-def hue(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-    """Colours turned by ``amount`` of the colour circle; grey stays."""
+def _hue(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     turn = round(256 * amount) % 256
     if image.mode == "L" or not turn:
         return image
@@ -114,76 +55,49 @@ def hue(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     return Image.fromarray(pixels, "HSV").convert("RGB")
 
 
-def _moved(image: Image.Image, name: str, amount: float, fill: Colour) -> Image.Image:
-    back, colour = BACK[name](amount, *image.size), _pillow_colour(fill)
-    return image.transform(image.size, Image.Transform.AFFINE, back, Image.Resampling.BILINEAR, fillcolor=colour)
-
-
 def _pillow_colour(colour: Colour) -> int | Colour:
     return colour if len(colour) > 1 else colour[0]
 
 
 POLICY: dict[str, Operation] = {
-    "identity": identity,
-    "auto_contrast": auto_contrast,
-    "equalize": equalize,
-    "rotate": rotate,
-    "posterize": posterize,
-    "solarize": solarize,
-    "saturation": saturation,
-    "contrast": contrast,
-    "brightness": brightness,
-    "sharpness": sharpness,
-    "shear_x": shear_x,
-    "shear_y": shear_y,
-    "translate_x": translate_x,
-    "translate_y": translate_y,
+    "identity": lambda image, amount, fill: image,
+    "auto_contrast": lambda image, amount, fill: ImageOps.autocontrast(image),
+    "equalize": lambda image, amount, fill: ImageOps.equalize(image),
+    "rotate": lambda image, amount, fill: image.rotate(amount, Image.Resampling.BILINEAR, fillcolor=_pillow_colour(fill)),
+    "posterize": lambda image, amount, fill: ImageOps.posterize(image, max(1, 8 - round(amount))),
+    "solarize": lambda image, amount, fill: ImageOps.solarize(image, max(0, round(256 * (1 - amount)))),
+    "saturation": _enhanced(ImageEnhance.Color),
+    "contrast": _enhanced(ImageEnhance.Contrast),
+    "brightness": _enhanced(ImageEnhance.Brightness),
+    "sharpness": _enhanced(ImageEnhance.Sharpness),
+    **{name: _moved(name) for name in ("shear_x", "shear_y", "translate_x", "translate_y")},
 }
-"""What RandAugment and TrivialAugment choose from, the same fourteen in both papers."""
+"""The fourteen operations of RandAugment and TrivialAugment, with these amounts: degrees anticlockwise of ``rotate``; bits set to
+0 by ``posterize``; the upper share of the scale inverted by ``solarize``; -1…1 of the next four, from grey, mean grey, black or
+smoothed to as far the other way; the share of the distance from the middle row or column; pixels."""
 
-OPERATIONS: dict[str, Operation] = {**POLICY, "hue": hue}
-"""All of them."""
+OPERATIONS: dict[str, Operation] = {**POLICY, "hue": _hue}
+"""All operations; ``hue`` turns colours by a share of the colour circle, and leaves grey."""
 
 BOTH_WAYS = set(POLICY) - {"identity", "auto_contrast", "equalize", "posterize", "solarize"}
-"""Those whose amount may be negative."""
+"""Operations whose amount may be negative."""
+ENHANCED = ("saturation", "contrast", "brightness", "sharpness")
 
 
 def randaugment_limits(width: int, height: int) -> dict[str, float]:
-    """The amounts of magnitude 10 in RandAugment (Cubuk et al. 2020, https://arxiv.org/abs/1909.13719).
+    """Return the amounts of magnitude 10 in RandAugment (Cubuk et al. 2020, https://arxiv.org/abs/1909.13719).
 
     The ranges are AutoAugment's (Cubuk et al. 2019, https://arxiv.org/abs/1805.09501), translation as a share of
     the side: 150 of 331 pixels.
     """
-    return {
-        "rotate": 30,
-        "posterize": 4,
-        "solarize": 1,
-        "saturation": 0.9,
-        "contrast": 0.9,
-        "brightness": 0.9,
-        "sharpness": 0.9,
-        "shear_x": 0.3,
-        "shear_y": 0.3,
-        "translate_x": 150 / 331 * width,
-        "translate_y": 150 / 331 * height,
-    }
+    moved = {"shear_x": 0.3, "shear_y": 0.3, "translate_x": 150 / 331 * width, "translate_y": 150 / 331 * height}
+    return {"rotate": 30, "posterize": 4, "solarize": 1, **dict.fromkeys(ENHANCED, 0.9), **moved}
 
 
 def trivial_limits(width: int, height: int) -> dict[str, float]:
-    """The largest amounts of TrivialAugment's wide space (Müller & Hutter 2021, https://arxiv.org/abs/2103.10158).
+    """Return the largest amounts of TrivialAugment's wide space (Müller & Hutter 2021, https://arxiv.org/abs/2103.10158).
 
     Translation goes up to 32 pixels whatever the size, but not beyond the picture.
     """
-    return {
-        "rotate": 135,
-        "posterize": 6,
-        "solarize": 1,
-        "saturation": 0.99,
-        "contrast": 0.99,
-        "brightness": 0.99,
-        "sharpness": 0.99,
-        "shear_x": 0.99,
-        "shear_y": 0.99,
-        "translate_x": min(32, width),
-        "translate_y": min(32, height),
-    }
+    moved = {"translate_x": min(32, width), "translate_y": min(32, height)}
+    return {"rotate": 135, "posterize": 6, "solarize": 1, **dict.fromkeys((*ENHANCED, "shear_x", "shear_y"), 0.99), **moved}

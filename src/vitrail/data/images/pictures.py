@@ -1,6 +1,6 @@
 """The pictures that a person gives in Python: files, their content, pixels of any library, one or many."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitrail.data.images.decode import Source
-from vitrail.data.readers.missing_images import URL
+from vitrail.data.readers.image_names import URL
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -21,20 +21,17 @@ Pixels are uint8, or floats of 0…1. NumPy's are (H, W), (H, W, 3) or a batch (
 (B, 3, H, W); the three colours may be one grey, or four with opacity.
 """
 COLOURS = (1, 3, 4)
-SHAPES = {
-    np.ndarray: "(H, W), (H, W, 3) or a batch (B, H, W, 3)",
-    Tensor: "(H, W), (3, H, W) or a batch (B, 3, H, W)",
-}
+SHAPES = {np.ndarray: "(H, W), (H, W, 3) or a batch (B, H, W, 3)", Tensor: "(H, W), (3, H, W) or a batch (B, 3, H, W)"}
 
 
 def pictures_of(images: Picture | Iterable[Picture]) -> list[Source]:
-    """One picture, a batch, or several pictures as what can be decoded.
+    """Return one picture, a batch, or several pictures as sources for `vitrail.data.images.decode`.
 
     Raises:
         DataError: something that is no picture, with its type or its shape.
     """
     if isinstance(images, np.ndarray | Tensor):
-        return list(_batch(images))
+        return [_picture(image, images) for image in (images if images.ndim == 4 else [images])]
     single = isinstance(images, str | Path | bytes | bytearray | Image.Image | Mapping) or hasattr(images, "read")
     if single or not isinstance(images, Iterable):
         return [_one(images)]
@@ -61,14 +58,8 @@ def _one(image: Any) -> Source:
     return content
 
 
-def _batch(pixels: np.ndarray | Tensor) -> Iterator[Source]:
-    """The one picture that pixels are, or each of a batch."""
-    for image in pixels if pixels.ndim == 4 else [pixels]:
-        yield _picture(image, pixels)
-
-
 def _picture(pixels: np.ndarray | Tensor, given: np.ndarray | Tensor) -> Source:
-    """The pixels of one picture, in the order of their library, as uint8 (H, W) or (H, W, 3); ``given`` is what errors name."""
+    """Return one picture, in the order of its library, as uint8 (H, W) or (H, W, 3); errors name the shape of ``given``."""
     array = pixels if isinstance(pixels, np.ndarray) else _as_array(pixels)
     if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in COLOURS):
         kind = "a tensor" if isinstance(given, Tensor) else "an array"
@@ -81,14 +72,13 @@ def _picture(pixels: np.ndarray | Tensor, given: np.ndarray | Tensor) -> Source:
 
 
 def _as_array(pixels: Tensor) -> np.ndarray:
-    """A tensor (H, W) or (C, H, W) as an array, the colours last."""
     pixels = pixels.detach().cpu()
     pixels = pixels.float() if pixels.dtype in (torch.bfloat16, torch.float16) else pixels
     return (pixels.movedim(0, -1) if pixels.ndim == 3 else pixels).numpy()
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
-    """Pixels of 0…1 as uint8; other numbers, such as normalised ones, are refused, for they would be guessed at."""
+    """Return pixels of 0…1 as uint8; refuse other numbers, such as normalised ones."""
     if array.dtype == np.uint8:
         return array
     if array.dtype.kind != "f":

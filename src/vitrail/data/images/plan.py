@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from vitrail.data.images.decode import Box, Reduced, Whole
 from vitrail.data.images.operations import BACK, OPERATIONS, Colour, Matrix
+from vitrail.data.images.reduction import Box, Reduced, Whole
 
 Extent = tuple[int, int]
 """Width and height in pixels."""
@@ -23,34 +23,32 @@ class Move(NamedTuple):
     back: Matrix
     """Takes a place in the result to its place in the picture."""
     size: Extent
-    """Of the picture: what comes from beyond it shows nothing of it."""
+    """Size of the picture; positions beyond it show nothing of it."""
 
 
 class Step(Protocol):
     """A change of a picture that leaves its size as it is."""
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """Change uint8 (C, H, W); what is given stays as it was."""
+        """Return changed pixels, uint8 (C, H, W), and leave ``pixels`` as they are."""
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """Where it takes the places of a picture of this size, one move after another."""
+        """Return the moves of positions in a picture of this size, one after another."""
 
 
 class Frame(Protocol):
-    """What brings a picture to the model's size."""
+    """A way to bring a picture to the model's size."""
 
     @property
     def result(self) -> Extent:
-        """Width and height of what comes of it."""
+        """Width and height of the resulting picture."""
 
-    def __call__(self, picture: Image.Image) -> Image.Image:
-        """The picture at that size."""
+    def __call__(self, picture: Image.Image) -> Image.Image: ...
 
     def of(self, move: Callable[[Box], Box]) -> "Frame":
-        """The same of another picture, in which boxes are elsewhere."""
+        """Return the same frame for another picture, to which ``move`` takes boxes of this one."""
 
-    def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
+    def moves(self, size: Extent) -> Iterable[Move]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +62,17 @@ class Resize:
     resampling: Image.Resampling
 
     def __call__(self, picture: Image.Image) -> Image.Image:
-        """The part that is kept of the part, resized."""
         resized = picture.resize(self.size, self.resampling, box=self.part)
         return resized if self.kept == (0, 0, *self.size) else resized.crop(self.kept)
 
     @property
     def result(self) -> Extent:
-        """Width and height of what comes of it."""
         left, top, right, bottom = self.kept
         return right - left, bottom - top
 
     @property
     def seen(self) -> Box:
-        """What is kept, in the picture's own pixels."""
+        """Return the kept part in the picture's own pixels."""
         x, y = self._pitch
         left, top, right, bottom = self.kept
         return (
@@ -88,16 +84,13 @@ class Resize:
 
     @property
     def _pitch(self) -> tuple[float, float]:
-        """Pixels of the picture per pixel of the resized one."""
         left, top, right, bottom = self.part
         return (right - left) / self.size[0], (bottom - top) / self.size[1]
 
     def of(self, move: Callable[[Box], Box]) -> "Resize":
-        """The same of another picture, in which its part is elsewhere."""
         return Resize(move(self.part), self.size, self.kept, self.resampling)
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         x, y = self._pitch
         yield Move((x, 0, self.part[0], 0, y, self.part[1]), size)
         yield Move((1, 0, self.kept[0], 0, 1, self.kept[1]), self.size)
@@ -112,7 +105,6 @@ class Shift:
     fill: Colour
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`."""
         right, down = self.right, self.down
         _, height, width = pixels.shape
         result = np.empty_like(pixels)
@@ -123,7 +115,6 @@ class Shift:
         return result
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         yield Move((1, 0, -self.right, 0, 1, -self.down), size)
 
 
@@ -135,7 +126,6 @@ class Flip:
     down: bool
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`; a view."""
         if self.across:
             pixels = pixels[:, :, ::-1]
         if self.down:
@@ -143,7 +133,6 @@ class Flip:
         return pixels
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         x, y = (-1, size[0]) if self.across else (1, 0), (-1, size[1]) if self.down else (1, 0)
         yield Move((x[0], 0, x[1], 0, y[0], y[1]), size)
 
@@ -156,14 +145,12 @@ class Operations:
     fill: Colour
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`."""
         picture = to_picture(pixels)
         for name, amount in self.operations:
             picture = OPERATIONS[name](picture, amount, self.fill)
         return to_pixels(picture)
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `Step`."""
         return (Move(BACK[name](amount, *size), size) for name, amount in self.operations if name in BACK)
 
 
@@ -176,14 +163,12 @@ class Erase:
     noise: np.ndarray = field(repr=False, compare=False)
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """As in `Step`."""
         _, rows, columns = self.noise.shape
         result = pixels.copy()
         result[:, self.top : self.top + rows, self.left : self.left + columns] = self.noise
         return result
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """Nothing moves."""
         return ()
 
 
@@ -195,26 +180,22 @@ class Plan:
     """
 
     size: Extent
-    """Of the picture."""
+    """Size of the picture."""
     frame: Frame
     steps: tuple[Step, ...] = ()
 
     def pixels(self, picture: Image.Image | Reduced) -> np.ndarray:
-        """The picture, or one decoded at a fraction of its size, brought to the model's and changed: uint8 (C, H, W)."""
+        """Bring a picture, or one decoded at a fraction of its size, to the model's size, and change it: uint8 (C, H, W)."""
         if isinstance(picture, Reduced):
             return Plan(picture.image.size, self.frame.of(picture.whole.inside), self.steps).pixels(picture.image)
         self._require(picture.size)
         return self.changed(to_pixels(self.frame(picture)))
 
     def changed(self, pixels: np.ndarray) -> np.ndarray:
-        """The steps alone: a new uint8 (C, H, W) of pixels that have the model's size, or the same where nothing changes."""
+        """Apply the steps to pixels of the model's size: a new uint8 (C, H, W), or the same where nothing changes."""
         for step in self.steps:
             pixels = step(pixels)
         return np.ascontiguousarray(pixels)
-
-    def with_steps(self, steps: tuple[Step, ...]) -> "Plan":
-        """This plan, with these steps."""
-        return Plan(self.size, self.frame, steps)
 
     def of_whole(self, whole: Whole) -> "Plan":
         """Return the same plan for the whole picture, where this one is for a reduction of it."""
@@ -222,7 +203,7 @@ class Plan:
 
     @property
     def matrix(self) -> np.ndarray:
-        """Takes (x, y, 1) in the picture to its place in the result: float64 (3, 3)."""
+        """Return the map of (x, y, 1) in the picture to its position in the result: float64 (3, 3)."""
         back = np.eye(3)
         for move in self._moves():
             back = back @ (*np.reshape(move.back, (2, 3)), (0, 0, 1))
@@ -230,7 +211,7 @@ class Plan:
 
     @property
     def mirrored(self) -> bool:
-        """True if the result is a mirror image, in which a left hand looks like a right one.
+        """Return True if the result is a mirror image, in which a left hand looks like a right one.
 
         Turned by half a circle, which is flipped both ways, it is not.
         """
@@ -271,7 +252,6 @@ class Plan:
         return result
 
     def _moves(self) -> list[Move]:
-        """From the picture to the result."""
         return [*self.frame.moves(self.size), *(move for step in self.steps for move in step.moves(self.frame.result))]
 
     def _require(self, size: tuple[int, ...]) -> None:
@@ -280,10 +260,10 @@ class Plan:
 
 
 def to_pixels(image: Image.Image) -> np.ndarray:
-    """A picture as uint8 (C, H, W)."""
+    """Return a picture as uint8 (C, H, W)."""
     return np.stack([np.asarray(channel) for channel in image.split()])
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
-    """uint8 (C, H, W) as a picture, RGB or grey."""
+    """Return uint8 (C, H, W) as a picture, RGB or grey."""
     return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))

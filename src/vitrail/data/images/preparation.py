@@ -8,9 +8,10 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, model_validator
 
-from vitrail.data.images.decode import Box, Reduced, Source, Whole, check_head, decode_reduced
+from vitrail.data.images.decode import Source, check_head, decode_reduced
 from vitrail.data.images.plan import Extent, Frame, Plan, Resize, to_picture
 from vitrail.data.images.processors import read_processor
+from vitrail.data.images.reduction import Box, Reduced, Whole
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.settings import Settings
 
@@ -35,7 +36,7 @@ MOST_PIXELS = 2**24
 
 
 class Preparation(Settings):
-    """How an image becomes a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
+    """The way from an image to a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
 
     image_size: Size
     """Height and width the model takes."""
@@ -46,7 +47,7 @@ class Preparation(Settings):
     fit: Literal["cover", "squash"] = "cover"
     """Keep the image's shape and just cover ``resize_size``, or squash it to exactly that."""
     crop_rounding: Literal["even", "down"] = "even"
-    """Where the crop starts if its middle falls between two pixels: at the even one of the two, as in torchvision and timm,
+    """Start of a crop whose middle falls between two pixels: at the even one of the two, as in torchvision and timm,
     or at the first, as in transformers."""
     resampling: Literal["nearest", "lanczos", "bilinear", "bicubic"] = "bilinear"
     """Interpolation of the resize, with antialiasing."""
@@ -65,10 +66,10 @@ class Preparation(Settings):
 
     @classmethod
     def standard(cls, image_size: tuple[int, int], channels: int = 3, crop_ratio: float = 1.0, **fields: Any) -> Self:
-        """Mean and deviation 0.5 as in the paper; ``crop_ratio`` is the share of the resized image that is kept.
+        """Create a preparation with mean and deviation 0.5 as in the paper, and with other ``fields`` of this class.
 
-        Squares are covered, other shapes squashed to: those are what transformers can describe. ``fields`` are others of
-        this class, in place of their defaults.
+        Squares are covered, other shapes squashed to, as transformers can describe it. ``crop_ratio`` is the share of the resized
+        image that is kept.
         """
         resize = tuple(math.floor(side / crop_ratio) for side in image_size)  # as timm rounds
         half = (0.5,) * channels
@@ -78,7 +79,7 @@ class Preparation(Settings):
 
     @property
     def crop_ratio(self) -> float:
-        """The share of the resized image that is kept, from which `standard` and timm make out its size.
+        """Compute the share of the resized image that is kept, from which `standard` and timm compute its size.
 
         Raises:
             ConfigError: no one share gives both sides, rounded down.
@@ -92,7 +93,7 @@ class Preparation(Settings):
         raise ConfigError(what, where="preparation", hint="give one share of both")
 
     def at(self, image_size: tuple[int, int]) -> Self:
-        """The same preparation for images of another size: the same share of the resized image is kept."""
+        """Return the same preparation for images of another size; the same share of the resized image is kept."""
         if image_size == self.image_size:
             return self
         sides = zip(image_size, self.resize_size, self.image_size, strict=True)
@@ -105,15 +106,15 @@ class Preparation(Settings):
         return f"{resize} ({self.resampling}), centre {self.image_size[0]}×{self.image_size[1]}, {', '.join(numbers)}"
 
     def decode(self, source: Source, *, share: float | None = None) -> Image.Image:
-        """The upright picture in the model's colours; ``share`` as in `reduced`."""
+        """Return the upright picture in the model's colours; ``share`` as in `reduced`."""
         return self.reduced(source, share=share).image
 
     def reduced(self, source: Source, *, share: float | None) -> Reduced:
-        """The upright picture in the model's colours, and where it lies in the whole one.
+        """Return the upright picture in the model's colours, and its box in the whole one.
 
-        ``share`` is the smallest share of its area that will be brought to the model's size: a JPEG that has far more pixels
-        than that needs is decoded at a smaller size, without a last row or column that would stand for less than others.
-        None is for all of its pixels.
+        ``share`` is the smallest share of its area that will be brought to the model's size. A JPEG with far more pixels than
+        that needs is decoded at a smaller size, without a last row or column that would stand for less than others. With None all
+        of its pixels are decoded.
         """
         image, (size, (left, top, right, bottom)) = reduced = self._reduced(source, share)
         if image.size == size:
@@ -125,23 +126,19 @@ class Preparation(Settings):
         return decode_reduced(source, channels=self.channels, least=self._least(share))
 
     def _least(self, share: float | None = 1.0) -> int | None:
-        """Pixels that each side keeps where a JPEG is decoded at a fraction of its size; None where it may not be."""
+        """Return the pixels that each side of a reduced JPEG must keep; None where it may not be reduced."""
         if share is None or self.resampling == "nearest":  # which picks single pixels: they must be the file's own
             return None
         return math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
 
     def check(self, source: Source, *, max_pixels: int, formats: tuple[str, ...]) -> int:
-        """Refuse what is no picture of such a size and format, by its head alone; gives the pixels that `pixels` would decode.
-
-        Raises:
-            DataError: as `check_head`.
-        """
+        """Refuse images of other sizes and formats by their heads alone; return the pixels that `pixels` would decode."""
         return check_head(source, least=self._least(), max_pixels=max_pixels, formats=formats)
 
     def frame(self, size: Extent) -> Frame:
-        """How a picture of some width and height is brought to the model's size: in one step where two would be too large.
+        """Return the way from a picture of some width and height to the model's size: in one step where two would be too large.
 
-        One step is the same but for the rounding of what lies between the passes over rows and columns.
+        One step is the same but for the rounding between the passes over rows and columns.
         """
         frame, (high, wide) = self._in_two_steps(size), self.image_size
         if math.prod(frame.size) <= MOST_PIXELS:
@@ -149,19 +146,20 @@ class Preparation(Settings):
         return Resize(frame.seen, (wide, high), (0, 0, wide, high), frame.resampling)
 
     def _in_two_steps(self, size: Extent) -> Resize:
-        """As torchvision does: resize as `fit` has it, and cut out the centre."""
+        """Return the resize by `fit` and the cut of the centre, as torchvision has them."""
         rows, columns = self._resized(*size)
-        top, left = self._corner(rows, columns)
+        spare = (rows - self.image_size[0], columns - self.image_size[1])
+        top, left = (side // 2 if self.crop_rounding == "down" else round(side / 2) for side in spare)
         high, wide = self.image_size
         whole = (0.0, 0.0, float(size[0]), float(size[1]))
         return Resize(whole, (columns, rows), (left, top, left + wide, top + high), RESAMPLING[self.resampling])
 
     def plan(self, size: Extent) -> Plan:
-        """All that is done to a picture of some width and height that is not changed at random."""
+        """Return the plan of a picture of some width and height that is not changed at random."""
         return Plan(size, self.frame(size))
 
     def planned(self, source: Source) -> tuple[np.ndarray, Plan]:
-        """Decode, resize and crop: uint8 (C, H, W), and the plan of it, which maps places to where they went."""
+        """Decode, resize and crop: uint8 (C, H, W), and the plan by which positions moved."""
         reduced = self._reduced(source)
         plan = self.plan(reduced.whole.size)
         return plan.pixels(reduced), plan
@@ -175,18 +173,18 @@ class Preparation(Settings):
         return self.frame(image.size)(image)
 
     def framed(self, source: Source) -> tuple[Image.Image, Box]:
-        """The picture at the model's size, and what it shows of the upright one: its box in shares of the sides."""
+        """Return the picture at the model's size, and the box of the upright one that it shows, in shares of the sides."""
         image, whole = self._reduced(source)
         (width, height), (left, top, right, bottom) = whole.size, self.box(*whole.size)
         shown = self.frame(whole.size).of(whole.inside)(image)
         return shown, (left / width, top / height, right / width, bottom / height)
 
     def box(self, width: int, height: int) -> Box:
-        """What the model sees of a picture of this size: left, top, right, bottom in the picture's own pixels."""
+        """Return the box that the model sees of a picture of this size: left, top, right, bottom in its own pixels."""
         return self._in_two_steps((width, height)).seen
 
     def _resized(self, width: int, height: int) -> Size:
-        """Height and width of the resized image: torchvision's rounding for squares, timm's for other shapes."""
+        """Return height and width of the resized image, rounded as torchvision has it for squares, timm for other shapes."""
         rows, columns = self.resize_size
         if self.fit == "squash":
             return rows, columns
@@ -196,14 +194,8 @@ class Preparation(Settings):
         longer = int(rows * max(width, height) / min(width, height))
         return (longer, columns) if height > width else (rows, longer)
 
-    def _corner(self, rows: int, columns: int) -> tuple[int, int]:
-        """Where the crop starts in a resized image: the row and the column."""
-        spare = (rows - self.image_size[0], columns - self.image_size[1])
-        top, left = (side // 2 if self.crop_rounding == "down" else round(side / 2) for side in spare)
-        return top, left
-
     def normalize(self, pixels: "Tensor") -> "Tensor":
-        """uint8 (B, C, H, W) to float32: ``(x / 255 - mean) / std``."""
+        """Compute ``(x / 255 - mean) / std`` of uint8 (B, C, H, W): float32."""
         import torch  # takes seconds, and settings are read without it
 
         both = torch.tensor([self.mean, self.std]).view(2, -1, 1, 1)
@@ -233,10 +225,10 @@ class Preparation(Settings):
         return self.normalize(torch.from_numpy(np.stack([self.pixels(picture) for picture in pictures])))
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """As ``preprocessor_config.json`` in the keys of transformers' image processors.
+        """Return ``preprocessor_config.json`` in the keys of transformers' image processors.
 
-        They know how to cover a square and how to squash. What covers another shape has a ``size`` in keys of our own, which
-        they refuse; ``crop_rounding``, of our own too, they pass over: see the field.
+        They can cover a square and squash. A preparation that covers another shape has a ``size`` in keys of our own, which they
+        refuse. They ignore our key ``crop_rounding``.
         """
         (height, width), covers = self.resize_size, self.fit == "cover"
         if covers:
@@ -283,8 +275,10 @@ class Preparation(Settings):
             resampling = names[given["resample"]]
             return cls.read({**fields, "channels": len(mean), "resampling": resampling, "mean": mean, "std": std})
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, ConfigError) as error:
-            raise ModelFileError(
-                f"the description of the preprocessing is incomplete or damaged, or asks for what is not supported here: {error}",
-                where=where,
-                hint="write the model folder again",
-            ) from None
+            raise damaged(error, where) from None
+
+
+def damaged(error: Exception, where: object) -> ModelFileError:
+    """Return the error for a description of the preprocessing that cannot be followed."""
+    what = f"the description of the preprocessing is incomplete or damaged, or asks for what is not supported here: {error}"
+    return ModelFileError(what, where=where, hint="write the model folder again")

@@ -1,4 +1,4 @@
-"""What transformers' image processors do with an image, by the name that ``preprocessor_config.json`` has for them."""
+"""Transformers' image processors, by the name that ``preprocessor_config.json`` has for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Processor:
     defaults: Mapping[str, Any]
     """Its values for keys that the file leaves out."""
     square: bool = True
-    """Whether a single number as size means both sides (else the shorter side)."""
+    """True if a single number as size means both sides, else the shorter side."""
     floats: bool = False
-    """Whether it resizes numbers of 0…1, which are neither rounded nor cut off, in place of whole levels."""
+    """True if it resizes numbers of 0…1, neither rounded nor cut off, in place of whole levels."""
 
 
 def _squashing(side: int, resample: int, colours: Mapping[str, Any], crop: int = 0) -> dict[str, Any]:
@@ -49,7 +49,7 @@ PROCESSORS = {
     "Pvt": Processor(_squashing(224, BICUBIC, IMAGENET)),
     "DINOv3ViT": Processor(_squashing(224, BILINEAR, IMAGENET), floats=True),
 }
-"""Those that are known here, without the ending ImageProcessor."""
+"""Processors that can be followed, by their names without the ending ImageProcessor."""
 PROCESSOR_OF_MODEL = {
     **dict.fromkeys(("vit", "vit_mae", "vit_msn", "ijepa"), "ViT"),
     **dict.fromkeys(("beit", "data2vec-vision"), "Beit"),
@@ -78,10 +78,10 @@ HARMLESS = {
 
 
 def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[str, Any]:
-    """The size, resize and crop of a file, with the defaults of its class for keys that it leaves out.
+    """Read the size, resize and crop of a file, with the defaults of its class for keys that it leaves out.
 
-    Gives the fields ``image_size``, ``resize_size``, ``fit`` and ``crop_rounding`` of a preparation, and below ``values``
-    all values of the file and its class, by transformers' keys.
+    Return the fields ``image_size``, ``resize_size``, ``fit`` and ``crop_rounding`` of a preparation, and below ``values`` all
+    values of the file and its class, by transformers' keys.
 
     Raises:
         ValueError: a class or a key that is not understood, or images whose size would depend on the picture.
@@ -99,21 +99,19 @@ def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[st
         if not given.get(key, True):
             raise ValueError(f"{key!r} is false: images that are not resized or not rescaled are not known here")
     if processor.floats and given["resample"] not in (0, BILINEAR):
-        raise ValueError(
-            f"{name}ImageProcessor does not cut off what 'resample' {given['resample']} brings beyond black and white"
-        )
-    square = given.get("default_to_square", processor.square)
-    resize, covers = _size(given["size"], square)
+        what = f"does not cut off what 'resample' {given['resample']} brings beyond black and white"
+        raise ValueError(f"{name}ImageProcessor {what}")
+    resize, covers = _size(given["size"], given.get("default_to_square", processor.square))
     crop = _size(given["crop_size"], square=True)[0] if given.get("do_center_crop") else None
     if name == "ConvNext":
         if not covers or crop:
             raise ValueError("ConvNextImageProcessor needs a 'shortest_edge' and no 'do_center_crop'")
         crop, covers = resize, resize[0] < WARPED_FROM
-        resize = _square(int(crop[0] / given["crop_pct"])) if covers else crop
+        resize = (int(crop[0] / given["crop_pct"]),) * 2 if covers else crop
     elif given.get("crop_pct"):
         raise ValueError(f"'crop_pct' is not understood of {name}ImageProcessor")
     if name == "Levit" and covers:
-        resize = _square(int(256 / 224 * resize[0]))
+        resize = (int(256 / 224 * resize[0]),) * 2
     if covers and crop is None:
         raise ValueError("'do_center_crop' is not set, and 'size' keeps each picture's shape: the model takes one")
     return {
@@ -126,7 +124,7 @@ def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[st
 
 
 def _name(values: Mapping[str, Any], model_type: str | None) -> str:
-    """What the class is called, without the endings that name its version."""
+    """Return the name of the class without the endings of its version."""
     name = values.get("image_processor_type") or values.get("feature_extractor_type")
     if name is None:
         if model_type not in PROCESSOR_OF_MODEL:
@@ -137,20 +135,16 @@ def _name(values: Mapping[str, Any], model_type: str | None) -> str:
     return name
 
 
-def _square(side: Any) -> tuple[Any, Any]:
-    return side, side
-
-
 def _size(size: Any, square: bool) -> tuple[tuple[Any, Any], bool]:
-    """Height and width, and whether pictures keep their shape and cover them; of older files a number or two."""
+    """Return height and width, and True if pictures keep their shape and cover them; older files have a number or two."""
     if type(size) is int:
-        return _square(size), not square
+        return (size, size), not square
     if isinstance(size, list):
         height, width = size
         return (height, width), False
     parts = {key: value for key, value in size.items() if value is not None}
     if parts.keys() == {"shortest_edge"}:
-        return _square(parts["shortest_edge"]), True
+        return (parts["shortest_edge"],) * 2, True
     if parts.keys() == {"min_height", "min_width"}:  # our own: transformers' processors cannot cover what is no square
         return (parts["min_height"], parts["min_width"]), True
     if parts.keys() == {"height", "width"}:

@@ -1,4 +1,4 @@
-"""A person's own change to training images: any callable, a torchvision transform, say."""
+"""A user's own change to training images: any callable, such as a torchvision transform."""
 
 import random as python_random
 from collections.abc import Callable, Iterator
@@ -22,10 +22,10 @@ Transform = Callable[[Image.Image], Any]
 def transformed(
     transform: Transform, image: Image.Image, preparation: Preparation, random: np.random.Generator
 ) -> Image.Image | np.ndarray:
-    """What ``transform`` makes of a picture: a picture in the model's colours, or finished pixels, uint8 (C, H, W).
+    """Apply ``transform`` to a picture: return a picture in the model's colours, or finished pixels, uint8 (C, H, W).
 
-    Floating-point pixels of 0…1 are brought to 0…255. Whatever randomness of Python, NumPy or torch the transform uses
-    is drawn from ``random``, and theirs is afterwards as it was.
+    Floating-point pixels of 0…1 are brought to 0…255. The generators of Python, NumPy and torch are seeded from ``random``, and
+    afterwards as they were.
 
     Raises:
         ConfigError: it returns anything else.
@@ -55,9 +55,8 @@ def _finished(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if not np.issubdtype(pixels.dtype, np.floating):
         raise _refused(f"pixels of type {pixels.dtype}", "return uint8, or floating-point values of 0…1")
     if not (pixels.min() >= 0 and pixels.max() <= 1):
-        raise _refused(
-            f"values from {pixels.min():.3g} to {pixels.max():.3g}, not of 0…1", "leave normalisation out; Vitrail normalises"
-        )
+        what = f"values from {pixels.min():.3g} to {pixels.max():.3g}, not of 0…1"
+        raise _refused(what, "leave normalisation out; Vitrail normalises")
     return np.ascontiguousarray(np.rint(pixels * 255).astype(np.uint8))
 
 
@@ -67,7 +66,6 @@ def _refused(what: str, hint: str) -> ConfigError:
 
 @contextmanager
 def _seeded(random: np.random.Generator) -> Iterator[None]:
-    """The global generators of Python, NumPy and torch seeded from ``random``, and put back afterwards."""
     seed = int(random.integers(2**32))
     python_state, numpy_state = python_random.getstate(), np.random.get_state()
     try:
@@ -82,14 +80,12 @@ def _seeded(random: np.random.Generator) -> Iterator[None]:
 
 
 def require_sendable(transform: Transform) -> None:
-    """Refuse a transform that worker processes cannot be given; where they are forked, they have it already."""
+    """Refuse a transform that cannot be sent to worker processes; forked ones have it already."""
     if forks():
         return
     try:
         ForkingPickler.dumps(transform)
     except Exception as error:  # each class has its own way of not being picklable
-        raise ConfigError(
-            f"the transform cannot be sent to worker processes: {error}",
-            where="transform",
-            hint="define it by name in a module, no lambda and no inner function, or set data.workers to 0",
-        ) from None
+        what = f"the transform cannot be sent to worker processes: {error}"
+        hint = "define it by name in a module, no lambda and no inner function, or set data.workers to 0"
+        raise ConfigError(what, where="transform", hint=hint) from None

@@ -7,26 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from vitrail.data.images.decode import Box
 from vitrail.data.images.operations import Matrix
 from vitrail.data.images.plan import Extent, Move
+from vitrail.data.images.reduction import Box
 
 
 @dataclass(frozen=True, slots=True)
 class Warp:
-    """What shows a turned box of the picture, black where the box leaves it."""
+    """A map that shows a turned box of the picture, black where the box leaves it."""
 
     centre: tuple[float, float]
-    """Of the box, in the picture."""
+    """Centre of the box, in the picture."""
     pitch: tuple[float, float]
     """Pixels of the picture per pixel of the result, along its width and its height."""
     angle: float
     """Degrees by which the box is turned clockwise, so that the picture turns the other way."""
     result: Extent
-    """Width and height of what comes of it."""
+    """Width and height of the resulting picture."""
 
     def __call__(self, picture: Image.Image) -> Image.Image:
-        """The box, resized: bilinear, of a picture that is first made smaller by whole numbers where it has far more pixels."""
+        """Return the box, resized: bilinear, after a reduction by a whole number of a picture with far more pixels."""
         factor = int(min(self.pitch))
         if factor < 2:
             return self._resized(picture, self.back)
@@ -42,7 +42,7 @@ class Warp:
 
     @property
     def back(self) -> Matrix:
-        """Takes a place in the result to its place in the picture."""
+        """Return the map of a position in the result to its position in the picture."""
         cos, sin = math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))
         (x, y), (width, height) = self.pitch, self.result
         a, b, d, e = cos * x, -sin * y, sin * x, cos * y
@@ -50,32 +50,31 @@ class Warp:
 
     @property
     def seen(self) -> Box:
-        """What it shows of the picture where nothing is turned: left, top, right, bottom, perhaps beyond the picture's sides."""
+        """Return the part of the picture that it shows unturned: left, top, right, bottom, perhaps beyond the picture's sides."""
         (x, y), (across, down) = self.centre, (pitch * side / 2 for pitch, side in zip(self.pitch, self.result, strict=True))
         return x - across, y - down, x + across, y + down
 
     def outside(self, places: np.ndarray) -> np.ndarray:
-        """Where places (…, 2) of the result are in the picture; in both the centre of the first pixel is (0, 0)."""
+        """Map positions (…, 2) of the result into the picture; in both the centre of the first pixel is (0, 0)."""
         a, b, c, d, e, f = self.back
         return (np.asarray(places, np.float64) + 0.5) @ np.array([[a, d], [b, e]]) + (c - 0.5, f - 0.5)
 
     def inside(self, places: np.ndarray) -> np.ndarray:
-        """Where places (…, 2) of the picture are in the result: the inverse of `outside`."""
+        """Map positions (…, 2) of the picture into the result: the inverse of `outside`."""
         a, b, c, d, e, f = self.back
         return (np.asarray(places, np.float64) + 0.5 - (c, f)) @ np.linalg.inv([[a, d], [b, e]]) - 0.5
 
     def of(self, move: Callable[[Box], Box]) -> "Warp":
-        """The same of another picture, in which boxes are elsewhere; it is as much smaller in width as in height."""
+        # a reduction is as much smaller in width as in height
         x, y = self.centre
         left, top, right, bottom = move((x, y, x + self.pitch[0], y + self.pitch[1]))
         return Warp((left, top), (right - left, bottom - top), self.angle, self.result)
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """As in `vitrail.data.images.plan.Step`."""
         yield Move(self.back, size)
 
     def _around(self, size: Extent) -> tuple[int, int, int, int]:
-        """The part of a picture of this size that the box touches, with a rim for what lies between pixels."""
+        """Return the part of a picture of this size that the box touches, with a rim for interpolation."""
         (a, b, c, d, e, f), (width, height) = self.back, self.result
         corners = [(0, 0), (width, 0), (0, height), (width, height)]
         xs, ys = [a * x + b * y + c for x, y in corners], [d * x + e * y + f for x, y in corners]

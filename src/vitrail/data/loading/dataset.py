@@ -1,7 +1,8 @@
-"""Images to samples: decoded once, changed anew in every epoch, side by side in batches."""
+"""Images as samples: decoded once, changed anew in every epoch, stacked into batches."""
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +13,11 @@ from torch.utils.data import Dataset, get_worker_info
 
 from vitrail.checks import refuse_given
 from vitrail.data.images.augment import Augmentation, SampleGenerator
-from vitrail.data.images.decode import Source, Whole
+from vitrail.data.images.decode import Source
 from vitrail.data.images.mixing import mix, partners
 from vitrail.data.images.plan import Plan
 from vitrail.data.images.preparation import Preparation
+from vitrail.data.images.reduction import Whole
 from vitrail.data.images.transform import Transform, require_sendable, transformed
 from vitrail.data.items import Item
 from vitrail.data.loading.batches import Batch, Key, Wanted
@@ -29,29 +31,30 @@ UNCHANGED = Augmentation(horizontal_flip=0)
 
 
 class ImageDataset(Dataset[Batch]):
-    """Images prepared for a model. A sample is asked for by its `Key`, which with ``seed`` fixes all that is random in it.
+    """Images prepared for a model. A sample has a `Key`, which with ``seed`` fixes all that is random in it.
 
-    A batch has ``images``, uint8 (B, C, H, W), and beside them what the targets make of the items, by name.
+    A batch has ``images``, uint8 (B, C, H, W), and the arrays of the targets, by name.
 
-    What is the same in every epoch, the picture decoded or at the model's size, is kept in memory for the next one if it
-    takes no more than an item's even share of `KEPT_BYTES`: all images of a data set that fits, else its smaller ones.
+    A picture, decoded or at the model's size, is kept in memory for the next epoch if it takes no more than an item's even share
+    of `KEPT_BYTES`: all images of a data set that fits, else its smaller ones.
 
     Args:
         items: the images.
         preparation: brings them to the model's size.
         augmentation: changes them at random; None changes nothing.
         seed: of all that is random.
-        targets: what is learned of an item, beside its image; the index of its class by default.
-        transform: a callable of one's own that takes the decoded picture before anything else. It returns a picture, which
-            goes on as any other, or pixels (C, H, W) of the model's size, uint8 or floating-point of 0…1 and not
-            normalised, which are only mixed.
+        targets: make arrays of an item; by default the index of its class.
+        transform: a user's callable that takes the decoded picture before anything else. It returns a picture, which goes on as
+        any
+            other, or pixels (C, H, W) of the model's size, uint8 or floating-point of 0…1 and not normalised, which are only
+            mixed.
 
     Raises:
         ConfigError: images are to be mixed, and their targets cannot be; or settings of people are given for whole images.
     """
 
     shows_boxes = False
-    """Whether an item is cut out of its picture by a box."""
+    """True if items are cut out of their pictures by boxes."""
 
     def __init__(
         self,
@@ -66,10 +69,8 @@ class ImageDataset(Dataset[Batch]):
         self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
         self.targets, self.transform = targets or ClassIndex(), transform
         self._kept: dict[int, tuple[np.ndarray, Any]] = {}
-        self._origins: dict[Any, Any] = {}
-        """One for all pictures of a size."""
+        self._origins: dict[Any, Any] = {}  # one for all pictures of a size
         self.reading: Any = None
-        """Two numbers for every worker: its process id and the item it is reading. None without workers."""
         if self.augmentation.mixes and not self.targets.mixable:
             hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are shares of classes"
             raise ConfigError("images cannot be mixed whose targets cannot be mixed", where="augmentation", hint=hint)
@@ -81,44 +82,34 @@ class ImageDataset(Dataset[Batch]):
         return len(self.items)
 
     def name(self, number: int) -> str:
-        """Of an item."""
         return self.items[number].name
 
     def require_sendable(self) -> None:
-        """Refuse a transform that cannot be sent to workers; raises `ConfigError`."""
         if self.transform is not None:
             require_sendable(self.transform)
 
     def count_batches(self, batch_size: int) -> int:
-        """Batches of an epoch; the last may be smaller."""
         return -(-len(self) // batch_size)
 
     def batches(self, epoch: int, batch_size: int, *, shuffle: bool, balance: bool = False) -> list[list[Key]]:
-        """The samples of each batch of an epoch; see `epoch_order`."""
         repeats = self.augmentation.repeats
         order = epoch_order(self.items, self.seed, epoch, shuffle=shuffle, balance=balance, repeats=repeats)
         return [[(epoch, number) for number in order[at : at + batch_size]] for at in range(0, len(order), batch_size)]
 
     def units(self, keys: Sequence[Key]) -> int:
-        """Images."""
         return len(keys)
 
     def __getitem__(self, key: Key) -> Batch:
-        """One sample, as a batch of its own."""
         return self.batch([key])
 
     def __getitems__(self, wanted: Wanted) -> Batch | VitrailError:
-        """A batch for torch's loader, which asks for all of it at once.
-
-        An error is returned, not raised: a worker would wrap it in its own traceback.
-        """
         try:
             return self.batch(wanted.keys, wanted.own)
         except VitrailError as error:
             return error
 
     def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
-        """The samples ``own`` of a batch side by side, mixed with others of the batch if the augmentation mixes.
+        """Return the samples ``own`` of a batch, mixed with others of the batch if the augmentation mixes.
 
         Raises:
             DataError: an image cannot be read.
@@ -135,19 +126,19 @@ class ImageDataset(Dataset[Batch]):
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
-        """Return one item, changed at random; a subclass adds to it, such as what `_planned` makes of ``random.view(1)``."""
+        """Return one item, changed at random; a subclass may add further views, `_planned` with ``random.view(1)``."""
         pixels, plan = self._planned(number, random)
         return {"images": pixels, **self.targets(self.items[number], plan, random)}
 
     def _planned(self, number: int, random: SampleGenerator) -> tuple[np.ndarray, Plan | None]:
-        """One item, changed at random, uint8 (C, H, W), and how: a plan for points and boxes of the whole upright picture.
+        """Return one item, changed at random, uint8 (C, H, W), and the plan for points and boxes of the whole upright picture.
 
-        There is no plan where a transform of one's own did something first.
+        There is no plan after a transform of the user's own.
         """
         preparation, augmentation = self.preparation, self.augmentation
         if self.transform is None and augmentation.crop != "resized":
             prepared, plan = self._remembered(number, preparation.planned)
-            plan = plan.with_steps(augmentation.steps(preparation, random))
+            plan = replace(plan, steps=augmentation.steps(preparation, random))
             return plan.changed(prepared), plan
         share = augmentation.min_area if self.transform is None else None
         decoded, whole = self._remembered(number, partial(_decoded, preparation, share=share))
@@ -161,7 +152,7 @@ class ImageDataset(Dataset[Batch]):
         return result, None
 
     def _remembered(self, number: int, read: Callable[[Source], tuple[np.ndarray, Any]]) -> tuple[np.ndarray, Any]:
-        """What ``read`` made of an item, now or in an earlier epoch: pixels, and what identifies where they come from."""
+        """Return the pixels and their origin that ``read`` gives of an item, or gave in an earlier epoch."""
         kept = self._kept.get(number)
         if kept is None:
             worker = get_worker_info()
@@ -174,11 +165,9 @@ class ImageDataset(Dataset[Batch]):
 
 
 def _decoded(preparation: Preparation, source: Source, *, share: float | None) -> tuple[np.ndarray, Whole]:
-    """The decoded picture as `Preparation.reduced` gives it, and the whole one."""
     reduced = preparation.reduced(source, share=share)
     return np.asarray(reduced.image), reduced.whole
 
 
 def _stacked(samples: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """The arrays of some samples, side by side."""
     return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}

@@ -1,4 +1,4 @@
-"""Samples to batches: the same batches whatever the number of workers."""
+"""A loader of batches, which are the same whatever the number of workers."""
 
 import multiprocessing
 import os
@@ -19,9 +19,9 @@ from vitrail.errors import DataError, VitrailError
 from vitrail.runtime.signals import HEARD
 
 WAIT = 600
-"""Seconds after which workers that give nothing are given up: a disk that has gone keeps them waiting for ever."""
+"""Seconds without a batch after which workers are ended: a disk that has gone keeps them waiting for ever."""
 LOOK = 5
-"""Seconds after which it is seen whether all workers are alive, while none gives anything."""
+"""Seconds between looks at the workers while none gives a batch."""
 
 
 class EpochLoader:
@@ -29,12 +29,12 @@ class EpochLoader:
 
     Args:
         dataset: what to load.
-        batch_size: as the data set counts it: images, or tokens; the last batch of an epoch may be smaller.
-        shuffle: whether each epoch has its own order, by the data set's seed.
+        batch_size: images, or tokens, as the data set counts; the last batch of an epoch may be smaller.
+        shuffle: gives each epoch its own order, by the data set's seed.
         workers: processes that prepare samples; 0 prepares them in this one.
-        balance: whether an epoch shows every class equally often; see `epoch_order`.
-        part: which of how many equal parts of every batch to load, counted from 0.
-        device: to which batches go: what workers prepare for a GPU comes in pinned memory, which it fetches faster.
+        balance: shows every class equally often in an epoch; see `epoch_order`.
+        part: the number of a part of every batch, from 0, and the number of equal parts.
+        device: for a GPU workers put batches into pinned memory, which it fetches faster.
 
     Raises:
         ConfigError: the data set's transform cannot be sent to workers.
@@ -58,15 +58,14 @@ class EpochLoader:
                 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else it warns in every process that is forked
             dataset.require_sendable()
             dataset.reading = RawArray("q", 2 * workers)
-        self._keys: list[list[Key]] = []
-        """The samples of every batch of the epoch at hand."""
+        self._keys: list[list[Key]] = []  # of every batch of the current epoch
         self._following = _Following()
         self._loader = DataLoader(
             cast(Dataset[Any], dataset),
             batch_sampler=self._following,
             num_workers=workers,
             generator=torch.Generator(),
-            collate_fn=_as_it_is,
+            collate_fn=_unchanged,
             persistent_workers=workers > 0,
             worker_init_fn=_patient,
             timeout=min(LOOK, WAIT) if workers else 0,
@@ -77,16 +76,16 @@ class EpochLoader:
         return self.dataset.count_batches(self.batch_size)
 
     def size(self, batch: int) -> int:
-        """Samples in a batch of the epoch at hand, all its parts together."""
+        """Return the number of samples in a batch of the current epoch, all its parts together."""
         return len(self._epoch_keys()[batch])
 
     def places(self, batch: int) -> range:
-        """The places in the batch that this part of it has: none, where there are more parts than samples."""
+        """Return the positions of this part in the batch: none where there are more parts than samples."""
         part, parts = self.part
         return range(self.size(batch) * part // parts, self.size(batch) * (part + 1) // parts)
 
     def units(self, batch: int) -> int:
-        """What losses are means over: how many a batch has, all its parts together."""
+        """Return the number of things in a batch that losses are means over, all its parts together."""
         return self.dataset.units(self._epoch_keys()[batch])
 
     def _epoch_keys(self, epoch: int = 0) -> list[list[Key]]:
@@ -95,7 +94,7 @@ class EpochLoader:
         return self._keys
 
     def epoch(self, epoch: int = 0, *, skip: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, without the first ``skip``; a part of a batch that has no sample gets its first.
+        """Yield the batches of an epoch, without the first ``skip``; a part of a batch without a sample gets its first.
 
         Raises:
             DataError: an image cannot be read, or a worker died over it.
@@ -114,28 +113,28 @@ class EpochLoader:
             yield batch
 
     def close(self) -> None:
-        """End the workers; another epoch would start new ones.
-
-        Without it they end with the loader, which can take seconds where an error's traceback still holds it.
-        """
+        """End the workers at once; another epoch would start new ones."""
         iterator: Any = self._loader._iterator
         self._loader._iterator = None
         if iterator is not None:
             iterator._shutdown_workers()
 
     def _batches(self) -> Iterator[Batch | VitrailError]:
-        iterator, asked = self._iterator(), time.monotonic()
+        iterator, since = self._iterator(), time.monotonic()
         while True:
             try:
                 batch = next(iterator)
             except StopIteration:
                 return
-            except (RuntimeError, OSError, EOFError) as error:  # what a worker's end looks like depends on what it was at
+            except (RuntimeError, OSError, EOFError) as error:  # the error depends on what a worker was at
                 silent = "timed out" in str(error)
                 if silent and not _pins(iterator):
                     self.close()
-                    raise _not_taken_over() from None
-                if silent and time.monotonic() - asked < WAIT:
+                    hint = "were there too many open files (ulimit -n), or too little memory in /dev/shm?"
+                    hint += " else take --data.workers 0"
+                    what = "what processes prepared cannot be taken over any more"
+                    raise DataError(what, where="data.workers", hint=hint) from None
+                if silent and time.monotonic() - since < WAIT:
                     continue
                 time.sleep(0.1)  # until the system knows of it
                 if silent:
@@ -143,10 +142,10 @@ class EpochLoader:
                 self._require_alive(error)
                 raise
             yield batch
-            asked = time.monotonic()
+            since = time.monotonic()
 
     def _iterator(self) -> Iterator[Any]:
-        """That of torch's loader, without its handler of SIGCHLD, which would raise in the middle of anything."""
+        """Return the iterator of torch's loader, without its handler of SIGCHLD, which would raise in the middle of anything."""
         heard = self._loader.num_workers and hasattr(signal, "SIGCHLD")
         if not heard or threading.current_thread() is not threading.main_thread():
             return iter(self._loader)
@@ -158,44 +157,31 @@ class EpochLoader:
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
 
     def _give_up(self) -> NoReturn:
-        """End workers that have given nothing for `WAIT` seconds, and say which images they are at."""
+        """End workers that have given nothing for `WAIT` seconds; raise an error that names the images they are at."""
         workers: list[Any] = getattr(self._loader._iterator, "_workers", [])
         for process in workers:
             process.kill()
         self.close()
-        numbers = list(self.dataset.reading or ())[1::2]
-        raise DataError(
-            f"nothing was read for {WAIT} seconds",
-            where=", ".join(dict.fromkeys(self.dataset.name(number) for number in numbers)),
-            hint="is the disk, or the server of its files, still there, and memory free in /dev/shm? else take --data.workers 0",
-        ) from None
+        where = ", ".join(dict.fromkeys(map(self.dataset.name, list(self.dataset.reading or ())[1::2])))
+        hint = "is the disk, or the server of its files, still there, and memory free in /dev/shm? else take --data.workers 0"
+        raise DataError(f"nothing was read for {WAIT} seconds", where=where, hint=hint) from None
 
     def _require_alive(self, error: Exception) -> None:
-        """Say of workers that are no more which images they were at, which is all that is known of it."""
+        """Raise an error that names the images at which workers ended, if any has."""
         reading = list(self.dataset.reading or ())
         alive = {process.pid for process in multiprocessing.active_children()}
         dead = [number for process, number in zip(reading[::2], reading[1::2], strict=True) if process and process not in alive]
         if dead or "exited unexpectedly" in str(error):
             self.close()
-            raise DataError(
-                "a process that prepares images was killed",
-                where=", ".join(self.dataset.name(number) for number in dead) or "before its first image",
-                hint="if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it",
-            ) from None
+            where = ", ".join(map(self.dataset.name, dead)) or "before its first image"
+            hint = "if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it"
+            raise DataError("a process that prepares images was killed", where=where, hint=hint) from None
 
 
 def _pins(iterator: Any) -> bool:
-    """Whether the thread that takes batches over into pinned memory, if there is one, still does."""
+    """Return False if the thread that takes batches over into pinned memory has ended."""
     thread = getattr(iterator, "_pin_memory_thread", None)
     return thread is None or thread.is_alive()
-
-
-def _not_taken_over() -> DataError:
-    return DataError(
-        "what processes prepared cannot be taken over any more",
-        where="data.workers",
-        hint="were there too many open files (ulimit -n), or too little memory in /dev/shm? else take --data.workers 0",
-    )
 
 
 class _Following:
@@ -211,13 +197,12 @@ class _Following:
         return len(self.batches)
 
 
-def _as_it_is(batch: Any) -> Any:
+def _unchanged(batch: Any) -> Any:
     return batch
 
 
 def _patient(worker: int) -> None:
-    """A terminal's Ctrl-C and a cluster's signals reach every process; when a worker ends is for the one it works for."""
-
+    """Ignore signals of a terminal or a cluster, which reach every process: a worker ends when its main process ends it."""
     first: list[float] = []
 
     def once(number: int, frame: FrameType | None) -> None:

@@ -23,9 +23,9 @@ S = TypeVar("S")
 def answer_ahead(
     preparation: Preparation, pictures: Sequence[Source], batch_size: int, answer: Callable[[Tensor], Iterable[T]]
 ) -> Iterator[list[T | DataError]]:
-    """What ``answer`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
+    """Yield what ``answer`` gives of pictures, batch by batch, with the error in place of one that cannot be read.
 
-    It is given the pixels of those that can, uint8 (B, C, H, W), and gives something for each.
+    ``answer`` gets the pixels of the readable ones, uint8 (B, C, H, W), and returns something for each.
     """
     batches = (pictures[start : start + batch_size] for start in range(0, len(pictures), batch_size))
     for images in read_ahead(preparation.pixels, batches):
@@ -35,7 +35,7 @@ def answer_ahead(
 
 
 def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:
-    """The answers of all batches, one after another; raises the error that stands in place of one."""
+    """Yield the answers of all batches, one after another; raise the error in place of one."""
     for answers in batches:
         for answer in answers:
             if isinstance(answer, DataError):
@@ -44,10 +44,10 @@ def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:
 
 
 def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterator[list[T | DataError]]:
-    """What ``read`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
+    """Yield what ``read`` gives of pictures, batch by batch, with the error in place of one that cannot be read.
 
-    While a batch is in use by a GPU, the pictures of the next one are read. On a CPU the two take turns, each with all cores:
-    beside each other their threads wait for one another, and both are slower (docs/performance.md).
+    While a GPU uses a batch, the pictures of the next one are read. On a CPU the two take turns, each with all cores: at the same
+    time both are slower (docs/performance.md).
     """
     most = 0 if pick_device().type == "cpu" else 1
 
@@ -68,6 +68,6 @@ def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterat
             for last in ahead:
                 yield [image.result() for image in last]
     finally:
-        # Where the rest is not wanted, Python ends this whenever it collects garbage, also in a thread that is just beginning and
-        # holds a lock of the module threading: to wait for threads, which need that lock, would be to wait for ever.
+        # Garbage collection may end this in a thread that holds a lock of the module threading, which the pool's threads need:
+        # waiting for them would last for ever.
         pool.shutdown(wait=False, cancel_futures=True)

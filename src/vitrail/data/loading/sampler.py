@@ -1,4 +1,4 @@
-"""Which images an epoch shows, and in what order."""
+"""The images that an epoch shows, and their order."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ ORDER = 1  # separates this randomness from the samples' randomness
 
 
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
-    """A random order of so many things, another one in every epoch."""
+    """Return a random order of ``count`` things, another one in every epoch."""
     return _generator(seed, epoch).permutation(count).tolist()
 
 
 def some_items(items: Sequence[T], count: int, seed: int) -> list[T]:
-    """So many items at random, in their own order."""
+    """Return ``count`` items at random, in their own order."""
     return [items[index] for index in sorted(shuffled(len(items), seed, 0)[:count])]
 
 
 def some_share(items: Sequence[T], share: float, seed: int) -> list[T]:
-    """That share of the items at random, one at least, in their own order."""
+    """Return a share of the items at random, one at least, in their own order."""
     return some_items(items, max(1, round(share * len(items))), seed)
 
 
 def pick_items(items: Sequence[Item], count: int, seed: int) -> list[int]:
-    """Indices of ``count`` items at random, of as many classes as possible, sorted by class."""
+    """Return the indices of ``count`` items at random, of as many classes as possible, sorted by class."""
     seen: Counter[tuple[int, ...]] = Counter()
     turns = []
     for index in shuffled(len(items), seed, 0):
@@ -39,32 +39,34 @@ def pick_items(items: Sequence[Item], count: int, seed: int) -> list[int]:
 
 
 def spread(count: int, wanted: int) -> list[int]:
-    """``wanted`` places evenly out of ``count``, the first and the last among them; all of them where there are no more."""
+    """Return ``wanted`` positions evenly out of ``count``, the first and the last among them; all where there are no more."""
     return sorted({round(place) for place in np.linspace(0, count - 1, min(wanted, count))})
 
 
 def epoch_order(
     items: Sequence[Item], seed: int, epoch: int, *, shuffle: bool, balance: bool = False, repeats: int = 1
 ) -> list[int]:
-    """The numbers of an epoch's samples, as many as there are items.
+    """Return the numbers of an epoch's samples, as many as there are items.
 
     Sample ``i`` is the item ``i``; further copies of it in the same epoch are ``i + len(items)``, ``i + 2 len(items)``
     and so on, so that each can have randomness of its own.
 
     Args:
-        items: what there is to show.
+        items: the images.
         seed, epoch: fix the order, where there is anything random in it.
-        shuffle: whether to mix the order.
-        balance: whether to show every class equally often: each item floor or ceiling of ``len(items)`` times its share
+        shuffle: mixes the order.
+        balance: shows every class equally often: each item floor or ceiling of ``len(items)`` times its share
             in `balanced_shares`, by systematic sampling.
-        repeats: how often an image is shown in a row, in an epoch that is no longer for that (repeated augmentation:
+        repeats: of each image in a row, in an epoch of the same length (repeated augmentation:
             Hoffer et al. 2020, https://arxiv.org/abs/1901.09335; Berman et al. 2019, https://arxiv.org/abs/1902.05509).
     """
     count = len(items)
     distinct = -(-count // repeats)
     random = _generator(seed, epoch)
     if balance:
-        chosen = _systematic(balanced_shares(items) * distinct, _by_class(items, random), random.random())
+        # items with the same labels side by side in random order: systematic sampling is then fair to classes
+        by_class = np.array(sorted(random.permutation(count).tolist(), key=lambda i: items[i].labels))
+        chosen = _systematic(balanced_shares(items) * distinct, by_class, random.random())
         chosen = random.permutation(chosen) if shuffle else np.sort(chosen)
     else:
         chosen = random.permutation(count) if shuffle else np.arange(count)
@@ -77,7 +79,7 @@ def _generator(seed: int, epoch: int) -> np.random.Generator:
 
 
 def balanced_shares(items: Sequence[Item]) -> np.ndarray:
-    """How often to draw each item, so that every class is drawn equally often: float64 (N,), with sum 1.
+    """Compute the frequency of each item by which every class is drawn equally often: float64 (N,), with sum 1.
 
     Proportional to ``1 / images of its class``. In multi-label data an image takes the mean over its labels, so that
     rare ones are drawn more often without being equally frequent; images without labels count as one more class.
@@ -89,14 +91,8 @@ def balanced_shares(items: Sequence[Item]) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _by_class(items: Sequence[Item], random: np.random.Generator) -> np.ndarray:
-    """All items, those with the same labels side by side in random order: systematic sampling is then fair to classes."""
-    order = random.permutation(len(items))
-    return np.array(sorted(order.tolist(), key=lambda i: items[i].labels))
-
-
 def _systematic(expected: np.ndarray, order: np.ndarray, start: float) -> np.ndarray:
-    """Each index floor or ceiling of its ``expected`` times, by a ruler with marks at ``start``, ``start + 1``, …
+    """Return each index floor or ceiling of its ``expected`` times, by a ruler with marks at ``start``, ``start + 1``, …
 
     The indices lie in ``order`` along the ruler, each as long as is expected of it.
     """
@@ -108,7 +104,7 @@ def _systematic(expected: np.ndarray, order: np.ndarray, start: float) -> np.nda
 
 
 def _occurrence(values: np.ndarray) -> np.ndarray:
-    """How many equal values come before each: ``[7, 5, 7]`` gives ``[0, 0, 1]``."""
+    """Count the equal values before each: ``[7, 5, 7]`` gives ``[0, 0, 1]``."""
     order = np.argsort(values, kind="stable")
     _, counts = np.unique(values, return_counts=True)
     result = np.empty_like(values)

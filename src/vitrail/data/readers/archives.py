@@ -13,11 +13,11 @@ BLOCK = 2**16
 
 
 def entries(stream: BufferedIOBase, *, most: int) -> Iterator[tarfile.TarInfo]:
-    """The headers of an archive to its very end; the content of each lies at ``offset_data`` of the stream.
+    """Yield the headers of an archive to its very end; the content of each lies at ``offset_data`` of the stream.
 
     Args:
         stream: an archive that is not compressed, or is unpacked on the way, and can be sought.
-        most: bytes of headers, and of what follows the last file, before the archive is refused.
+        most: bytes of headers, and behind the last file, before the archive is refused.
 
     Raises:
         tarfile.TarError: damaged; damage may raise other errors, too, so see `explained`.
@@ -36,7 +36,7 @@ def entries(stream: BufferedIOBase, *, most: int) -> Iterator[tarfile.TarInfo]:
 
 @contextmanager
 def explained(archive: Path, *, hint: str) -> Iterator[None]:
-    """Whatever goes wrong inside is a `DataError` that names the archive."""
+    """Turn any error inside into a `DataError` that names the archive."""
     try:
         yield
     except DataError:
@@ -47,7 +47,7 @@ def explained(archive: Path, *, hint: str) -> Iterator[None]:
 
 
 class _Headers:
-    """As much of a file as the library needs, and no more than it should read: a header may claim any length."""
+    """A file of which only a limited number of bytes is read: a header may claim any length."""
 
     def __init__(self, stream: BufferedIOBase, most: int):
         self.tell, self.seek, self._read = stream.tell, stream.seek, stream.read

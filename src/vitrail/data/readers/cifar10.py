@@ -4,6 +4,7 @@ import gzip
 from collections.abc import Mapping
 from io import BufferedIOBase
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -20,19 +21,16 @@ FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 MAX_BYTES = 64 * 2**20
-"""No batch is larger: the original ones have 30 MB."""
-MAX_ARCHIVE = 16 * MAX_BYTES
-"""No archive holds more, unpacked: the original ones hold 180 MB."""
-MAX_HEADERS = 2**20
-"""No archive describes its files in more bytes: the original ones hold eight."""
+"""Most bytes of a batch: the original ones have 30 MB."""
+MAX_ARCHIVE, MAX_HEADERS = 16 * MAX_BYTES, 2**20
+"""Most bytes of an unpacked archive and of its headers: the original ones hold eight files of 180 MB."""
 
 
 def read_cifar10(path: Path) -> Contents:
     """Read the archive as downloaded, or the folder it unpacks to, or the folder around that.
 
     The five training batches in order are the training split and the test batch is the test split: images of 32×32
-    pixels in RGB, all views of one array. Nothing of an archive is written to the disk, and nothing that a pickle asks
-    for is done.
+    pixels in RGB, all views of one array. Nothing of an archive is written to the disk, and no call in a pickle is made.
 
     Raises:
         DataError: nothing there, a batch missing or damaged, a label beyond the classes.
@@ -41,11 +39,8 @@ def read_cifar10(path: Path) -> Contents:
     suffix = ".bin" if any(f"{batch}.bin" in files for batch in BATCHES) else ""
     missing = [f"{batch}{suffix}" for batch in BATCHES if f"{batch}{suffix}" not in files]
     if missing:
-        raise DataError(
-            f"{', '.join(missing)} not found",
-            where=path,
-            hint="give the path of cifar-10-binary.tar.gz or cifar-10-python.tar.gz",
-        )
+        hint = "give the path of cifar-10-binary.tar.gz or cifar-10-python.tar.gz"
+        raise DataError(f"{', '.join(missing)} not found", where=path, hint=hint)
     read = _read_binary if suffix else _read_pickled
     batches = [read(files[f"{batch}{suffix}"], f"{batch}{suffix} in {path}") for batch in BATCHES]
     classes = _classes(files, path)
@@ -61,7 +56,6 @@ def read_cifar10(path: Path) -> Contents:
 
 
 def _unpacked(folder: Path) -> dict[str, bytes]:
-    """The files in a folder, or the folder below it that an archive unpacks to, by name."""
     folder = next((folder / name for name in FOLDERS if (folder / name).is_dir()), folder)
     files = [file for file in folder.iterdir() if _wanted(file.name) and file.is_file()]
     for file in files:
@@ -70,9 +64,11 @@ def _unpacked(folder: Path) -> dict[str, bytes]:
 
 
 def _archived(archive: Path) -> dict[str, bytes]:
-    """The files in an archive, by name, wherever they lie in it."""
     files: dict[str, bytes] = {}
-    with explained(archive, hint=ANEW), _unzipped(archive) as stream:
+    with regular_file(archive) as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    with explained(archive, hint=ANEW), gzip.open(archive) if zipped else archive.open("rb") as opened:
+        stream = cast(BufferedIOBase, opened)
         for entry in entries(stream, most=MAX_HEADERS):
             name = Path(entry.name).name
             _check_size("the archive", entry.offset_data + entry.size, MAX_ARCHIVE, archive)
@@ -81,12 +77,6 @@ def _archived(archive: Path) -> dict[str, bytes]:
                 stream.seek(entry.offset_data)
                 files[name] = stream.read(entry.size)
     return files
-
-
-def _unzipped(archive: Path) -> BufferedIOBase:
-    with regular_file(archive) as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(archive) if zipped else archive.open("rb")
 
 
 def _wanted(name: str) -> bool:
@@ -99,7 +89,7 @@ def _check_size(what: str, size: int, limit: int, where: Path) -> None:
 
 
 def _read_binary(content: bytes, where: str) -> tuple[np.ndarray, list[int]]:
-    """Records of a label and 3,072 values, red first: uint8 (N, 3072), and the labels."""
+    """Read records of a label and 3,072 values, red first: uint8 (N, 3072), and the labels."""
     if not content or len(content) % (1 + PIXELS):
         raise DataError(f"{len(content):,} bytes are no whole number of {1 + PIXELS}-byte records", where=where, hint=ANEW)
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
@@ -117,7 +107,6 @@ def _read_pickled(content: bytes, where: str) -> tuple[np.ndarray, list[int]]:
 
 
 def _classes(files: Mapping[str, bytes], where: Path) -> list[str]:
-    """The names of the classes, from whichever description the data brings."""
     names: object = CLASSES
     if text := files.get(f"{META}.txt"):
         names = text.split(b"\n")
@@ -129,7 +118,7 @@ def _classes(files: Mapping[str, bytes], where: Path) -> list[str]:
 
 
 def _by_name(value: object, where: str) -> dict[str, object]:
-    """A mapping whose keys are text, whichever Python wrote it."""
+    """Return a mapping with keys of text, whichever Python wrote it."""
     if not isinstance(value, dict):
         raise DataError(f"the pickle holds a {type(value).__name__}, not a mapping", where=where, hint=ANEW)
     return {_text(key): inner for key, inner in value.items() if isinstance(key, bytes | str)}

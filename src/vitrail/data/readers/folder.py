@@ -25,17 +25,15 @@ from vitrail.errors import DataError
 
 @dataclass(frozen=True)
 class _Classes:
-    """The folders of classes; a class in several splits has one in each."""
+    """The folders of classes, with their splits; a class in several splits has one in each."""
 
     folders: list[tuple[str, Path]]
-    """With their splits."""
     files: dict[Path, list[Path]]
     images: dict[Path, list[Path]]
     left_out: list[Issue]
 
     @classmethod
     def of(cls, parents: list[tuple[str, Path]]) -> Self:
-        """Those in some folders."""
         folders = [(split, folder) for split, parent in parents for folder in folders_of(parent)]
         left_out = [issue for _, parent in parents for issue in left_out_of(parent)]
         files = {folder: files_below(folder, left_out) for _, folder in folders}
@@ -89,22 +87,21 @@ def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
     unsorted = images_of_data(root, left_out)
     hint = "sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg, "
     tables = [file.name for file in files_of(root) if file.suffix.lower() in ENDINGS]
-    hint += (
-        f"or give the table that lists them: {' or '.join(tables)}" if tables else f"or list them with labels in FOLDER/{TABLE}"
-    )
+    listed = f"give the table that lists them: {' or '.join(tables)}" if tables else f"list them with labels in FOLDER/{TABLE}"
+    hint += f"or {listed}"
     if not unsorted:
         raise no_images(root, left_out, hint=hint)
     raise DataError(f"{len(unsorted):,} images and no labels: none is in the folder of a class", where=root, hint=hint)
 
 
 def has_class_folders(root: Path) -> bool:
-    """Whether a folder sorts images by folders: into splits and classes, or into two classes or more."""
+    """Return True if a folder sorts images by folders: into splits and classes, or into two classes or more."""
     below = folders_of(root)
     classes = [f for f in below if not split_of(f.name) and images_below(f)]
     return bool(_split_folders(below)) or len(classes) > 1
 
 
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
-    """The folders that are splits, with the split's name: those called like one that hold folders."""
+    """Return the folders called like a split that hold folders, each after its split."""
     splits = splits_by_name(folder.name for folder in below)
     return [(splits[folder.name], folder) for folder in below if folder.name in splits and folders_of(folder)]

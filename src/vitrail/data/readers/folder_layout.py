@@ -14,10 +14,10 @@ from vitrail.files import read_lines
 from vitrail.plain_text import clean
 
 CLASSES = "classes.txt"
-"""Names the classes, one a line, where folders can be read in two ways; it is read only then."""
+"""File with the names of the classes, one a line, which is read where folders can be read in two ways."""
 
 Images = Mapping[Path, list[Path]]
-"""The images below every folder that could be a class's."""
+"""Images below every folder that could be a class's."""
 
 
 class Inside(NamedTuple):
@@ -26,18 +26,18 @@ class Inside(NamedTuple):
     way: tuple[str, ...]
     """The names between, which are the same everywhere; mostly none."""
     parents: dict[str, set[str]]
-    """The names of the folders that each is in."""
+    """Names of the folders around each."""
     images: Counter[str]
-    """The images of each."""
+    """Number of images of each."""
 
 
 def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...] | None:
-    """Where the folders of classes are: None for ``images``' own folders, else the way from these to those that hold them.
+    """Return None if the folders of ``images`` are the classes, else the way from these to the folders that hold them.
 
     Args:
         root: the data.
         images: by folder; several have the same name where there are splits.
-        flat: whether there are no splits.
+        flat: True for data without splits.
 
     Raises:
         DataError: there are two ways to read the folders, or a way that cannot be meant, and `CLASSES` does not name the classes.
@@ -82,7 +82,6 @@ def _inside(images: Images) -> Inside:
 
 
 def _named(root: Path) -> list[str] | None:
-    """The names in the file of classes, sorted; None without one."""
     try:
         return _sorted(set(read_lines(root / CLASSES)))
     except (OSError, UnicodeDecodeError):
@@ -90,32 +89,25 @@ def _named(root: Path) -> list[str] | None:
 
 
 def _is_named(named: list[str] | None, folders: Iterable[str]) -> bool:
-    """Return whether the file of classes, whose lines are cleaned, names just these folders."""
+    """Return True if the file of classes, whose lines are cleaned, names just these folders."""
     return named is not None and set(named) == set(map(clean, folders))
 
 
 def _unsorted_splits(root: Path, names: list[str]) -> DataError:
-    return DataError(
-        f"no folders of classes in {_list(names)}",
-        where=root,
-        hint=f"sort the images into one folder per class: {names[0]}/CLASS/image.jpg, or list them in {shown(root / TABLE)}; "
-        f"if {_list(names)} {'are classes' if len(names) > 1 else 'is a class'}: {_command(root, names)}",
-    )
+    hint = f"sort the images into one folder per class: {names[0]}/CLASS/image.jpg, or list them in {shown(root / TABLE)}; "
+    hint += f"if {_list(names)} {'are classes' if len(names) > 1 else 'is a class'}: {_command(root, names)}"
+    return DataError(f"no folders of classes in {_list(names)}", where=root, hint=hint)
 
 
 def _too_deep(root: Path, holder: Path, inside: Inside, others: list[Path]) -> DataError:
-    """All images are in one folder, in which they are sorted once more."""
     meant = holder.joinpath(*inside.way) if inside.images else holder
     holds = f"the folders {_list(_sorted(set(inside.parents)))}" if inside.images else f"a {TABLE}"
     advice = f"did you mean --data {shlex.quote(shown(meant))}?"
     if others:
         advice = f"did you mean to have these in {shown(holder.parent)}? Move them up, and so in every split."
-    return DataError(
-        f"one folder too deep: all images are in {shown(holder)}, which would be the only class; "
-        f"{'it' if meant == holder else shown(meant)} holds {holds}",
-        where=root,
-        hint=f"{advice} If {holder.name!r} is a class: {_command(root, [holder.name])}",
-    )
+    what = f"one folder too deep: all images are in {shown(holder)}, which would be the only class; "
+    what += f"{'it' if meant == holder else shown(meant)} holds {holds}"
+    return DataError(what, where=root, hint=f"{advice} If {holder.name!r} is a class: {_command(root, [holder.name])}")
 
 
 def _two_ways(root: Path, outer: list[str], inner: list[str], named: list[str] | None) -> DataError:
@@ -127,16 +119,11 @@ def _two_ways(root: Path, outer: list[str], inner: list[str], named: list[str] |
     if len(splits) == len(outer) > 1:
         hint = f"call folders of splits so: {', '.join(f'{split} in place of {name}' for name, split in splits.items())}; "
         hint += f"if {_list(outer)} are the classes, write these names into a file: {_command(root, outer)}"
-    return DataError(
-        f"the folders can be read in two ways: as classes {_list(outer)}, or as classes {_list(inner)}, "
-        f"which are in several of them{wrong}",
-        where=root,
-        hint=hint,
-    )
+    what = f"the folders can be read in two ways: as classes {_list(outer)}, or as classes {_list(inner)}, "
+    return DataError(f"{what}which are in several of them{wrong}", where=root, hint=hint)
 
 
 def _command(root: Path, names: list[str]) -> str:
-    """What writes the file of classes."""
     words = names if len(names) <= 12 else [*names[:2], "…"]
     return f"printf '%s\\n' {' '.join(map(shlex.quote, words))} > {shlex.quote(shown(root / CLASSES))}"
 
@@ -150,16 +137,9 @@ def similar_classes(source: str, classes: list[str]) -> list[Issue]:
     for name in classes:
         plain = "".join(clean(name).casefold().split())
         alike[plain.lstrip("0") if plain.isdecimal() else plain].append(name)
-    return [
-        Issue(
-            "similar-classes",
-            source,
-            f"the classes {_list(names)} differ in capitals, blanks, leading zeros or invisible characters alone; "
-            "give them one name, or names that differ more",
-        )
-        for names in alike.values()
-        if len(names) > 1 and any(len(name) > 1 for name in names)
-    ]
+    how = "differ in capitals, blanks, leading zeros or invisible characters alone; give them one name, or names that differ more"
+    several = [names for names in alike.values() if len(names) > 1 and any(len(name) > 1 for name in names)]
+    return [Issue("similar-classes", source, f"the classes {_list(names)} {how}") for names in several]
 
 
 def _sorted(names: set[str]) -> list[str]:
@@ -167,7 +147,6 @@ def _sorted(names: set[str]) -> list[str]:
 
 
 def _list(names: list[str]) -> str:
-    """Some names in words."""
     if len(names) > 6:
         return f"{', '.join(map(repr, names[:5]))} and {len(names) - 5:,} more"
     return " and ".join(filter(None, (", ".join(map(repr, names[:-1])), repr(names[-1]))))

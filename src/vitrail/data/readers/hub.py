@@ -13,10 +13,9 @@ from vitrail.files import path_of
 from vitrail.plain_text import clean
 
 LABEL_COLUMNS = ("label", "labels", "fine_label")
-"""Where the label stands if there are several columns of class labels, or none but numbers or words."""
-
+"""Columns of labels, where there are several of class labels, or none but of numbers or words."""
 PLAIN = ("int", "uint", "string", "large_string")
-"""How the kinds of numbers and words begin."""
+"""Beginnings of the kinds of numbers and words."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,11 @@ class Row:
 
     name: str
     images: Any
-    """The table of images, which gives files and not pictures."""
+    """Table of images as files."""
     column: str
     number: int
 
     def open(self) -> IO[bytes]:
-        """The content of the image's file."""
         image = self.images[self.number][self.column]
         if image is None:
             raise DataError("the row has no image", hint="take the row out")
@@ -64,11 +62,8 @@ def read_hub(name: str) -> Contents:
         if not {image, label} <= table.features.keys():
             continue
         if _kind(table.features[label]) != kind:
-            raise DataError(
-                f"the classes of the split {split!r} differ from the classes of {next(iter(own))!r}",
-                where=source,
-                hint="give all splits the same classes in the same order",
-            )
+            what = f"the classes of the split {split!r} differ from the classes of {next(iter(own))!r}"
+            raise DataError(what, where=source, hint="give all splits the same classes in the same order")
         labels = [_labels(value, classes) for value in table[label][:]]
         if not any(labels):
             continue  # benchmarks keep the labels of their test images to themselves
@@ -87,7 +82,6 @@ def read_hub(name: str) -> Contents:
 
 
 def _tables(local: Path, name: str, source: str) -> dict[str, Any]:
-    """The tables of a data set by split, or a single one called "all"."""
     try:
         import datasets
     except ImportError:
@@ -103,20 +97,16 @@ def _tables(local: Path, name: str, source: str) -> dict[str, Any]:
             found = datasets.load_dataset(repository, revision=revision or None)
     except Exception as error:  # the library raises many kinds, for the network, the files and their form
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DataError(
-            f"cannot open the data set: {reason}", where=source, hint="check its name, the network, and the access to it"
-        ) from error
+        hint = "check its name, the network, and the access to it"
+        raise DataError(f"cannot open the data set: {reason}", where=source, hint=hint) from error
     return found if isinstance(found, dict) else {"all": found}
 
 
 def _image_column(features: dict[str, Any], source: str) -> str:
     images = [column for column, feature in features.items() if type(feature).__name__ == "Image"]
     if len(images) != 1 and "image" not in images:
-        raise DataError(
-            f"{len(images) or 'no'} columns of images among {', '.join(map(repr, features))}",
-            where=source,
-            hint="take a data set with one column of images, or call one of them image",
-        )
+        what = f"{len(images) or 'no'} columns of images among {', '.join(map(repr, features))}"
+        raise DataError(what, where=source, hint="take a data set with one column of images, or call one of them image")
     return images[0] if len(images) == 1 else "image"
 
 
@@ -125,26 +115,24 @@ def _label_column(features: dict[str, Any], source: str) -> str:
     plain = [c for c in LABEL_COLUMNS if str(getattr(features.get(c), "dtype", "")).startswith(PLAIN)]
     choices = classes if len(classes) == 1 else [column for column in LABEL_COLUMNS if column in (classes or plain)]
     if not choices:
-        raise DataError(
-            f"no column of labels, or several, among {', '.join(map(repr, features))}",
-            where=source,
-            hint=f"take a data set with one column of class labels, or call it one of {', '.join(LABEL_COLUMNS)}",
-        )
+        what = f"no column of labels, or several, among {', '.join(map(repr, features))}"
+        hint = f"take a data set with one column of class labels, or call it one of {', '.join(LABEL_COLUMNS)}"
+        raise DataError(what, where=source, hint=hint)
     return choices[0]
 
 
 def _kind(feature: Any) -> tuple[list[str] | None, bool]:
-    """The classes of a column of labels, where it has a list of them, and whether an image has several."""
+    """Return the classes of a column of labels, None where it lists none, and True if an image has several."""
     return getattr(_single(feature), "names", None), _single(feature) is not feature
 
 
 def _single(feature: Any) -> Any:
-    """What a list holds, for a column of lists; else the column's own kind."""
+    """Return the kind of a column, or of the members of a column of lists."""
     return getattr(feature, "feature", feature)
 
 
 def _labels(value: Any, classes: list[str] | None) -> tuple[str, ...] | None:
-    """The names of the classes of a row; None where there is no label, which the hub also writes as -1."""
+    """Return the classes of a row; None without a label, which the hub also writes as -1."""
     labels = value if isinstance(value, list) else [value]
     if any(label is None or (isinstance(label, int) and label < 0) or not clean(str(label)) for label in labels):
         return None

@@ -16,16 +16,15 @@ NAMES = {
     ("numpy", "dtype"),
     ("_codecs", "encode"),
 }
-"""Everything that a pickle of arrays and bytes names."""
+"""Names in a pickle of arrays and bytes."""
 ANEW = "download the data anew"
-"""What to do about damage."""
 
 
 def read_pickle(content: bytes, *, where: object) -> Any:
-    """Lists, mappings, numbers, text, bytes and uint8 arrays from a pickle of Python 2 or 3.
+    """Read lists, mappings, numbers, text, bytes and uint8 arrays from a pickle of Python 2 or 3.
 
     Text of Python 2 becomes bytes, and so does a bytearray. Nothing is imported and nothing is called, NumPy included:
-    what the pickle wants to make is written down, and the arrays are made from these notes by `numpy.frombuffer`.
+    calls in the pickle are noted, and arrays are made from these notes by `numpy.frombuffer`.
 
     Raises:
         DataError: a damaged pickle, or one with anything but arrays and bytes.
@@ -40,7 +39,7 @@ def read_pickle(content: bytes, *, where: object) -> Any:
 
 @dataclass(eq=False)
 class _Note:
-    """Stands for whatever a pickle names or makes: keeps what it was given, and does nothing."""
+    """A call in a pickle, with its arguments, which is not made."""
 
     name: str
     arguments: tuple[Any, ...] | None = None
@@ -64,7 +63,7 @@ class _Notes(pickle._Unpickler):  # the one in Python: the one in C reserves wha
 
 
 def _plain(value: Any, known: dict[int, Any]) -> Any:
-    """The value that notes stand for; one that is referred to often is made once."""
+    """Return the value that notes stand for; one that is referred to often is made once."""
     if id(value) not in known:
         known[id(value)] = _made(value, known)
     return known[id(value)]

@@ -18,7 +18,7 @@ from vitrail.files import is_text, path_of
 from vitrail.plain_text import clean
 
 LABELS = (".cls", ".txt", ".json")
-"""Where the label stands, the first there is: a number or a name, a name, or ``{"label": …}``."""
+"""Suffixes of the file with the label, the usual ones first: a number or a name, a name, or ``{"label": …}``."""
 MAX_LABEL_BYTES = 2**16
 MAX_ARCHIVES = 100_000
 
@@ -34,11 +34,9 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The archive and the file in it."""
         return f"{self.archive}/{self.member}"
 
     def open(self) -> IO[bytes]:
-        """The content of the file, read as far as the caller reads."""
         return ContainerIO(open(self.archive, "rb"), self.offset, self.size)
 
 
@@ -75,7 +73,7 @@ def read_shards(pattern: str) -> Contents:
 
 
 def expand(pattern: str) -> list[str]:
-    """The names a pattern stands for: ``{a,b}`` is either, ``{08..11}`` every number between, as many digits wide.
+    """Return the names a pattern stands for: ``{a,b}`` is either, ``{08..11}`` every number between, as many digits wide.
 
     Raises:
         DataError: braces that mean nothing, or more names than any data set has archives.
@@ -106,12 +104,12 @@ def expand(pattern: str) -> list[str]:
 
 
 def _split(archive: Path) -> str:
-    """The split in an archive's name, or else in the innermost folder whose name has one."""
+    """Return the split in an archive's name, or else in the innermost folder whose name has one."""
     return next((split for part in (archive.stem, *archive.parts[-2::-1]) for split in splits_in(part)), "all")
 
 
 class _SampleError(Exception):
-    """Why a sample cannot be used, with the kind of issue this is."""
+    """An error about a sample, with the kind of its issue."""
 
     def __init__(self, kind: str, what: str):
         self.kind = kind
@@ -119,7 +117,6 @@ class _SampleError(Exception):
 
 
 def _samples(archive: Path) -> dict[str, dict[str, list[Member]]]:
-    """The files of every sample by the end of their name, in the order of the archive."""
     samples: dict[str, dict[str, list[Member]]] = {}
     if not os.path.isfile(archive):
         raise DataError(f"there is no archive {archive}", where="--data", hint="write wds:shards-{000..009}.tar")
@@ -141,7 +138,6 @@ def _image(files: dict[str, list[Member]]) -> Member:
 
 
 def _label(files: dict[str, list[Member]]) -> str:
-    """The name of the class; a number is one, too."""
     suffix = next((suffix for suffix in LABELS if suffix in files), "")
     if not suffix:
         raise _SampleError("no-label", f"none of {', '.join(LABELS)} in the sample, which has {_names(files)}")

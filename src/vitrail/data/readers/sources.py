@@ -1,4 +1,4 @@
-"""Where images come from: the ``--data`` argument to named splits of labelled images."""
+"""Sources of images: from the ``--data`` argument to named splits of labelled images."""
 
 import glob
 import os
@@ -47,9 +47,9 @@ READERS: dict[str, Callable[[str], Contents]] = {
     "hf:": read_hub,
     "wds:": read_shards,
 }
-"""How data is read whose argument begins so."""
+"""Readers of data by the beginning of its argument."""
 LOOKED_AT = 1000
-"""Images of a table that are looked for in folders beside it."""
+"""Images of a table that are compared with the folders beside it."""
 
 
 def open_data(
@@ -80,38 +80,41 @@ def open_data(
 
 
 def open_contents(contents: Contents, split_seed: int, shares: Mapping[str, float], assignment: Assignment | None) -> ImageData:
-    """`open_data` of data that is read already."""
+    """Split data that is read already; see `open_data`."""
     if contents.issues:
         first, *others = contents.issues
-        raise DataError(
-            first.what + (f" (and {len(others):,} more faults)" if others else ""),
-            where=first.path,
-            hint=f"vitrail data check {shlex.quote(contents.source)} lists all there is to correct",
-        )
+        what = first.what + (f" (and {len(others):,} more faults)" if others else "")
+        hint = f"vitrail data check {shlex.quote(contents.source)} lists all there is to correct"
+        raise DataError(what, where=first.path, hint=hint)
     if contents.source == "digits":
         return replace(with_splits(contents, 0), has_splits=True)  # one split for all time
     return with_splits(contents, split_seed, assignment, shares)
 
 
 def is_named(source: str | Path) -> bool:
-    """Whether data is called by a name or a prefix of ours, and not by a path."""
+    """Return True for ``digits`` and prefixes such as ``hf:``, False for a path."""
     return str(source) == "digits" or str(source).startswith(tuple(READERS))
 
 
 def require_there(source: str | Path) -> None:
-    """Refuse data that is on this machine and not where it is said to be; what is in it is for `read_data` to say."""
+    """Raise `DataError` if a path of data is not there; `read_data` checks what is in it."""
     path = str(source).removeprefix("cifar10:")
     if not is_named(path):
         _existing(path)
 
 
 def read_data(source: str | Path, group: str | None = None) -> Contents:
-    """Return what a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
+    """Read the contents of a data set, with everything that is wrong with it; see `open_data`."""
     contents = _read(source, group)
     if group and not contents.groups and not contents.issues:
         hint = f"give a table such as {TABLE} with this column, or leave --data.group out"
         raise DataError(f"the data has no column {group!r} of groups", where=contents.source, hint=hint)
-    return replace(contents, issues=[*_unwritable(contents), *contents.issues])
+    unwritable = [  # no model could have such a class; names of images may be anything that the disk holds
+        Issue("bad-name", contents.source, f"the name of the class {name!r} is not in UTF-8; call it, or its folder, otherwise")
+        for name in contents.classes
+        if not is_text(name)
+    ]
+    return replace(contents, issues=[*unwritable, *contents.issues])
 
 
 def _read(source: str | Path, group: str | None = None) -> Contents:
@@ -125,23 +128,14 @@ def _read(source: str | Path, group: str | None = None) -> Contents:
     return replace(contents, issues=[*similar_classes(contents.source, contents.classes), *contents.issues])
 
 
-def _unwritable(contents: Contents) -> list[Issue]:
-    """Classes whose names no model could be told; names of images may be anything that the disk holds."""
-    return [
-        Issue("bad-name", contents.source, f"the name of the class {name!r} is not in UTF-8; call it, or its folder, otherwise")
-        for name in contents.classes
-        if not is_text(name)
-    ]
-
-
 def _require_one_reading(table: Path) -> None:
-    """Refuse a table beside folders of images that gives these other labels than their folders have; raises `DataError`."""
+    """Raise `DataError` for a table that gives images in folders of classes other labels."""
     try:
-        told = read_table(table)
+        listed = read_table(table)
     except DataError:  # it is of other things
         return
-    for item in islice(chain.from_iterable(told.splits.values()), LOOKED_AT):
-        labels, file = [told.classes[label] for label in item.labels], item.image
+    for item in islice(chain.from_iterable(listed.splits.values()), LOOKED_AT):
+        labels, file = [listed.classes[label] for label in item.labels], item.image
         if isinstance(file, Path) and file.is_file() and file.parent.name not in (*labels, table.parent.name):
             what = f"{table.name} says of {item.name} that it is {brief(', '.join(labels))}, and its folder that it is"
             hint = f"give the table itself, {table}, or take it away to go by the folders"
@@ -149,7 +143,6 @@ def _require_one_reading(table: Path) -> None:
 
 
 def _read_path(path: Path, group: str | None = None) -> Contents:
-    """A folder or a table."""
     if path.is_dir():
         table = table_of(path)
         if table is None:
@@ -169,7 +162,7 @@ def _read_path(path: Path, group: str | None = None) -> Contents:
 
 
 def _read_tables_of_splits(root: Path, group: str | None) -> Contents | None:
-    """Return what the folders of splits hold that have a table beside their images each; None where none has."""
+    """Read the folders of splits that have a table beside their images each; None where none has."""
     folders = [(split, folder) for folder in folders_of(root) if (split := split_of(folder.name))]
     tables = [(split, table) for split, folder in folders if not has_class_folders(folder) and (table := table_of(folder))]
     if not any(labels_in(table.parent) for _, table in tables):
@@ -188,7 +181,7 @@ def _read_tables_of_splits(root: Path, group: str | None) -> Contents | None:
 
 
 def _unlisted(root: Path, tables: list[Path], read: list[Contents]) -> list[Issue]:
-    """Return issues for what is in a folder, and in none of its tables."""
+    """Return issues for files in a folder that no table lists."""
     items = (item for contents in read for item in chain.from_iterable(contents.splits.values()))
     return unlisted_in(root, {os.path.abspath(str(item.image)) for item in items} | set(map(str, tables)))
 
@@ -196,23 +189,18 @@ def _unlisted(root: Path, tables: list[Path], read: list[Contents]) -> list[Issu
 def _existing(source: str | Path) -> Path:
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
-        raise DataError(
-            f"no data at {str(source)!r}",
-            where="--data",
-            hint=f"give a folder of images sorted into folders by class, a {TABLE}, digits, cifar10:PATH, hf:NAME or wds:PATTERN",
-        )
+        hint = f"give a folder of images sorted into folders by class, a {TABLE}, digits, cifar10:PATH, hf:NAME or wds:PATTERN"
+        raise DataError(f"no data at {str(source)!r}", where="--data", hint=hint)
     return path
 
 
 def _digits() -> Contents:
-    """The 1,797 handwritten digits of scikit-learn, 8×8 grey."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     pixels = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
-    items = [
-        Item(f"digit-{i:04d}", Image.fromarray(p), int(t)) for i, (p, t) in enumerate(zip(pixels, bunch.target, strict=True))
-    ]
+    digits = enumerate(zip(pixels, bunch.target, strict=True))
+    items = [Item(f"digit-{i:04d}", Image.fromarray(image), int(digit)) for i, (image, digit) in digits]
     return Contents("digits", [str(d) for d in range(10)], {"all": items})
 
 

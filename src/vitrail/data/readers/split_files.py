@@ -9,7 +9,7 @@ from vitrail.data.readers.tree import files_of, folders_of
 from vitrail.errors import DataError
 
 Kind = Literal["caption", "keypoint", "instances"]
-"""What COCO's files of the same images are of: a part of their names."""
+"""Kinds of COCO's files of the same images: a part of their names."""
 UNCLEAR = (
     "put one of the words train, val or test into the name of each; or move elsewhere what is no part of the data; or name one "
     "file that holds all of it in place of the folder"
@@ -21,11 +21,11 @@ LEMMAS = ".lemma"
 PLAIN = ".txt"
 """The suffix of files that count only where their names have the kind; any other may be a README."""
 MOST_NAMED = 4
-"""Files that an error names; more are counted."""
+"""Most files in an error; more are counted."""
 
 
 def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str) -> dict[str, Path]:
-    """The file of each split of a folder, or its only file for all.
+    """Return the file of each split of a folder, or its only file for all.
 
     A split is a word in the name of its file, perhaps with a number behind it: ``captions_train2017.json``. Hidden files do not
     count.
@@ -34,7 +34,7 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
         folder: has the files, or has them in a folder ``annotations``.
         kind: where some files have it in their names, others do not count, nor do files of other kinds.
         endings: of the files that may count.
-        hint: at what such a folder holds.
+        hint: the content of such a folder.
 
     Raises:
         DataError: there is no file, or it is not clear which split each of several is.
@@ -43,12 +43,14 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     files = [file for place in places for file in files_of(place) if file.suffix.lower() in endings and file.is_file()]
     files = [file for file in files if LEMMAS not in file.suffixes] or files
     called = [file for file in files if any(word in file.stem.lower() for word in (kind, *FURTHER_WORDS.get(kind, ())))]
-    files = called or [file for file in files if not _is_of_a_kind(file) and file.suffix.lower() != PLAIN]
+    others = [file for file in files if file.suffix.lower() != PLAIN]
+    files = called or [file for file in others if not any(other in file.stem.lower() for other in get_args(Kind))]
     if not files and (inside := _inside_splits(folder, endings)):
         return inside
     named: dict[str, list[Path]] = {}
     for file in files:
-        named.setdefault(_split_named(file), []).append(file)
+        splits = splits_in(file.stem)
+        named.setdefault(splits[0] if len(splits) == 1 else "all", []).append(file)
     if not files:
         held = count_by_kind(Issue("ignored", str(file), "") for place in places for file in files_of(place)) or "no files"
         raise DataError(f"no file of {kind}s in {folder.name!r}, which holds {held}", where=folder, hint=hint)
@@ -72,18 +74,7 @@ def _inside_splits(folder: Path, endings: Collection[str]) -> dict[str, Path]:
     return found
 
 
-def _is_of_a_kind(file: Path) -> bool:
-    return any(kind in file.stem.lower() for kind in get_args(Kind))
-
-
-def _split_named(file: Path) -> str:
-    """The split that is a word of a file's name, perhaps with a number behind it; "all" where none is, or several are."""
-    splits = splits_in(file.stem)
-    return splits[0] if len(splits) == 1 else "all"
-
-
 def _listed(files: Sequence[Path]) -> str:
-    """The names of some files, as an error says them."""
     names = [file.name for file in files[:MOST_NAMED]]
     if len(files) > MOST_NAMED:
         names.append(f"{len(files) - MOST_NAMED:,} more")

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from vitrail.data.groups import GROUP
-from vitrail.data.images.image_names import find_image, folder_of, with_suffixes
 from vitrail.data.items import Contents, Issue, Named, natural_key, with_indices
-from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.image_names import MissingImages, find_image, folder_of, with_suffixes
 from vitrail.data.readers.tree import files_of, images_below
 from vitrail.data.tables.csv_rows import ENDINGS, IMAGE, SPLIT, Columns, Row, Table, column_of, listed, split_in
 from vitrail.data.tables.json_rows import open_table
@@ -20,13 +19,13 @@ from vitrail.settings import brief
 TABLE = "labels.csv"
 """The table that a folder without folders for classes may hold."""
 METADATA = ("metadata.csv", "metadata.jsonl")
-"""What the library ``datasets`` calls the table of a folder of images."""
+"""Names of the table of a folder of images in the library ``datasets``."""
 LABEL = ("labels", "class", "class_name", "category", "target", "tags", "finding_labels", "label_name")
-"""What others call the column of labels."""
+"""Other names of the column of labels."""
 NUMBERS = ("image_id", "id")
-"""What they call the column of images where none of these names is there."""
+"""Names of the column of images where no usual one is there."""
 BESIDE_LABELS = ("image", "split", GROUP)
-"""Our words for columns that hold no label."""
+"""Columns without labels."""
 ON, OFF = {"1", "1.0", "true", "yes"}, {"", "0", "0.0", "false", "no", "nan"}
 """Cells of a column for one label, in small letters."""
 HINT = (
@@ -44,7 +43,7 @@ def table_of(folder: Path) -> Path | None:
 
 
 def labels_in(folder: Path) -> bool:
-    """Whether a table labels the images of a folder; a table of other things, which is not `TABLE`, does not."""
+    """Return True if a table labels the images of a folder; one of other things, which is not `TABLE`, does not."""
     table = table_of(folder)
     try:
         return table is not None and (table.name == TABLE or bool(_rows(table)))
@@ -53,7 +52,7 @@ def labels_in(folder: Path) -> bool:
 
 
 def has_labels(names: Sequence[str]) -> bool:
-    """Return whether a column is called as labels are."""
+    """Return True if a column has a name of labels."""
     return column_of(names, "label", LABEL, first=True) is not None
 
 
@@ -86,19 +85,15 @@ def read_table(file: Path, group: str | None = None) -> Contents:
         issues += [Issue(kind, f"{file}:{row.line}", what) for kind, what in wrong]
         if not wrong:
             found.append(Named(split_in(row.cells), name, image, labels, row.cells.get(GROUP, "")))
-    if not any(map(os.path.isfile, lines)) and (
-        prefix := missing.prefix([row.cells["image"] for row in rows if not row.problem])
-    ):
+    if not any(map(os.path.isfile, lines)) and (prefix := missing.prefix(names)):
         issues = [Issue("missing-file", str(file), prefix), *(issue for issue in issues if issue.kind != "missing-file")]
     said = [read.said] if read.said else []
     if group is None and (said_of_groups := _of_labels(found)):
         found = [replace(one, group="") for one in found]
         said.append(said_of_groups)
     said += [] if folder == file.parent else [f"the images are in {os.path.relpath(folder, file.parent)}"]
-    notes = (
-        *table.notes(*said, shown=("image", "label", "split", GROUP)),
-        *([f"{file.name}: {read.doubt}"] if read.doubt else []),
-    )
+    notes = table.notes(*said, shown=("image", "label", "split", GROUP))
+    notes += (f"{file.name}: {read.doubt}",) if read.doubt else ()
     return with_indices(str(file), found, classes=classes, multi_label=read.multi_label, issues=issues, notes=notes)
 
 
@@ -172,7 +167,7 @@ def _label_columns(table: Table, rows: Sequence[Row]) -> list[str]:
 
 
 def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool, missing: MissingImages) -> Iterator[tuple[str, str]]:
-    """What is wrong with a row: kinds of issues, and what exactly."""
+    """Yield the kinds of issues of a row, and what each is."""
     if row.problem:
         yield "bad-row", row.problem
         return

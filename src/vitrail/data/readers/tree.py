@@ -1,4 +1,4 @@
-"""What lies below a folder: images, other files, and what is no part of any data."""
+"""Files below a folder: images, others, and those that are no part of any data."""
 
 import os
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -13,42 +13,42 @@ SYSTEM = {
     *("__macosx", "@eadir", "#recycle", "$recycle.bin", "system volume information", "lost+found"),
     *("thumbs.db", "ehthumbs.db", "desktop.ini"),
 }
-"""Folders and files that systems leave behind, in small letters, beside those whose names begin with a dot."""
+"""Folders and files that systems leave behind, in small letters, beside names that begin with a dot."""
 RUNS = {"run": ("status.json", "config.yaml"), "sweep": ("sweep.json",)}
-"""The files by which a run, and a folder of a sweep's runs, are known: their pictures are no data."""
+"""Files in every run, and in every folder of a sweep's runs, whose pictures are no data."""
 REASONS = {
     "hidden": "hidden, or left behind by a system",
     "run": "a run, whose pictures are no data",
     "sweep": "a sweep, whose pictures are no data",
     "linked": "a link to a folder, and neither a class nor a split",
 }
-"""Kinds of what is left out below a folder, and what is said of each."""
+"""Kinds of things left out below a folder, with their words."""
 
 
 def is_image(file: Path) -> bool:
-    """Whether a file is named as an image, and is there."""
+    """Return True for a file that is there, with the suffix of an image."""
     return file.suffix.lower() in SUFFIXES and os.path.isfile(file)
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder is hidden, or a system's own."""
+    """Return True for a hidden file or folder, or a system's own."""
     return name.startswith(".") or name.lower() in SYSTEM
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Image files anywhere below a folder, in natural order; left out is what `files_below` leaves out."""
+    """Return the images among `files_below`."""
     return [file for file in files_below(folder) if is_image(file)]
 
 
 def files_below(
     folder: Path, left_out: list[Issue] | None = None, *, follow: Callable[[Path], bool] = lambda place: False
 ) -> list[Path]:
-    """Files anywhere below a folder, in natural order.
+    """Return files anywhere below a folder, in natural order.
 
     Args:
         folder: where.
-        left_out: gets what is left out: hidden files and folders, runs, and links to folders.
-        follow: whether links to folders that stand in a folder are followed.
+        left_out: gets the rest: hidden files and folders, runs, and links to folders.
+        follow: returns True for a folder whose links to folders are followed.
 
     Raises:
         DataError: a folder cannot be read, whose images would be missing without a word.
@@ -67,15 +67,11 @@ def files_below(
 
 
 def files_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]:
-    """Files anywhere below the folder of some data, as `files_below`.
+    """Return `files_below` the folder of some data.
 
-    Links are followed where classes and splits may be: in the folder itself, and in those that are called like splits.
+    Links are followed where classes and splits may be: in the folder itself, and in folders called like splits.
     """
-
-    def holds_classes(folder: Path) -> bool:
-        return folder == root or (folder.parent == root and split_of(folder.name) is not None)
-
-    return files_below(root, left_out, follow=holds_classes)
+    return files_below(root, left_out, follow=lambda at: at == root or (at.parent == root and split_of(at.name) is not None))
 
 
 def images_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]:
@@ -98,23 +94,18 @@ def not_images(files: Iterable[Path]) -> list[Issue]:
 
 
 def no_images(folder: Path, left_out: Sequence[Issue], *, hint: str) -> DataError:
-    """Return the error for a folder without images, which says what it holds instead."""
+    """Return the error for a folder without images, with its content."""
     kinds = count_by_kind(left_out)
     return DataError(f"no images in {folder.name!r}, which {f'holds {kinds}' if kinds else 'is empty'}", where=folder, hint=hint)
 
 
 def unlisted_notes(root: Path, listed: Iterable[Path]) -> tuple[str, ...]:
-    """Return the line that counts what is in a folder and not among the files of its data; nothing where nothing is."""
+    """Return the line that counts files in a folder that are not ``listed``, if there are any."""
     return left_out_notes(unlisted_in(root, {os.path.abspath(file) for file in listed}))
 
 
 def unlisted_in(root: Path, listed: Container[str]) -> list[Issue]:
-    """Return an issue for everything below a folder that a list of its files leaves out.
-
-    Args:
-        root: the folder.
-        listed: the absolute paths of the files that are part of the data.
-    """
+    """Return an issue for everything below a folder that is not ``listed``: absolute paths of the files of its data."""
     left_out: list[Issue] = []
     others = [file for file in files_of_data(root, left_out) if os.path.abspath(file) not in listed]
     left_out += not_images(others)
@@ -122,32 +113,31 @@ def unlisted_in(root: Path, listed: Container[str]) -> list[Issue]:
 
 
 def folders_of(folder: Path) -> list[Path]:
-    """The folders in a folder that can hold images, links among them: no hidden ones, no runs, and none of runs alone."""
+    """Return the folders in a folder that can hold images, links among them: no hidden ones, no runs, and none of runs alone."""
     below = (p for p in _entries(folder) if p.is_dir() and not _reason(p) and not _runs_alone(p))
     return sorted(below, key=lambda p: natural_key(p.name))
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files in a folder itself, hidden ones left out."""
+    """Return the files in a folder itself, without hidden ones."""
     files = (p for p in _entries(folder) if not p.is_dir() and not is_hidden(p.name))
     return sorted(files, key=lambda p: natural_key(p.name))
 
 
 def left_out_of(folder: Path) -> list[Issue]:
-    """What in a folder itself is no part of any data: what is hidden, runs, also in a folder of runs, and links in a circle."""
+    """Return issues for things in a folder that are no data: hidden ones, runs, also in a folder of them, links in a circle."""
     reasons = {path: _reason(path) for path in sorted(_entries(folder))}
     own = [_left_out(path, reason) for path, reason in reasons.items() if reason]
     return own + [run for path, reason in reasons.items() if not reason for run in _runs_alone(path)]
 
 
 def shown(path: Path) -> str:
-    """A path as one would type it: from where one stands, if it is below."""
+    """Return a path as one would type it: relative, if it is below the current folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
 def _entries(folder: Path) -> list[Path]:
-    """All that stands in a folder; raises `DataError` where it cannot be read."""
     try:
         found = list(folder.iterdir())
     except OSError as error:
@@ -157,7 +147,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _require_entered(folder: str | Path) -> None:
-    """Refuse a folder whose files' names can be seen, but not the files: that takes another right; raises `DataError`."""
+    """Raise `DataError` for a folder whose files can be listed, but not opened: that takes another right."""
     try:
         os.stat(os.path.join(folder, os.curdir))
     except OSError as error:
@@ -170,7 +160,7 @@ def _refuse_unreadable(error: OSError) -> NoReturn:
 
 
 def _reason(path: Path) -> str:
-    """Why a file or folder is no part of any data, a key of `REASONS`; "" where it may be."""
+    """Return why a file or folder is no data, a key of `REASONS`; "" where it may be."""
     if is_hidden(path.name):
         return "hidden"
     if os.path.islink(path) and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path)):
@@ -179,7 +169,7 @@ def _reason(path: Path) -> str:
 
 
 def _runs_alone(folder: Path) -> list[Issue]:
-    """The runs below a folder that has some in it and no images beside them; none of any other folder."""
+    """Return the runs below a folder that holds runs and no images beside them; none of any other folder."""
     if not any(_reason(path) in RUNS for path in folder.glob("*/")):
         return []
     left_out: list[Issue] = []

@@ -33,7 +33,7 @@ def unlabelled_items(data: str | Path, count: int, multi_label: bool = False, *,
 
 
 def unlabelled(name: str, image: Source, multi_label: bool) -> Item:
-    """An item whose label means nothing, and is of the kind that the model gives."""
+    """Return an item with a label of the model's kind that means nothing."""
     return Item(name, image, () if multi_label else 0)
 
 
@@ -59,7 +59,7 @@ def open_unlabelled(
 
 
 def read_unlabelled(source: str | Path, group: str | None = None) -> Contents:
-    """What `open_unlabelled` finds, before it is split; raises `DataError` where there are no images."""
+    """Read the contents for `open_unlabelled`; raise `DataError` where there are no images."""
     if is_named(source):
         return read_data(source, group)
     root = Path(os.path.abspath(path_of(source)))
@@ -81,7 +81,7 @@ def read_unlabelled(source: str | Path, group: str | None = None) -> Contents:
 
 
 def _split_folders(names: set[str]) -> dict[str, str]:
-    """The splits that folders are called like; none where it may be by chance, as of others beside them."""
+    """Return the splits that folders are called like; none where it may be by chance, as with others beside them."""
     found = {name: split for name in names if (split := split_of(name))}
     splits = set(found.values())
     return found if "train" in splits and (len(splits) > 1 or len(found) == len(names)) else {}

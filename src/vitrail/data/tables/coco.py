@@ -1,4 +1,4 @@
-"""What all of COCO's files of annotations have in common: JSON, and pictures by their numbers."""
+"""Common parts of COCO's files of annotations: JSON, and pictures by their numbers."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from vitrail.files import LARGE, read_text
 from vitrail.settings import brief
 
 MOST = 2.0**31
-"""Pixels: no place is so far away."""
+"""Bound of positions in pixels."""
 WHOLE = re.compile(r"([+-]?[0-9]{1,19})(\.0*)?", re.ASCII)
 """A whole number in a text, as tables write it where a cell of the column is empty."""
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds; raises `DataError`."""
+    """Read a JSON file; raise `DataError`."""
     try:
         return json.loads(read_text(file, LARGE, encoding="utf-8-sig"))
     except OSError as error:
@@ -29,7 +29,7 @@ def read_json(file: Path) -> Any:
 
 
 def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int, Mapping[str, Any]]:
-    """The pictures by their numbers; an issue for each that has no number or name of its own."""
+    """Return the pictures by their numbers; ``issues`` gets those without a number or name of their own."""
     pictures: dict[int, Mapping[str, Any]] = {}
     for place, picture in enumerate(listed):
         number = whole(picture.get("id")) if isinstance(picture, dict) else None
@@ -43,7 +43,7 @@ def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int,
 
 
 def one_spelling(name: str) -> str:
-    """Return an image's name as it is compared with others: with ``/`` for ``\\``, and é as one letter."""
+    """Return an image's name in one spelling: with ``/`` for ``\\``, and é as one letter."""
     return str(Path(normalize("NFC", name.replace("\\", "/"))))
 
 
@@ -68,7 +68,7 @@ def number_of(value: Any) -> float | None:
 
 
 def is_crowd(annotation: Mapping[str, Any]) -> bool:
-    """Return whether an annotation is of a crowd; raises `ValueError` where its ``iscrowd`` is neither 0 nor 1."""
+    """Return True for an annotation of a crowd; raise `ValueError` where its ``iscrowd`` is neither 0 nor 1."""
     value = annotation.get("iscrowd")
     number = 0 if value is None else int(value) if isinstance(value, bool) else whole(value)
     if number not in (0, 1):

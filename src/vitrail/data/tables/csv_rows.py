@@ -1,4 +1,4 @@
-"""Tables as people's programs write them: one reader for labels, captions, sentences and joints."""
+"""Tables as spreadsheets and scripts write them: one reader for labels, captions, sentences and joints."""
 
 import csv
 import math
@@ -18,9 +18,9 @@ from vitrail.settings import brief
 JSON_LINES = (".jsonl", ".ndjson")
 """Suffixes of files with a JSON object on every line, see `vitrail.data.tables.json_rows`."""
 ENDINGS = (".csv", ".tsv", ".tab", *JSON_LINES)
-"""Suffixes by which tables are found in a folder."""
+"""Suffixes of tables in a folder."""
 NAMED_ENDINGS = (*ENDINGS, ".txt")
-"""Suffixes of tables that are named."""
+"""Suffixes of tables that are named by their path."""
 BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
 """Separators of columns, and how messages call them."""
 IMAGE = (
@@ -32,12 +32,10 @@ SPLIT = ("subset",)
 """Other names of the column ``split``."""
 NOT_MARKED = {"", "nan", "na", "n/a", "#n/a", "<na>", "nat", "null", "none"}
 """Cells without a value, in small letters: empty ones, and what pandas and spreadsheets write for them."""
-LONGEST = 2**20
-"""Characters of a line. A longer one is a damaged file, and would take memory for nothing."""
-MOST = 2**34
-"""Bytes of a file."""
+LONGEST, MOST = 2**20, 2**34
+"""Most characters of a line, and most bytes of a file."""
 MOST_NAMED = 8
-"""Unused columns that a note names; more are counted."""
+"""Most unused columns in a note; more are counted."""
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\s,;|]*', re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
 _BEHIND_QUOTES = "expected after"
@@ -54,20 +52,19 @@ class Row(NamedTuple):
     cells: dict[str, str]
     """Clean, by the reader's words for the columns; the name of an image stays as it is."""
     problem: str
-    """Why the line cannot be used, "" where it can; then there are no cells."""
+    """Reason why the line cannot be used, and has no cells; "" where it can."""
 
 
 class Table:
     """A table in UTF-8 whose header is read; `rows` reads the rest.
 
-    The separator is the first of `BETWEEN` for which ``columns_of`` accepts the header: there are commas and semicolons in
-    sentences, too. Passed over are a line ``sep=;``, which Excel writes, and rows of separators alone. Between tabs quotation
+    The separator is the first of `BETWEEN` for which ``columns_of`` accepts the header, since sentences have commas and
+    semicolons, too. A line ``sep=;``, which Excel writes, and rows of separators alone are passed over. Between tabs quotation
     marks belong to a cell, unless they are around all of it or there are some in the header.
 
     Args:
         file: the table.
-        columns_of: gets the names in a header, cleaned, and returns the columns to use; raises `DataError`, whose place is
-            added, for a header without them.
+        columns_of: returns the columns to use of the names in a header, cleaned; raises `DataError` for a header without them.
         literal: between tabs, quotation marks around a cell belong to it as well.
 
     Raises:
@@ -84,7 +81,8 @@ class Table:
             try:
                 names = self._names()
                 self.columns = dict(columns_of(names))
-                self._require_single(names)
+                if twice := next((name for name in self.columns.values() if names.count(name) > 1), None):
+                    raise DataError(f"{names.count(twice)} columns are called {brief(twice)}", hint="name each once")
                 break
             except DataError as error:
                 where = error.where or f"{file}:{self._skipped + 1}"
@@ -100,16 +98,12 @@ class Table:
             except csv.Error as error:
                 raise self._damaged(self._skipped + 1, error) from None
         names = [clean(name) for name in raw]
-        if not is_text("".join(raw)) or "\0" in "".join(raw):  # which every other byte of UTF-16 is
+        if not is_text("".join(raw)) or "\0" in "".join(raw):  # as every other byte of UTF-16
             hint = "save it as CSV in UTF-8"
             raise DataError(f"{self.file.name} is not in UTF-8", where=f"{self.file}:{self._skipped + 1}", hint=hint)
         while names and not names[-1]:
             names.pop()
         return names
-
-    def _require_single(self, names: list[str]) -> None:
-        if twice := next((name for name in self.columns.values() if names.count(name) > 1), None):
-            raise DataError(f"{names.count(twice)} columns are called {brief(twice)}", hint="name each once")
 
     def _reader(self, lines: Iterator[str]) -> Any:
         quoting: Any = csv.QUOTE_MINIMAL if self._quoted else csv.QUOTE_NONE
@@ -184,7 +178,7 @@ class Table:
 
 @contextmanager
 def text_lines(file: Path, newline: str = "") -> Iterator[Iterator[str]]:
-    """Open the lines of a table or text in UTF-8; bytes that are none become halves of letters, which `is_text` finds.
+    """Open the lines of a table or text in UTF-8; other bytes become surrogates, which `is_text` finds.
 
     Args:
         file: to read.
@@ -223,20 +217,20 @@ def _before_header(file: Path) -> tuple[int, list[str], str]:
 
 
 def _unquoted(cell: str) -> str:
-    """Return a cell without the quotation marks around it, which spreadsheets set where there is a comma in it."""
+    """Return a cell without the quotation marks around it, which spreadsheets set around commas."""
     inside = cell[1:-1].replace('""', "")
     around = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in inside
     return cell[1:-1].replace('""', '"') if around else cell
 
 
 def column_of(names: Sequence[str], word: str, others: Sequence[str] = (), *, first: bool = False) -> str | None:
-    """Return the name of the column that holds something, None where there is none.
+    """Return the name of a column, None where there is none.
 
-    Capitals, blanks, hyphens and underscores in names make a difference only where the exact name is there, too.
+    Capitals, blanks, hyphens and underscores matter only where the exact name is there, too.
 
     Args:
         names: of all columns.
-        word: our own name for it, which comes before all others.
+        word: our own name of the column, which comes before all others.
         others: further names, the usual ones first.
         first: take the most usual of several.
 
@@ -260,7 +254,6 @@ def plain_name(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names of columns as an error lists them."""
     return ", ".join(map(brief, names)) or "none"
 
 
@@ -274,12 +267,9 @@ def split_in(cells: Mapping[str, str]) -> str:
 
 
 def number_in(cell: str, *, separator: str = ",") -> float | None:
-    """Return the number in a cell, None where nothing is marked; a decimal comma is read.
+    """Return the number in a cell, None where nothing is marked; raise `ValueError` for anything else.
 
-    ``1,234`` in quotes between commas could be a thousand, and is none.
-
-    Raises:
-        ValueError: it holds anything else.
+    A decimal comma is read, but not in ``1,234`` in quotes between commas, which could be a thousand.
     """
     if cell.lower() in NOT_MARKED:
         return None

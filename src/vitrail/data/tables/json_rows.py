@@ -11,18 +11,17 @@ from vitrail.files import is_text
 from vitrail.plain_text import clean, is_odd
 
 NO_OBJECT = "it is no JSON object"
-"""The problem of a line that holds anything else."""
 BLANK = object()
-"""The value of a line that holds nothing."""
+"""The value of an empty line."""
 
 
 class JsonTable(Table):
     """Objects as the rows of a table, their keys as its columns; a column ``caption`` may hold a list, a row for each.
 
     Args:
-        file: where they come from.
+        file: of the objects.
         columns_of: as for a `Table`.
-        values: the objects, or whatever stands in their place.
+        values: the objects, or other values in their place.
 
     Raises:
         DataError: no object, or none with such keys.
@@ -60,7 +59,7 @@ class JsonTable(Table):
 
 
 def open_table(file: Path, columns_of: Callable[[list[str]], Columns], *, literal: bool = False) -> Table:
-    """Open a table by its suffix: JSON lines, or what a `Table` reads; raises `DataError` as that does."""
+    """Open a table by its suffix: JSON lines or a `Table`; raise `DataError`."""
     if file.suffix.lower() in JSON_LINES:
         return JsonTable(file, columns_of, _objects(file))
     return Table(file, columns_of, literal=literal)
@@ -77,7 +76,7 @@ def _objects(file: Path) -> Iterator[Any]:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a table has it; the parts of a list with semicolons between them."""
+    """Return a value as a cell, the parts of a list with semicolons between them."""
     if value is None:
         return ""
     return ";".join(map(_cell, value)) if isinstance(value, list) else str(value).strip()

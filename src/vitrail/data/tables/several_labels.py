@@ -1,4 +1,4 @@
-"""Several labels of an image in one cell of a table: read where it is unmistakable, noted where it only looks like it."""
+"""Several labels of an image in one cell of a table: read where they are certain, noted where they are likely."""
 
 import re
 from collections import Counter
@@ -8,13 +8,12 @@ from typing import NamedTuple
 from vitrail.settings import brief
 
 SEPARATOR = ";"
-"""Our own separator of labels in a cell."""
 READ = {SEPARATOR: "';'", "|": "'|'", ",": "commas"}
-"""Separators that are read, and how messages call them; commas only where `_Joined.certain`."""
+"""Separators that are read, and their names in messages; commas only where `_Joined.certain`."""
 NOTED = {"/": "'/'", "+": "'+'", "&": "'&'", " ": "blanks", "_": "'_'", "-": "'-'"}
-"""Separators that are never read, since names of single classes have them, too."""
+"""Separators that are only noted, since names of single classes have them, too."""
 MOST, SOME = 0.8, 0.5
-"""Share of the parts that occur in several different cells, from which on cells are read as several labels, or a note is made."""
+"""Least shares of parts that recur in different cells: to read several labels, and to note them."""
 NO_LABEL = {"", "nan", "<na>"}
 """Cells without a label, in small letters: empty ones, and what pandas writes for them. ``None`` may be a class."""
 _LIST = re.compile(r"\[.*\]|\(.*,.*\)|\{.*\}", re.DOTALL)
@@ -25,13 +24,13 @@ class CellLabels(NamedTuple):
     """The labels in the cells of a column."""
 
     labels: list[tuple[str, ...]]
-    """Of each cell, without repetition."""
+    """Labels of each cell, without repetition."""
     multi_label: bool
-    """Whether a cell may hold several labels, or none."""
+    """True if a cell may hold several labels, or none."""
     said: str = ""
-    """How the cells were read, where it is not our own way."""
+    """Words on how the cells were read, where it is not the usual way."""
     doubt: str = ""
-    """A note, where cells were read as one label each and look like several."""
+    """A note on cells that were read as one label each and look like several."""
 
 
 def labels_in_cells(cells: Sequence[str]) -> CellLabels:
@@ -69,7 +68,7 @@ def _doubt(cells: Sequence[str]) -> str:
 
 
 class _Joined:
-    """How the parts of cells between a separator recur: labels occur in several combinations, parts of names hardly do."""
+    """Parts of cells between a separator: labels recur in several combinations, parts of names hardly do."""
 
     def __init__(self, cells: Sequence[str], separator: str):
         distinct = {cell: _distinct(cell.split(separator)) for cell in cells if cell}

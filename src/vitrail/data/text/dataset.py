@@ -11,8 +11,8 @@ from vitrail.data.loading.batches import Batch, Key, Wanted
 from vitrail.data.loading.sampler import shuffled
 
 ROWS, COLUMNS = 8, 2
-"""Large batches have a multiple of so many rows, and all of so many columns: on a CPU kernels for half precision are made
-anew for every new shape, which takes a good part of a step."""
+"""Factors of the rows of a large batch, and of its columns: on a CPU kernels for half precision are made anew for every new
+shape, which takes a good part of a step."""
 AFTER = 1_000_000_000  # separates the order of batches from the order of sentences
 
 
@@ -20,9 +20,8 @@ class PairDataset(Dataset[Batch]):
     """Pairs of sentences, as tokens.
 
     A batch has ``source`` int64 (B, S), ``target`` (B, T), which begins with the start, ``labels`` (B, T), what follows each
-    token of the target, and ``number`` (B,) of each pair; rows are filled up with ``pad``. It holds as many pairs as have
-    together no more tokens than asked for, filling included: sentences of the same length stand together (Vaswani et al. 2017,
-    section 5.1).
+    token of the target, and ``number`` (B,) of each pair; rows are filled up with ``pad``. Together its pairs have no more
+    tokens than requested, filling included: sentences of the same length stand together (Vaswani et al. 2017, section 5.1).
 
     Args:
         names: of each pair, for messages.
@@ -53,22 +52,20 @@ class PairDataset(Dataset[Batch]):
         return len(self.names)
 
     def name(self, number: int) -> str:
-        """Of a pair."""
         return self.names[number]
 
     def require_sendable(self) -> None:
         """Pairs can always be sent to workers."""
 
     def units(self, keys: Sequence[Key]) -> int:
-        """Tokens to be written, the end among them."""
+        """Return the number of tokens to be written, with the ends."""
         return int(self.lengths[[number for _, number in keys], 0].sum())
 
     def count_batches(self, batch_size: int) -> int:
-        """Batches of an epoch."""
         return len(self._slices(batch_size))
 
     def batches(self, epoch: int, batch_size: int, *, shuffle: bool, balance: bool = False) -> list[list[Key]]:
-        """The pairs of each batch of an epoch, of at most ``batch_size`` tokens on either side.
+        """Return the pairs of each batch of an epoch, of at most ``batch_size`` tokens on either side.
 
         Shuffled, pairs of the same lengths change places, and the batches come in any order.
         """
@@ -78,13 +75,13 @@ class PairDataset(Dataset[Batch]):
         return [[(epoch, int(number)) for number in order[slices[turn]]] for turn in turns]
 
     def _sorted(self, order: Sequence[int]) -> np.ndarray:
-        """The pairs by length, those of the same lengths as in ``order``."""
+        """Return the pairs by length, those of the same lengths as in ``order``."""
         numbers = np.array(order)
         targets, sources = self.lengths[numbers].T
         return numbers[np.lexsort((np.where(targets % 2, sources, -sources), targets))]  # up and down: neighbours are alike
 
     def _slices(self, batch_size: int) -> list[slice]:
-        """Where the pairs are cut that stand in the order of their lengths; the same in every epoch."""
+        """Return the slices of the sorted pairs that are batches; the same in every epoch."""
         if self._batches[0] != batch_size:
             lengths = self.lengths[self._sorted(range(len(self)))].max(axis=1)
             start, slices = 0, []
@@ -99,7 +96,7 @@ class PairDataset(Dataset[Batch]):
         return self._batches[1]
 
     def __getitems__(self, wanted: Wanted) -> Batch:
-        """The pairs ``own`` of a batch, side by side."""
+        """Return the pairs ``own`` of a batch, side by side."""
         numbers = [number for _, number in wanted.keys[wanted.own]]
         sides = ([side[number] for number in numbers] for side in (self.sources, self.targets))
         source, labels = (filled(rows, self.pad, self.most) for rows in sides)
@@ -108,19 +105,19 @@ class PairDataset(Dataset[Batch]):
 
 
 def _even(length: Any) -> Any:
-    """A length that a batch may have."""
+    """Round a length up to a multiple of `COLUMNS`."""
     return -(-length // COLUMNS) * COLUMNS
 
 
 def behind_start(labels: torch.Tensor, start: int, pad: int) -> torch.Tensor:
-    """What stands before each of ``labels``, int64 (B, T), filled up with ``pad``: the start, then the labels but the last."""
+    """Return the token before each of ``labels``, int64 (B, T), filled up with ``pad``: first the start."""
     target = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
     target[labels == pad] = pad
     return target
 
 
 def filled(rows: Sequence[Any], pad: int, most: int) -> torch.Tensor:
-    """Rows of tokens, filled up with ``pad`` to a common length: int64 (B, N).
+    """Return rows of tokens, filled up with ``pad`` to a common length: int64 (B, N).
 
     No row is filled up beyond ``most``: a model of learned positions has none for more.
     """

@@ -1,4 +1,4 @@
-"""Texts as numbers of tokens as MarianMT has them: pieces of SentencePiece, numbered by a file beside it."""
+"""Tokens as MarianMT has them: pieces of SentencePiece, numbered by a file beside it."""
 
 import json
 import re
@@ -11,12 +11,12 @@ from vitrail.files import read_bytes
 from vitrail.settings import brief
 
 SOURCE, TARGET, VOCABULARY, SETTINGS = FILES = ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
-"""In a model folder; only the last may be missing."""
+"""Files of a model folder; only the last may be missing."""
 MARKS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-"""The marks of filling, end, and what is unknown, by their names in the settings, where these say nothing else."""
+"""Names in the settings of the marks of filling, end, and unknown tokens, with the marks where these name none."""
 SPACE = "▁"
 MOST_CODES = 20
-"""Marks of languages that an error lists."""
+"""Codes of languages that an error lists."""
 _CODE, _USUAL_CODE = re.compile(r">>[^\s<>]+<<"), re.compile(r">>[A-Za-z]{2,3}([_@-][A-Za-z0-9_@-]+)?<<")
 HINT = "give a complete folder of a MarianMT"
 
@@ -24,15 +24,14 @@ HINT = "give a complete folder of a MarianMT"
 class SentencePieces:
     """SentencePiece (Kudo and Richardson 2018, https://arxiv.org/abs/1808.06226) for each of two languages.
 
-    Both number their pieces by the same file, and what is not in it is unknown. A text is written from the filling on, which has
-    no other meaning there.
+    Both number their pieces by the same file; a piece that is not in it is unknown. A written text begins from the filling.
 
     Args:
-        contents: of the `FILES`, by their names.
-        where: they come from, for errors.
+        contents: of the `FILES`, by name.
+        where: their folder, for errors.
 
     Raises:
-        ModelFileError: a file is damaged, or says something that is not understood.
+        ModelFileError: a file is damaged, or has a setting that is not understood.
         ConfigError: the extra ``marian`` is not installed.
     """
 
@@ -40,9 +39,8 @@ class SentencePieces:
         self.contents = dict(contents)
         self.numbers: dict[str, int] = _numbers(contents[VOCABULARY], where)
         self.names = sorted(self.numbers, key=self.numbers.__getitem__)
-        """Of the tokens, by their numbers."""
         self.codes = sorted(name for name in self.numbers if _CODE.fullmatch(name))
-        """The marks of the languages that the model translates into, where it tells them apart."""
+        """Codes of the languages that the model translates into, where it tells them apart."""
         marks = _marks(_object(contents[SETTINGS], SETTINGS, where) if SETTINGS in contents else {}, where)
         if absent := [mark for mark in marks if mark not in self.numbers]:
             raise ModelFileError(f"{VOCABULARY} has no {', '.join(absent)}", where=where, hint=HINT)
@@ -52,43 +50,42 @@ class SentencePieces:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """From the files of a folder; raises `ModelFileError`."""
+        """Read the files of a folder; raises `ModelFileError`."""
         contents = {}
         for name in FILES:
             try:
                 contents[name] = read_bytes(folder / name, 2**27)
-            except FileNotFoundError:
-                if name != SETTINGS:
-                    raise ModelFileError(f"{name} is missing", where=folder, hint=HINT) from None
             except OSError as error:
+                if isinstance(error, FileNotFoundError) and name == SETTINGS:
+                    continue
                 raise ModelFileError(f"{name} cannot be read: {error.strerror}", where=folder, hint=HINT) from None
         return cls(contents, where=folder)
 
     def files(self) -> dict[str, bytes]:
-        """What a model folder keeps, by the names of files."""
+        """Return the files of a model folder, by name; transformers reads them, too."""
         return self.contents
 
     def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
-        """The same for transformers, whose files they are."""
+        """Return the same files."""
         return self.contents
 
     def __len__(self) -> int:
         return len(self.names)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text that is read, the end behind them; ``>>de<<`` at its beginning is one token."""
+        """Return the tokens of each text that is read, with the end; ``>>de<<`` at its beginning is one token."""
         codes = [self.language_code(text) for text in texts]
-        found = self._source.encode([text[len(code) :] for code, text in zip(codes, texts, strict=True)], out_type=str)
-        return [self._numbered([code] * bool(code) + pieces) for code, pieces in zip(codes, found, strict=True)]
+        pieces = self._source.encode([text[len(code) :] for code, text in zip(codes, texts, strict=True)], out_type=str)
+        return [self._numbered([code] * bool(code) + own) for code, own in zip(codes, pieces, strict=True)]
 
     def language_code(self, text: str) -> str:
-        """Return the mark of the language that a text asks to be translated into, ``>>de<<`` at its beginning, or nothing.
+        """Return the code of the language that a text asks to be translated into, ``>>de<<`` at its beginning, or nothing.
 
-        A mark has no space in it. Where the vocabulary has no marks, only what looks like a code is one: two or three letters,
+        A code has no space in it. Where the vocabulary has no codes, only what looks like one counts: two or three letters,
         and more behind a line, as in ``>>zh_Hans<<``.
 
         Raises:
-            DataError: the vocabulary has no such mark, which the model would read as an unknown token.
+            DataError: the vocabulary has no such code, which the model would read as an unknown token.
         """
         code = (_CODE if self.codes else _USUAL_CODE).match(text)
         if code is None or code[0] in self.numbers:
@@ -101,24 +98,25 @@ class SentencePieces:
         raise DataError(f"the model has no language {code[0]}", where=f"the text {brief(text)}", hint=hint)
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text that is to be written, the end behind them."""
+        """Return the tokens of each text that is to be written, with the end."""
         return [self._numbered(pieces) for pieces in self._target.encode(list(texts), out_type=str)]
 
     def _numbered(self, pieces: Sequence[str]) -> list[int]:
         return [*(self.numbers.get(piece, self.unknown) for piece in pieces), self.end]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens; marks are left out, and what is unknown."""
+        """Return the text of some tokens, without marks and unknown ones."""
         marks = {self.pad, self.end, self.unknown}
         text: str = self._target.decode_pieces([self.names[token] for token in tokens if token not in marks])
         return text.replace(SPACE, " ").strip()
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Each token as people read it: a space where a word begins."""
+        """Return each token as people read it: a space where a word begins."""
         return [self.names[token].replace(SPACE, " ") for token in tokens]
 
 
 def _numbers(content: bytes, where: object) -> dict[str, int]:
+    """Return the numbers of all tokens."""
     values = _object(content, VOCABULARY, where)
     numbers = list(values.values())
     if not numbers or not all(type(number) is int for number in numbers) or sorted(numbers) != list(range(len(numbers))):
@@ -131,13 +129,13 @@ def _numbers(content: bytes, where: object) -> dict[str, int]:
 
 
 def _marks(settings: Mapping[str, Any], where: object) -> list[str]:
-    """The marks that settings name; raises `ModelFileError` for settings that give a text other tokens than are found here."""
+    """Return the marks that settings name; raises `ModelFileError` for settings that would give a text other tokens."""
     for name in ("separate_vocabs", "sp_model_kwargs"):
         if settings.get(name):
             what = f"{name} is {brief(settings[name])}, which is not understood"
             raise ModelFileError(what, where=where, hint="give a model with one vocabulary for both languages")
-    told = [settings.get(name) or usual for name, usual in MARKS.items()]
-    marks: list[Any] = [mark.get("content") if isinstance(mark, dict) else mark for mark in told]
+    named = [settings.get(name) or usual for name, usual in MARKS.items()]
+    marks: list[Any] = [mark.get("content") if isinstance(mark, dict) else mark for mark in named]
     if wrong := [mark for mark in marks if not isinstance(mark, str)]:
         raise ModelFileError(f"{SETTINGS} has {brief(wrong[0])} for a token", where=where, hint=HINT)
     return marks
@@ -154,6 +152,7 @@ def _object(content: bytes, name: str, where: object) -> dict[str, Any]:
 
 
 def _model(content: bytes, name: str, where: object) -> Any:
+    """Return the library's processor of a file."""
     try:
         import sentencepiece
     except ImportError:

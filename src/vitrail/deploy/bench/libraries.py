@@ -1,4 +1,4 @@
-"""The libraries of the extra ``export``, each imported when it is used, and told to report to nobody."""
+"""The libraries of the extra ``export``, each imported when it is used, and none of them reporting to anybody."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # 
 
 @contextmanager
 def extra(library: str) -> Iterator[None]:
-    """Where a library is imported that is not there, the error names the extra it comes with."""
+    """Raise `ConfigError` that names the extra where a library cannot be imported."""
     try:
         yield
     except ImportError:
@@ -24,33 +24,21 @@ def extra(library: str) -> Iterator[None]:
 
 
 def openvino() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return OpenVINO; raises `ConfigError` where it is not installed."""
     with extra("openvino"):
         import openvino
     return openvino
 
 
 def onnxruntime() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return ONNX Runtime; raises `ConfigError` where it is not installed."""
     with extra("onnxruntime"):
         import onnxruntime
     return onnxruntime
 
 
 def onnx() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return ONNX; raises `ConfigError` where it is not installed."""
     with extra("onnx"):
         import onnx
     return onnx

@@ -10,6 +10,7 @@ import torch
 from vitrail.deploy.export.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
 from vitrail.deploy.export.export import IMPOSSIBLE, export_graph, require_possible
 from vitrail.deploy.export.merging import TooMuchLostError, merging, require_tokens, weaker
+from vitrail.deploy.export.triton import repository_name, write_config
 from vitrail.deploy.predict import row_of_writer
 from vitrail.deploy.predictor import in_python, row_of
 from vitrail.deploy.problems import ExportError
@@ -43,7 +44,7 @@ def export_model(
     model: str | Path | TrainedModel,
     out: str | Path | None = None,
     *,
-    to: Target = "onnx",
+    to: Target | Literal["triton"] = "onnx",
     precision: ExportPrecision | Literal["auto"] = "fp32",
     calibrate: str | Path | None = None,
     merge: int | tuple[int, ...] | None = 0,
@@ -60,7 +61,7 @@ def export_model(
     Args:
         model: a run folder, a model folder, a file of weights, or a loaded model.
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
-        to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
+        to: onnx; openvino; torch, a ``.pt2`` beside the model folder; or triton, a model repository with ONNX inside.
         precision: fp32, bf16, fp16 or int8; or auto, int8 where it is faster than floats on this machine and holds the accuracy,
             else the quickest floats. The figures say under ``because`` why it is so.
         calibrate: images, as for `evaluate` or without labels; by default the images of the run. Training images calibrate int8,
@@ -79,6 +80,7 @@ def export_model(
         ExportError: the graph cannot be made, or does not answer as the model does.
         VitrailError: others with the exit code of the command.
     """
+    triton, to = to == "triton", "onnx" if to == "triton" else to
     require_possible(to, precision)
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "exports", name), observer or Observer()
@@ -96,7 +98,7 @@ def export_model(
     if calibrate is not None or "int8" in precisions or merge is None:
         judging = room.judging(in_python(trained), model, calibrate, observer)
     limit = judging.limit(trained, max_drop) if merge is None and judging else None
-    making = _Making(trained, name, to, any_size, fold, force, precision == "auto", judging, limit, observer)
+    making = _Making(trained, name, to, triton, any_size, fold, force, precision == "auto", judging, limit, observer)
     schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
     refused = ""
     for chosen, because in precisions.items():
@@ -141,6 +143,8 @@ class _Making:
     trained: TrainedModel
     name: str
     to: Target
+    triton: bool
+    """Whether the graph becomes a repository of Triton."""
     any_size: bool
     fold: bool
     force: bool
@@ -163,19 +167,28 @@ class _Making:
         shown = merging(self.trained, counts) if counts else self.trained
         about = Description.of_model(self.trained, self.name, precision, any_size=self.any_size, pixels=self.fold)
         self.observer.begin("exporting", 0)
-        written = export_graph(shown, about, to, draft, judging.calibration if judging else None)
+        place = draft / repository_name(self.name) / "1" if self.triton else draft
+        place.mkdir(parents=True, exist_ok=True)
+        written = export_graph(shown, about, to, place, judging.calibration if judging else None)
         if self.limit and any(shown.config.merged):
             self.limit.require(written.predictor)
+        if self.triton:
+            write_config(place.parent, about)
         if to == "torch":
             fill_folder(draft, shown, card=shown.card or shown.plain_card())
-        figures: dict[str, Any] = {"model": self.name, "to": to, "precision": precision, "token_merging": counts}
+        figures: dict[str, Any] = {
+            "model": self.name,
+            "to": "triton" if self.triton else to,
+            "precision": precision,
+            "token_merging": counts,
+        }
         figures |= {"because": because} if because else {}
         figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
         if judging:
             drop = self.limit.max_drop if self.limit else 0
             figures |= judging.measured(written, self.trained, limit=drop, force=self.force, auto=self.auto)
         write_json(draft / FIGURES, figures)
-        if to != "torch":
+        if to != "torch" and not self.triton:
             write_text(draft / "README.md", artefact_card(about, to, figures))
         write_sums(draft)
         return figures

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from vitrail.data.images.plan import to_pixels
 from vitrail.data.images.preparation import Preparation
+from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server.http.forms import FORM, RAW
 from vitrail.deploy.server.http.limits import Limits
+from vitrail.deploy.server.operation import TensorModel
 from vitrail.deploy.server.schema import Document
 
 Look = Callable[[Tensor], Tensor]
@@ -50,6 +52,12 @@ def image_request(form: str, **parts: dict[str, Any]) -> dict[str, Any]:
 
 
 IMAGES = image_request("one file or several", images={"type": "array", "items": FILE, "minItems": 1})
+
+
+def image_tensors(predictor: Predictor, output: str, *sides: int) -> TensorModel:
+    """Return the network of a predictor of images, whose output has these sides behind the batch."""
+    preparation = predictor.preparation
+    return TensorModel(predictor.network, (preparation.channels, *preparation.image_size), output, (-1, *sides))
 
 
 def black(preparation: Preparation) -> np.ndarray:

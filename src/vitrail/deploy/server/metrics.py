@@ -1,21 +1,37 @@
 """Metrics for Prometheus."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
-class Metrics:
-    """Counters of one server, whose batches are of ``items``."""
+class _Labelled(Collector):
+    """The metrics of a registry, with the label ``worker`` on every sample."""
 
-    def __init__(self, items: str) -> None:
-        self._registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry, worker: str):
+        self._registry, self._label = registry, {"worker": worker}
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._registry.collect():
+            family.samples = [each._replace(labels={**self._label, **each.labels}) for each in family.samples]
+            yield family
+
+
+class Metrics:
+    """Counters of one process.
+
+    Args:
+        items: what batches are of: images, people.
+        worker: label of all metrics, where there are several processes.
+    """
+
+    def __init__(self, items: str, worker: str = "") -> None:
+        self._registry, self._worker = CollectorRegistry(), worker
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         self._requests = Counter(
@@ -33,49 +49,28 @@ class Metrics:
         self._computing = self.timing("batch_seconds", "What a batch took to compute.")
 
     def gauge(self, name: str, what: str, value: Callable[[], float]) -> None:
-        """A number that is read at every scrape."""
+        """Add a number that is read at every scrape."""
         Gauge(f"vitrail_{name}", what, registry=self._registry).set_function(value)
 
-    def counter(self, name: str, what: str) -> Callable[[], None]:
-        """A number that only grows: by one whenever what it returns is called."""
-        return Counter(f"vitrail_{name}", what, registry=self._registry).inc
-
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """A request is done."""
+        """Count a request."""
         self._requests.labels(path, str(status)).inc()
         self._latency.labels(path).observe(seconds)
 
     def timing(self, name: str, what: str) -> Callable[[int, float], None]:
-        """A histogram of seconds: what it returns is called with how many were computed, and in how many seconds."""
+        """Return a function that notes how many were computed, and in how many seconds, in a new histogram of seconds."""
         seconds = Histogram(f"vitrail_{name}", what, buckets=SECONDS, registry=self._registry)
         return lambda count, took: seconds.observe(took)
 
     def computed(self, count: int, seconds: float) -> None:
-        """A batch is done."""
+        """Count a batch."""
         self._batch.observe(count)
         self._computing(count, seconds)
 
     def text(self) -> bytes:
-        """All of them, in the text format of Prometheus."""
-        return generate_latest(self._registry)
-
-
-class _Families(Collector):
-    def __init__(self, found: Iterable[Metric]):
-        self._found = found
-
-    def collect(self) -> Iterable[Metric]:
-        return self._found
-
-
-def merged(texts: Mapping[int, str]) -> bytes:
-    """The metrics of several workers, by their numbers, as one text in which each sample names its worker, counted from 1."""
-    found: dict[str, Metric] = {}
-    for number, text in texts.items():
-        for family in text_string_to_metric_families(text):
-            whole = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            labels = {"worker": str(number + 1)}
-            whole.samples += [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
-    registry = CollectorRegistry()
-    registry.register(_Families(found.values()))
-    return generate_latest(registry)
+        """Return all of them, in the text format of Prometheus."""
+        if not self._worker:
+            return generate_latest(self._registry)
+        labelled = CollectorRegistry()
+        labelled.register(_Labelled(self._registry, self._worker))
+        return generate_latest(labelled)

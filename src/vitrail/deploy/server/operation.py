@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
+from torch import Tensor
 
 from vitrail.deploy.server.http.bodies import Body
 from vitrail.deploy.server.http.limits import Limits
@@ -79,6 +80,18 @@ class Operation(Generic[Request, Row, Output]):
     """True where a request may be refused since attention cannot be seen."""
 
 
+class TensorModel(NamedTuple):
+    """The network of a task of images, for clients that send tensors."""
+
+    network: Callable[[Tensor], Tensor]
+    """Maps prepared pixels, uint8 (B, C, H, W), to float32; called in the one thread that computes."""
+    shape: tuple[int, int, int]
+    """C, H and W."""
+    output: str
+    output_shape: tuple[int, ...]
+    """-1 for the batch, and for sides that are not known."""
+
+
 class Served(Protocol):
     """What a task contributes to a server: all that `vitrail.deploy.server.service.Service` knows of a model."""
 
@@ -90,6 +103,8 @@ class Served(Protocol):
     """Schema of `described`."""
     page: Page
     limits: Limits
+    tensors: TensorModel | None
+    """None where the network is no function of images."""
     operations: tuple[Operation[Any, Any, Any], ...]
     """The paths; the pace of the server is learned on the first."""
 

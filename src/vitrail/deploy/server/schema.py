@@ -17,8 +17,6 @@ class Status(Document):
     """How the server is."""
 
     status: str = Field(examples=["ready"])
-    workers: int = Field(description="Processes that answer.", examples=[2])
-    workers_wanted: int = Field(description="Processes that there are when all is well.", examples=[2])
 
 
 class ProblemDocument(Document):
@@ -38,6 +36,7 @@ class ProblemDocument(Document):
 REASONS = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",
+    404: "There is no such model.",
     403: "A page of another site asks.",
     408: "The body did not come in time.",
     413: "The body is too large, or there is too much in it.",

@@ -1,35 +1,34 @@
 """A model behind HTTP."""
 
 import gc
+import multiprocessing
 import os
-import socket
+import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from vitrail.checks import require_at_most, require_positive
-from vitrail.deploy.export.artefact import graph_of
 from vitrail.deploy.server.http.origins import origin_of
-from vitrail.deploy.server.workers.shared_state import MOST_WORKERS, Board, Place
-from vitrail.errors import ConfigError, nearest
+from vitrail.errors import ConfigError, VitrailError, nearest
 from vitrail.files import path_of, read_text
-from vitrail.runtime.device import pick_device
 from vitrail.runtime.output import name_of
 from vitrail.task_registry import TaskRow
-from vitrail.weights.locate import is_exported_translator
 
 if TYPE_CHECKING:
     from vitrail.deploy.server.operation import ServerSettings
+    from vitrail.deploy.server.service import Service
 
 TOKEN = "VITRAIL_TOKEN"
-"""The environment's name for the token."""
+"""Name of the token in the environment."""
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
 TOKEN_LENGTH, TOKEN_VARIETY = 16, 5
 """Characters of a token, and different ones among them, at least."""
+MOST_WORKERS = 64
 
 
 def serve(
@@ -44,19 +43,20 @@ def serve(
     on_answer: Callable[[str], None] | None = None,
     **options: Any,
 ) -> int:
-    """Answer over HTTP until a signal comes and everything that was let in is answered. Return the signal's number.
+    """Answer over HTTP until a signal comes and every accepted request is answered. Return the signal's number.
 
     Args:
         model: a run folder, a model folder, a file of weights, a hub id or an exported model.
-        host: an address or a name of this machine. One that others can reach needs a token.
+        host: an address or a name of this machine. An address that other machines can reach needs a token.
         port: 0 is for any that is free.
         token_file: holds the token, of at least 16 characters; by default it is in the environment's ``VITRAIL_TOKEN``.
         allow_origins: addresses of pages, such as ``https://shop.example``, that may ask from a browser; others may not.
-        workers: processes that answer, which share the processor's cores. From two on they are forks of this process, in which
-            torch must not have computed yet: one that dies is replaced, and the others go on.
+        workers: processes that answer, each with its own copy of the model and its share of the cores. From two on they are run
+            by uvicorn's process manager: a program that starts them guards itself by ``if __name__ == "__main__"``, and
+            ``on_answer`` is a function of a module.
         on_start: called with the address, once it listens.
         on_answer: called with a line for an access log after every request.
-        options: of the model's task. All take ``limits``, what the server takes on: a `vitrail.deploy.server.http.limits.Limits`.
+        options: of the model's task. All take ``limits``, the bounds of requests: a `vitrail.deploy.server.http.limits.Limits`.
             A model of images takes ``precision``, and with an exported one ``engine``, as in `vitrail.predict`; one of classes
             takes ``reject``, too.
 
@@ -66,14 +66,11 @@ def serve(
         VitrailError: the address cannot be listened at, or requests were given up at the end.
     """
     require_positive(**{"--workers": workers})
+    require_at_most("--workers", workers, MOST_WORKERS)
     try:
-        from vitrail.deploy.server.http.access import Access
-        from vitrail.deploy.server.http.app import application
-        from vitrail.deploy.server.opening import task_of
-        from vitrail.deploy.server.service import Service
-        from vitrail.deploy.server.workers import running
-        from vitrail.deploy.server.workers.connections import Door
-        from vitrail.deploy.server.workers.supervisor import Supervisor
+        from vitrail.deploy.bench.engines import ENGINES
+        from vitrail.deploy.server import running
+        from vitrail.deploy.server.http.app import application  # noqa: F401 - imports all that the extra installs
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
@@ -81,31 +78,64 @@ def serve(
     with running.listen(host, port) as bound:
         _require_token(token, running.is_loopback(bound))
         address = running.address(bound)
-        threads = 0 if workers == 1 else _threads_of_each(workers, exported=_is_exported(model))
-        row, opened = task_of(model)
-        settings = _settings(row, options)
-        served = row.module("service").open_served(opened, settings)
-
-        def answer(place: Place, door: socket.socket, ready: Callable[[], None]) -> int:
-            service = Service(served(place), name_of(str(model)), place)
-            return running.run(application(service, Access(token, origins), on_answer), service, door, ready)
-
+        build = Build(str(model), options, token, origins, on_answer)
+        service, app = build.opened()
         if workers == 1:
-            return answer(Place.alone(), bound, lambda: on_start(address))
+            return running.run(app, service, bound, lambda: on_start(address))
+        limits, engine = service.limits, service.described()["engine"].split()[0]
+        del service, app  # opened to find what is wrong with it; each worker opens its own
+        chosen = {"engine": engine} if engine in ENGINES else {}
+        build = replace(build, options={**options, **chosen}, workers=workers)
+        return running.run_workers(build, workers, limits, bound, lambda: on_start(address))
 
-        def work(place: Place) -> None:
-            torch.set_num_threads(threads)
-            door = Door(bound, place)
-            bound.close()
-            answer(place, door, place.begin)
 
-        gc.collect()
-        gc.freeze()  # what is here now is shared by all workers as long as nobody writes to it, which a collection would
+@dataclass(frozen=True)
+class Build:
+    """Everything that a process needs to build its application. Each worker gets a pickled copy."""
+
+    model: str
+    options: dict[str, Any]
+    token: str | None
+    origins: frozenset[str]
+    on_answer: Callable[[str], None] | None
+    workers: int = 1
+
+    def opened(self) -> "tuple[Service, Any]":
+        """Return the service and its application; raises a `VitrailError` of the model or the options."""
+        from vitrail.deploy.server.http.access import Access
+        from vitrail.deploy.server.http.app import application
+        from vitrail.deploy.server.opening import task_of
+        from vitrail.deploy.server.service import Service
+
+        row, opened = task_of(self.model)
+        settings = _settings(row, self.options)
+        served = row.module("service").open_served(opened, settings)
+        service = Service(served, name_of(self.model), str(os.getpid()) if self.workers > 1 else "")
+        return service, application(service, Access(self.token, self.origins), self.on_answer)
+
+    def __call__(self) -> Any:
+        """Return the application of a worker, ready to answer; an error ends the process as one that could not start."""
+        import torch
+        from uvicorn.config import STARTUP_FAILURE
+
         try:
-            return Supervisor(Board(workers), work, bound, running.patience(settings.limits)).run(lambda: on_start(address))
-        finally:
-            gc.unfreeze()
-            torch.set_num_threads(workers * threads)
+            torch.set_num_threads(max(1, torch.get_num_threads() // self.workers))
+            service, app = self.opened()
+            service.start()
+            gc.collect()
+            gc.freeze()
+            threading.Thread(target=_end_with_parent, daemon=True).start()
+        except VitrailError as error:
+            sys.stderr.write(f"{error}\n")
+            sys.exit(STARTUP_FAILURE)
+        return app
+
+
+def _end_with_parent() -> None:
+    """End this worker, in order, when the process that manages it was killed."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 COMMON = [name for name, parameter in signature(serve).parameters.items() if parameter.kind == parameter.KEYWORD_ONLY]
@@ -123,7 +153,7 @@ def _settings(row: TaskRow, options: dict[str, Any]) -> "ServerSettings":
 
 
 def _token(file: str | Path | None) -> str | None:
-    """The token, which must be what a header can hold."""
+    """Return the token; raises `ConfigError` where a header cannot hold it."""
     where = f"${TOKEN}" if file is None else str(file)
     try:
         token = os.environ.get(TOKEN) if file is None else read_text(path_of(file)).strip()
@@ -145,31 +175,3 @@ def _require_token(token: str | None, loopback: bool) -> None:
     if token is None and not loopback:
         hint = f"give --token-file FILE or ${TOKEN}, or leave --host at 127.0.0.1. {NEW_TOKEN.capitalize()}"
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
-
-
-def _threads_of_each(workers: int, *, exported: bool) -> int:
-    """The threads of each worker; from here on this process has none, as only such a one can be forked.
-
-    Raises:
-        ConfigError: there can be no workers here.
-    """
-    require_at_most("--workers", workers, MOST_WORKERS)
-    if not hasattr(os, "fork"):
-        raise ConfigError(
-            "several workers need a system that forks", where="--workers", hint="leave it out, or use Linux or macOS"
-        )
-    if (device := pick_device().type) != "cpu" and not exported:
-        hint = "leave it out: one process keeps that busy"
-        raise ConfigError(f"several workers share a processor, and this model runs on {device}", where="--workers", hint=hint)
-    if threading.current_thread() is not threading.main_thread():
-        raise ConfigError(
-            "several workers can only be started by a program's main thread", where="--workers", hint="leave it out"
-        )
-    threads = max(1, torch.get_num_threads() // workers)
-    torch.set_num_threads(1)
-    return threads
-
-
-def _is_exported(model: str | Path) -> bool:
-    """Whether an engine answers, which computes on the processor."""
-    return graph_of(model) is not None or is_exported_translator(model)

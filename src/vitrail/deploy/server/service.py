@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,16 +20,20 @@ from vitrail.deploy.server.http.reading import Body, Memory, require_size, while
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, Served
 from vitrail.deploy.server.queue import Queue, Worker, sizes
-from vitrail.deploy.server.workers.shared_state import Place
-from vitrail.deploy.server.workers.watchdog import Watch
+from vitrail.deploy.server.watchdog import Watch
 from vitrail.errors import DataError
+from vitrail.runtime.terminal import exit_at_once
 
 BODIES = 8
 """Bodies of the largest size that may be held at a time."""
 READERS = 2
 """Threads that take bodies apart and write answers."""
 LOOKS = 4
-"""Places of those who ask for attention, which costs more than an answer."""
+"""Places of requests for attention, which costs more than a prediction."""
+LOOK = 1.0
+"""Seconds between two looks at the thread that computes."""
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 AnyOperation = Operation[Any, Any, Any]
@@ -40,14 +45,14 @@ class Service:
     Args:
         task: what the model's task contributes; computes in one thread.
         name: what the model is called.
-        place: among the workers of the server; alone by default.
+        worker: name of this process among several, for its metrics.
     """
 
-    def __init__(self, task: Served, name: str, place: Place | None = None):
-        self.task, self.name, self.limits, self.place = task, name, task.limits, place or Place.alone()
-        self.metrics, self._memory = Metrics(task.items), Memory(BODIES * self.limits.body)
+    def __init__(self, task: Served, name: str, worker: str = ""):
+        self.task, self.name, self.limits = task, name, task.limits
+        self.metrics, self._memory = Metrics(task.items, worker), Memory(BODIES * self.limits.body)
         self._worker, self._readers = Worker(), ThreadPoolExecutor(READERS, "read")
-        self._decoders = Decoders(self.place.board.turn)
+        self._decoders = Decoders()
         self.watch = Watch(self._worker)
         self.queues = {operation.path: self._queue_of(operation) for operation in task.operations}
         self._queue = self.queues[task.operations[0].path]
@@ -67,23 +72,19 @@ class Service:
         limits = self.limits
         return self._worker.queue(operation.run, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed)
 
-    def start(self) -> None:
-        """Compute batches of nothing, of every size, so that memory is there and the pace is known, and begin to work.
+    def add(self, operation: AnyOperation) -> None:
+        """Add a further operation, with a queue of its own; comes before `start`."""
+        self.queues[operation.path] = self._queue_of(operation)
 
-        A worker that takes another's place begins sooner.
-        """
-        run, row, known = self.task.operations[0].run, self.task.blank(), self.place.board.head
-        if known.slowest:  # another worker has found out
-            run([row])
-        else:
-            for size in (*sizes(self.limits.batch), self.limits.batch):
-                begin = time.monotonic()
-                run([row] * size)
-                took = time.monotonic() - begin
-                self.place.own.beats += 1
-                known.slowest, known.pace = max(known.slowest, took), took / size
-        self._queue.pace = known.pace
-        self.watch.expect(self.limits.deadline, known.slowest)
+    def start(self) -> None:
+        """Compute batches of blank rows, of every size, so that memory is there and the pace is known, and begin to work."""
+        run, row, slowest = self.task.operations[0].run, self.task.blank(), 0.0
+        for size in (*sizes(self.limits.batch), self.limits.batch):
+            begin = time.monotonic()
+            run([row] * size)
+            took = time.monotonic() - begin
+            slowest, self._queue.pace = max(slowest, took), took / size
+        self.watch.expect(self.limits.deadline, slowest)
         self._worker.start()
 
     def close(self) -> None:
@@ -101,15 +102,21 @@ class Service:
         return {"name": self.name, **self.task.described()}
 
     def require_ready(self) -> None:
-        """Refuse what could not be answered.
-
-        A worker that ends while others go on refuses nothing: what still comes to it came before it was told to, by a connection
-        that no other worker can answer and that is closed after the answer.
-        """
-        if self.draining and not self.place.replaced:
+        """Refuse a request that could not be answered."""
+        if self.draining:
             raise shutting_down()
         if trouble := self.watch.trouble:
             raise stuck(trouble)
+
+    async def look_after(self) -> None:
+        """Watch the thread that computes, and end the process where only another one can go on."""
+        while not self.watch.lost:
+            await asyncio.sleep(LOOK)
+            self.watch.look(LOOK)
+        log.error("%s: start the server again, as systemd does", self.watch.trouble)
+        await self.idle(self.limits.deadline)  # those who wait are told at their deadline
+        logging.shutdown()
+        exit_at_once(1)
 
     @contextlib.contextmanager
     def admitted(self) -> Iterator[None]:
@@ -120,6 +127,13 @@ class Service:
             yield
         finally:
             self.active -= 1
+
+    async def idle(self, seconds: float) -> None:
+        """Wait until all requests that were let in are answered, so many seconds at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.active:
+                    await asyncio.sleep(0.02)
 
     async def respond(self, operation: AnyOperation, request: Request, fields: BaseModel) -> Response:
         """Return the answer to a request with these fields in its address.

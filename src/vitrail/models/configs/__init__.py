@@ -1,1 +1,1 @@
-"""What models consist of, as data. Nothing here knows torch, so that commands can check it in no time."""
+"""Configurations of models, as data. Nothing here imports torch, so that commands can check them at once."""

@@ -1,4 +1,4 @@
-"""What every model's configuration has, and the numbers that configurations are made of."""
+"""Base of all configurations, and the types of their fields."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,7 +18,7 @@ Epsilon = Annotated[float, Field(gt=0, le=1)]
 
 
 def height_and_width(value: Any) -> Any:
-    """One number means a square; on the command line a pair is written ``224x160``."""
+    """Return a pair: one number means a square, and ``224x160`` is a pair on the command line."""
     if isinstance(value, str) and "x" in value:
         return tuple(value.split("x"))
     return value if isinstance(value, list | tuple) else (value, value)
@@ -27,7 +27,7 @@ def height_and_width(value: Any) -> Any:
 Side = Annotated[int, Field(gt=0, le=2**16)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(height_and_width)]
 OF_IMAGES = ("image_size", "channels")
-"""What any model of images is told of them."""
+"""Fields of every model of images that describe the images."""
 
 
 ENLARGED = 4
@@ -71,7 +71,7 @@ def require_patches(image_size: Size, sides: Sequence[int], strides: Sequence[in
 
 
 class ModelConfig(Settings):
-    """What a model consists of."""
+    """Configuration of a model."""
 
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing of what a trained model answers."""
@@ -83,7 +83,7 @@ class ModelConfig(Settings):
 
     @classmethod
     def taken_from(cls, start: "ModelConfig") -> dict[str, Any]:
-        """Fields that a model of this kind has of another one to start from, whatever its name says of them; none as a rule."""
+        """Return the fields that a model of this kind takes from one to start from; none by default."""
         return {}
 
     @property
@@ -94,17 +94,17 @@ class ModelConfig(Settings):
 
     @property
     def family(self) -> str:
-        """What figures that compare models call this kind of model; empty where that is its architecture's name."""
+        """Name of this kind of model in figures; empty for its architecture's name."""
         return ""
 
     @property
     def merged(self) -> tuple[int, ...]:
-        """How many patches each of the layers merges into others; nothing in a model that cannot."""
+        """Number of patches that each layer merges into others; empty in a model that cannot."""
         return ()
 
     @property
     def repeated(self) -> int | None:
-        """How often the same layer stands in a model of this ``depth``; None where layers differ."""
+        """Number of equal layers in a model of this ``depth``; None if layers differ."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""What a captioner consists of, a ViT that looks and a decoder that writes, and the names of its sizes."""
+"""Configuration of a captioner, a ViT and a decoder that writes, and the names of its sizes."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -31,13 +31,13 @@ class OfImages(ModelConfig):
 
     @classmethod
     def taken_from(cls, start: ModelConfig) -> dict[str, Any]:
-        """Of a ViT: it is the encoder."""
+        """Return a ViT as the encoder."""
         return {"encoder": encoder_config(start).model_dump()} if isinstance(start, ViTConfig) else {}
 
     @model_validator(mode="before")
     @classmethod
     def _images_are_the_encoders(cls, values: Any) -> Any:
-        """``image_size`` and ``channels`` may be given beside the encoder, as in any model of images, and are its own."""
+        """Move ``image_size`` and ``channels`` beside the encoder into it."""
         if not isinstance(values, dict):
             return values
         given = {name: values[name] for name in OF_IMAGES if name in values}
@@ -84,7 +84,7 @@ class OfImages(ModelConfig):
 
     @property
     def seen(self) -> str:
-        """What the decoder looks at, in one line."""
+        """The encoder in one line."""
         return self.encoder.summary + ", patches of the second last block" * (self.patches_behind == "second-last")
 
 
@@ -138,7 +138,7 @@ BASE_DECODER: dict[str, Any] = {**SMALL_DECODER, "dim": 512, "decoder_depth": 6,
 
 
 def encoder_config(start: ViTConfig) -> ViTConfig:
-    """The configuration of a ViT without its head: it keeps all of its tokens, and a norm on the pooled vector is on them all."""
+    """Return the configuration of a ViT without its head; a norm on the pooled vector stands on all tokens."""
     kept = {name: value for name, value in start.model_dump().items() if name not in FOR_A_HEAD}
     norm = "none" if start.final_norm == "none" else "tokens"
     pool = {"pool": "class"} if start.distillation_token else {}  # which that token goes with
@@ -147,7 +147,7 @@ def encoder_config(start: ViTConfig) -> ViTConfig:
 
 
 def caption_config(start: ViTConfig) -> CaptionerConfig:
-    """The configuration of a captioner whose encoder is this ViT, with a small decoder.
+    """Return the configuration of a captioner whose encoder is this ViT, with a small decoder.
 
     Of a ViT that was read by its class token, patches are read behind the second last block.
     """
@@ -165,13 +165,3 @@ RECURRENT_CAPTIONERS: dict[str, dict[str, Any]] = {
     }
     for name, fields in CAPTIONERS.items()
 }  # fmt: skip
-
-
-def captioner_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return CAPTIONERS.get(name)
-
-
-def recurrent_captioner_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return RECURRENT_CAPTIONERS.get(name)

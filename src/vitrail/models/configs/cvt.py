@@ -1,4 +1,4 @@
-"""What a CvT consists of, and the names of its sizes."""
+"""Configuration of a CvT, and the names of its sizes."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -38,7 +38,7 @@ class CvTConfig(ImageConfig):
     mlp_ratio: Ratio = 4.0
     """Hidden width of the MLPs by that of the tokens."""
     activation: Literal["quick-gelu", "gelu"] = "quick-gelu"
-    """Of the MLPs. The authors' models were trained with ``x · sigmoid(1.702 x)``; transformers has GELU."""
+    """Activation of the MLPs. The authors' models were trained with ``x · sigmoid(1.702 x)``; transformers has GELU."""
     dropout: Probability = 0.0
     """Dropout in the MLPs and on every branch's result."""
     attention_dropout: Probability = 0.0
@@ -60,17 +60,14 @@ class CvTConfig(ImageConfig):
         return self
 
 
-_W24 = {"dims": (192, 768, 1024), "depths": (2, 2, 20), "heads": (3, 12, 16)}
 PRESETS: dict[str, dict[str, Any]] = {
     "CvT-13": {"depths": (1, 2, 10)},
     "CvT-13-384": {"depths": (1, 2, 10), "image_size": 384},
     "CvT-21": {"depths": (1, 4, 16)},
     "CvT-21-384": {"depths": (1, 4, 16), "image_size": 384},
-    "CvT-W24-384": {**_W24, "image_size": 384},
+    "CvT-W24-384": {"dims": (192, 768, 1024), "depths": (2, 2, 20), "heads": (3, 12, 16), "image_size": 384},
 }
 """The sizes of table 2, with the larger images that some are fine-tuned to."""
 
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or transformers', ``cvt-13``; None where it is no name."""
-    return PRESETS.get(f"CvT{name[3:].upper()}" if name.startswith("cvt-") else name)
+preset_of = {**PRESETS, **{name.lower(): fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, in our spelling or transformers', ``cvt-13``; None for an unknown name."""

@@ -100,8 +100,3 @@ SIZES = {
 PRESETS: dict[str, dict[str, Any]] = {
     f"DiT-{size}/{patch}": {**fields, "patch_size": patch} for size, fields in SIZES.items() for patch in (2, 4, 8)
 }
-
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """Return the fields that a name fixes; None where it is no name."""
-    return PRESETS.get(name)

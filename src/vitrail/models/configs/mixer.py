@@ -1,4 +1,4 @@
-"""What an MLP-Mixer consists of, and the names of its sizes."""
+"""Configuration of an MLP-Mixer, and the names of its sizes."""
 
 import re
 from typing import Annotated, Any, ClassVar, Self
@@ -67,7 +67,7 @@ _NAME = re.compile(r"Mixer-(?P<size>\w)/(?P<patch>[0-9]{1,5})|mixer_(?P<timm>[sb
 
 
 def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, ``Mixer-B/16`` or timm's ``mixer_b16_224``; None where it is no name."""
+    """Return the fields that a name fixes, ``Mixer-B/16`` or timm's ``mixer_b16_224``; None where it is no name."""
     match = _NAME.fullmatch(name)
     size = (match["size"] or match["timm"].upper()) if match else ""
     if not match or size not in SIZES:

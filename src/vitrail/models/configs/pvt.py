@@ -1,4 +1,4 @@
-"""What a Pyramid Vision Transformer consists of, and the names of its sizes."""
+"""Configuration of a Pyramid Vision Transformer, and the names of its sizes."""
 
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,7 @@ from vitrail.models.configs.base import (
 
 
 class PyramidConfig(ImageConfig):
-    """What both versions consist of, a number for each stage."""
+    """Fields of both versions, a number for each stage."""
 
     dims: Widths = (64, 128, 320, 512)
     """Width of the tokens."""
@@ -35,7 +35,7 @@ class PyramidConfig(ImageConfig):
     mlp_ratios: Ratios = (8.0, 8.0, 4.0, 4.0)
     """Hidden width of the MLPs by that of the tokens."""
     qkv_bias: bool = True
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     dropout: Probability = 0.0
     """Dropout in the MLPs, on every branch's result and on tokens with their positions."""
     attention_dropout: Probability = 0.0
@@ -73,8 +73,13 @@ class PVTConfig(PyramidConfig):
             raise ConfigError(what, where="reductions", hint=f"end them in 1: {(*self.reductions[:-1], 1)}")
         return self
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Places from one patch to the next: patches do not overlap."""
+        return self.patch_sizes
+
     def grids(self, image_size: Size | None = None) -> list[tuple[int, int]]:
-        """Rows and columns of tokens in every stage, for images of this size or the model's."""
+        """Return rows and columns of tokens in every stage, for images of this size or the model's."""
         rows, columns = image_size or self.image_size
         found = []
         for side in self.patch_sizes:
@@ -88,6 +93,5 @@ PRESETS: dict[str, dict[str, Any]] = {f"PVT-{size}": {"depths": depths} for size
 """The sizes of table 1."""
 
 
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, ``PVT-Tiny`` or its authors' ``pvt_tiny``; None where it is no name."""
-    return PRESETS.get({f"pvt_{size.lower()}": f"PVT-{size}" for size in DEPTHS}.get(name, name))
+preset_of = {**PRESETS, **{name.lower().replace("-", "_"): fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, ``PVT-Tiny`` or its authors' ``pvt_tiny``; None for an unknown name."""

@@ -1,4 +1,4 @@
-"""What a Pyramid Vision Transformer v2 consists of, and the names of its sizes."""
+"""Configuration of a Pyramid Vision Transformer v2, and the names of its sizes."""
 
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ class PVTv2Config(PyramidConfig):
     strides: Sides = (4, 2, 2, 2)
     """From one patch to the next."""
     pooled: bool = False
-    """Whether keys and values are means on a grid of 7×7, whatever the ``reductions`` ("linear" attention)."""
+    """Keys and values are means on a grid of 7×7, whatever the ``reductions`` ("linear" attention)."""
 
     position: ClassVar[str] = "none"
 
@@ -39,6 +39,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The sizes of table 1."""
 
 
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, ``PVTv2-b2-li`` or its authors' and timm's ``pvt_v2_b2_li``; None where it is no name."""
-    return PRESETS.get({f"pvt_v2_{name[6:].replace('-', '_')}": name for name in PRESETS}.get(name, name))
+preset_of = {**PRESETS, **{f"pvt_v2_{name[6:].replace('-', '_')}": fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, ``PVTv2-b2-li`` or its authors' and timm's ``pvt_v2_b2_li``; None for an unknown name."""

@@ -1,4 +1,4 @@
-"""What a residual network consists of, and the names of its sizes: ResNet and BiT."""
+"""Configuration of a residual network, and the names of its sizes: ResNet and BiT."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ class ResNetConfig(ImageConfig):
     weight-standardised convolutions and GroupNorm in place of BatchNorm; or, where training time is short, one 3×3 convolution
     behind one that widens and halves by a maximum."""
     root: Literal["imagenet", "cifar", "whitened"] = "imagenet"
-    """What sees the image: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1; or, where training
+    """First layers: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1; or, where training
     time is short, 2×2 patches without correlation, found before training begins, then 3×3 and a maximum of stride 2."""
 
     @property
@@ -57,12 +57,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 has it since, and of BiT (Kolesnikov et al. 2020, https://arxiv.org/abs/1912.11370)."""
 
 _TIMM = {
-    f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", ""): name
-    for name in PRESETS
+    f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", ""): fields
+    for name, fields in PRESETS.items()
 }
-"""resnet50, resnetv2_50x1_bit."""
-
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or timm's; None where it is no name."""
-    return PRESETS.get(_TIMM.get(name, name))
+preset_of = {**PRESETS, **_TIMM}.get
+"""The fields that a name fixes, in our spelling or timm's, ``resnet50`` or ``resnetv2_50x1_bit``; None for an unknown name."""

@@ -1,6 +1,5 @@
-"""What a Swin Transformer consists of, and the names of its sizes."""
+"""Configuration of a Swin Transformer, and the names of its sizes."""
 
-import re
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -36,7 +35,7 @@ class SwinConfig(ImageConfig):
     mlp_ratio: Ratio = 4.0
     """Hidden width of the MLPs by that of the tokens."""
     qkv_bias: bool = True
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     dropout: Probability = 0.0
     """Dropout in the MLPs and on every branch's result."""
     attention_dropout: Probability = 0.0
@@ -75,14 +74,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """The sizes of table 7; those of 384 pixels have larger windows."""
 
-_SIZES = {"tiny": "T", "small": "S", "base": "B", "large": "L"}
-_TIMM = re.compile(r"swin_(?P<size>tiny|small|base|large)_patch4_window(?P<window>7|12)_(?P<image>224|384)")
-
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or timm's; None where it is no name."""
-    if match := _TIMM.fullmatch(name):
-        name = f"Swin-{_SIZES[match['size']]}" + ("-384" if match["image"] == "384" else "")
-        if (match["window"], match["image"]) not in (("7", "224"), ("12", "384")):
-            return None
-    return PRESETS.get(name)
+_TIMM = {
+    f"swin_{size}_patch4_window{window}_{image}": f"Swin-{size[0].upper()}{suffix}"
+    for size in ("tiny", "small", "base", "large")
+    for window, image, suffix in ((7, 224, ""), (12, 384, "-384"))
+}
+preset_of = {**PRESETS, **{theirs: PRESETS[ours] for theirs, ours in _TIMM.items() if ours in PRESETS}}.get
+"""The fields that a name fixes, in our spelling or timm's; None for an unknown name."""

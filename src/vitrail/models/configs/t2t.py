@@ -1,4 +1,4 @@
-"""What a T2T-ViT consists of, and the names of its sizes."""
+"""Configuration of a T2T-ViT, and the names of its sizes."""
 
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -38,10 +38,10 @@ class T2TConfig(ImageConfig):
     mlp_dim: Positive = 1152
     """Hidden width of the MLP of a block."""
     attention_scale: Literal["width", "head"] = "width"
-    """What the blocks' scores are divided by: the square root of a token's width, as in all weights that the authors released, or
+    """Divisor of the blocks' scores: the square root of a token's width, as in all weights that the authors released, or
     of a head's, which their code takes where nothing is said."""
     qkv_bias: bool = False
-    """Whether the blocks' projections to q, k and v have a bias."""
+    """Bias of the blocks' projections to q, k and v."""
     dropout: Probability = 0.0
     """Dropout after the position, in the MLPs and on the result of every branch."""
     attention_dropout: Probability = 0.0
@@ -109,7 +109,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The sizes of table 1 and of the lite models, with a Performer between the splits; with a Transformer (_t) the larger ones."""
 
 
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or the authors' (``t2t_vit_t_14``); None where it is no name."""
-    theirs = {ours.lower().replace("-", "_"): ours for ours in PRESETS}
-    return PRESETS.get(theirs.get(name, name))
+preset_of = {**PRESETS, **{name.lower().replace("-", "_"): fields for name, fields in PRESETS.items()}}.get
+"""The fields that a name fixes, in our spelling or the authors' (``t2t_vit_t_14``); None for an unknown name."""

@@ -1,4 +1,4 @@
-"""What a model consists of that turns one text into another, and the names of its sizes: Transformer and LSTM."""
+"""Configurations of models that turn one text into another, Transformer and LSTM, and the names of their sizes."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,7 +10,7 @@ from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probabilit
 COUNTED = 16
 """Tokens of the text whose multiply-adds are counted."""
 CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION = 3, 2, 64
-"""How captions are written unless it is said otherwise: those that are followed side by side, tokens in a row that are written
+"""Defaults of writing captions: beams that are followed side by side, tokens in a row that are written
 once in a caption, and tokens of a caption at most."""
 
 
@@ -34,7 +34,7 @@ class TextConfig(ModelConfig):
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout",))
     reads: ClassVar[Literal["images", "texts"]] = "texts"
-    """What its sources are."""
+    """Kind of its sources."""
     answer: ClassVar[Literal["vector", "heatmaps", "text"]] = "text"
 
     @model_validator(mode="after")
@@ -54,9 +54,9 @@ class DecoderConfig(TextConfig):
     mlp_dim: Positive = 2048
     """Hidden width of the MLP."""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "relu"
-    """Of the MLP; Marian's is "silu", also called Swish."""
+    """Activation of the MLP; Marian's is "silu", also called Swish."""
     norm: Literal["pre", "post"] = "post"
-    """Whether the norm of a branch stands behind the sum, as in the paper, or before the branch, with a last norm on all."""
+    """Position of a branch's norm: behind the sum, as in the paper, or before the branch, with a last norm on all."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-5
     """Epsilon of the norms."""
     attention_dropout: Probability = 0.0
@@ -66,11 +66,11 @@ class DecoderConfig(TextConfig):
     position: Literal["sincos", "sincos-halves", "learned"] = "sincos"
     """Sines and cosines in turns as in the paper, all sines before all cosines as in Marian, or learned as in GPT-2."""
     scale_embedding: bool = True
-    """Whether embeddings are multiplied by the root of D."""
+    """Embeddings are multiplied by the root of D."""
     tied: bool = True
-    """Whether logits are read off the table of embeddings, which both texts then share."""
+    """Logits are read off the table of embeddings, which both texts share."""
     output_bias: bool = False
-    """Whether logits have a bias."""
+    """Bias of the logits."""
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "hidden_dropout"))
 
@@ -103,7 +103,7 @@ class RecurrentConfig(TextConfig):
     hidden_dim: Width = 512
     """Width of the state of every layer of the decoder, and of both directions of the encoder together."""
     attention: Literal["none", "additive", "dot"] = "dot"
-    """What the decoder sees of the text that is read: its last state alone; or all of its states, weighed by a small network
+    """Input of the decoder from the text that is read: its last state alone; or all of its states, weighed by a small network
     (Bahdanau et al. 2014, https://arxiv.org/abs/1409.0473) or by products (Luong et al. 2015, https://arxiv.org/abs/1508.04025)."""
     alignment_dim: Width | None = None
     """Hidden width of the small network of additive attention, n' in the paper; ``hidden_dim`` by default."""
@@ -156,13 +156,3 @@ RECURRENT: dict[str, dict[str, Any]] = {
     "LSTM-additive": {"attention": "additive"},
     "LSTM-dot": {"attention": "dot"},
 }
-
-
-def transformer_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return TRANSFORMERS.get(name)
-
-
-def recurrent_named(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return RECURRENT.get(name)

@@ -1,4 +1,4 @@
-"""What a TNT consists of, and the names of its sizes."""
+"""Configuration of a TNT, and the names of its sizes."""
 
 from typing import Annotated, Any, ClassVar, Self
 
@@ -28,7 +28,7 @@ class TNTConfig(ImageConfig):
     mlp_ratio: Ratio = 4.0
     """Hidden width of the MLPs by that of their tokens."""
     qkv_bias: bool = False
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     legacy: bool = False
     """The variant from before June 2021: the convolution sees across the borders of patches, and in the blocks the norms before
     the projection of words to patches are on each word, with none behind."""
@@ -97,14 +97,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """The sizes of table 1, and the small one as it was before June 2021."""
 
-TIMM = {
-    "tnt_s_patch16_224": "TNT-S",
-    "tnt_b_patch16_224": "TNT-B",
-    "tnt_s_legacy_patch16_224": "TNT-S-legacy",
-}
+TIMM = {"tnt_s_patch16_224": "TNT-S", "tnt_b_patch16_224": "TNT-B", "tnt_s_legacy_patch16_224": "TNT-S-legacy"}
 """timm's names."""
 
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in our spelling or timm's; None where it is no name."""
-    return PRESETS.get(TIMM.get(name, name))
+preset_of = {**PRESETS, **{theirs: PRESETS[ours] for theirs, ours in TIMM.items()}}.get
+"""The fields that a name fixes, in our spelling or timm's; None for an unknown name."""

@@ -1,4 +1,4 @@
-"""What a Vision Transformer consists of: a field for every choice."""
+"""Configuration of a Vision Transformer: a field for every choice."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -54,11 +54,11 @@ class ViTConfig(ImageConfig):
         "rotary",
         "learned-1d+rotary",
     ] = "learned-1d"
-    """How a token knows where it stands."""
+    """Positions of the tokens; see docs/formulas.md."""
     rotary_base: Annotated[float, Field(gt=0, le=1e9)] = 100.0
     """Base of the rotary angles."""
     rotary_coordinates: Literal["patches", "unit"] = "patches"
-    """What the rotary angles go by: the number of the patch, or its place between −1 and 1."""
+    """Coordinate of the rotary angles: the number of the patch, or its place between −1 and 1."""
     rotary_grid: Size | None = None
     """Rows and columns that the numbers of the patches are scaled to, whatever the grid; not scaled by default."""
     rotary_offset: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0
@@ -78,7 +78,7 @@ class ViTConfig(ImageConfig):
     distillation_token: bool = False
     """A second token, with a head of its own, that learns from a teacher (DeiT); logits are the mean of both heads'."""
     class_position: bool = True
-    """Whether added positions have rows for class and distillation token, too, which DeiT III has for the patches alone."""
+    """Added positions have rows for class and distillation token, too; DeiT III has them for the patches alone."""
     final_norm: Literal["tokens", "pooled", "none"] = "tokens"
     """Where the last norm stands: on all tokens, on the pooled vector, or nowhere."""
     head: Literal["linear", "mlp", "lecture", "projection"] = "linear"
@@ -95,7 +95,7 @@ class ViTConfig(ImageConfig):
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0
     """Extra learned tokens without position (Darcet et al. 2023)."""
     qkv_bias: bool = True
-    """Whether the projections to q, k and v have a bias."""
+    """Bias of the projections to q, k and v."""
     qk_norm: bool = False
     """Norm on each head's queries and keys."""
     attention_norm: bool = False
@@ -103,7 +103,7 @@ class ViTConfig(ImageConfig):
     mlp_norm: bool = False
     """Norm on the activations of the MLP."""
     linear_bias: bool = True
-    """Whether the output projection of the attention and the two layers of the MLP have a bias."""
+    """Bias of the attention's output projection and of both layers of the MLP."""
     layer_scale: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Initial value of LayerScale on every branch; none by default."""
     dropout: Probability = 0.0
@@ -190,7 +190,7 @@ class ViTConfig(ImageConfig):
 
     @property
     def _unpadded(self) -> bool:
-        """Whether patches are of a ResNet without padding."""
+        """True if patches come from a ResNet without padding."""
         return self.embedding == "resnet" and self.resnet_root == "whitened-valid"
 
     @property
@@ -200,16 +200,16 @@ class ViTConfig(ImageConfig):
 
     @property
     def family(self) -> str:
-        """The paper's hybrids, whose patches are of a ResNet's feature map, are a family of their own."""
+        """The hybrids of the paper are a family of their own."""
         return "hybrid" if self.embedding == "resnet" else ""
 
     def at(self, height: int, width: int) -> Self:
-        """The configuration for images of another size; raises `ConfigError` where a model cannot have it."""
+        """Return the configuration for images of another size; raises `ConfigError` where a model cannot have it."""
         return self if (height, width) == self.image_size else self.changed(image_size=(height, width))
 
     @property
     def repeated(self) -> int | None:
-        """None where blocks merge tokens, so that each has fewer than the one before, or might."""
+        """Depth of the model; None if blocks merge tokens and so differ in cost."""
         return None if self.token_merging else self.depth
 
     @property
@@ -222,23 +222,23 @@ class ViTConfig(ImageConfig):
         return self.grid_of(*self.image_size)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
-        """Rows and columns of patches of an image of this size, which may be numbers or a graph's unknown sizes."""
+        """Return the rows and columns of patches of an image of this size; sizes may be symbols of a graph."""
         lost = 1 if self._unpadded else 0  # pixels at the rim
         return (height - lost) // self.patch_size[0], (width - lost) // self.patch_size[1]
 
     @property
     def pools_by_attention(self) -> bool:
-        """Whether a learned query makes one vector of the tokens."""
+        """True if a learned query pools the tokens."""
         return self.pool.startswith("attention")
 
     @property
     def is_relative(self) -> bool:
-        """Whether positions are biases of the attention's scores."""
+        """True if positions are biases of the attention's scores."""
         return self.position.startswith("relative")
 
     @property
     def is_rotary(self) -> bool:
-        """Whether positions turn queries and keys."""
+        """True if positions rotate queries and keys."""
         return self.position.endswith("rotary")
 
     @property
@@ -253,12 +253,12 @@ class ViTConfig(ImageConfig):
 
     @property
     def has_class_token(self) -> bool:
-        """Whether there is a class token."""
+        """True if the model has a class token."""
         return self.class_token or "class" in self.pool
 
     @property
     def merged(self) -> tuple[int, ...]:
-        """How many patches each of the blocks merges into others."""
+        """Number of patches that each block merges into others."""
         if isinstance(self.token_merging, int):
             return (self.token_merging,) * self.depth
         return self.token_merging + (0,) * (self.depth - len(self.token_merging))

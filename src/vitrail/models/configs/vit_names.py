@@ -83,7 +83,7 @@ _TIMM_DEIT = re.compile(r"deit(?P<third>3?)_(?P<size>[a-z]+)(?P<token>_distilled
 
 
 def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes, in the paper's spelling or timm's and of any patch side; None where it is no name."""
+    """Return the fields that a name fixes, in the paper's spelling or timm's and of any patch side; None where it is no name."""
     if match := _HYBRID.fullmatch(name):
         name = f"{match['resnet']}+ViT-{match['vit']}"
     name = _TIMM_HYBRIDS.get(name, name)
@@ -100,7 +100,7 @@ def preset_of(name: str) -> dict[str, Any] | None:
 
 
 def _deit(third: str, size: str, token: str | None, patch: str, image: str) -> dict[str, Any] | None:
-    """The fields of a DeiT's name in timm."""
+    """Return the fields of a DeiT's name in timm."""
     letter = {"medium": "M"}.get(size) or _TIMM_SIZES.get(size, size)
     name = f"DeiT{'-III' * bool(third)}-{letter}{patch if letter == 'H' else ''}{'-distilled' if token else ''}"
     if name not in PRESETS or PRESETS[name]["patch_size"] != int(patch):

@@ -1,4 +1,4 @@
-"""What a ViTPose consists of, and the names of its sizes."""
+"""Configuration of a ViTPose, and the names of its sizes."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -31,7 +31,7 @@ class ViTPoseConfig(ViTConfig):
     num_classes: Annotated[int, Field(ge=1, le=2**24)] = 17
     """Number of joints; each has a heatmap."""
     pool: Literal["mean"] = "mean"
-    """How the patches become one vector, where one is asked for; the decoder reads every patch."""
+    """Pooling of the patches to one vector; the decoder reads every patch."""
     final_norm: Literal["tokens", "none"] = "tokens"
     """Where the last norm stands: on all tokens, or nowhere."""
     decoder: Decoder = "classic"
@@ -45,7 +45,7 @@ class ViTPoseConfig(ViTConfig):
     experts: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Experts in the MLP of every block, one for each data set; 0 for a plain MLP."""
     expert_dim: Annotated[int, Field(ge=0, le=2**16)] = 0
-    """How many of the MLP's ``dim`` results are the expert's."""
+    """Number of the MLP's ``dim`` results that the expert computes."""
     expert: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Which of the experts answers; in the published models 0 is COCO's."""
 
@@ -98,7 +98,7 @@ class ViTPoseConfig(ViTConfig):
 def pose_config(
     start: ViTConfig, image_size: int | tuple[int, int] | None = None, joints: int | None = None, decoder: Decoder | None = None
 ) -> ViTPoseConfig:
-    """The configuration of a model of heatmaps whose backbone is exactly this ViT, for images of another size.
+    """Return the configuration of a model of heatmaps whose backbone is exactly this ViT, for images of another size.
 
     It keeps the class token, and the distillation token as a register. A norm on the pooled vector stands on all tokens.
     A narrow backbone gets a narrow decoder.
@@ -142,8 +142,3 @@ PRESETS |= {
     for size, share in (("S", 96), ("B", 192), ("L", 256), ("H", 320))
 }
 """ViTPose+ of COCO, AI Challenger, MPII, AP-10K, APT-36K and COCO-WholeBody, in this order of experts."""
-
-
-def preset_of(name: str) -> dict[str, Any] | None:
-    """The fields that a name fixes; None where it is no name."""
-    return PRESETS.get(name)

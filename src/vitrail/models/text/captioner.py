@@ -52,10 +52,23 @@ class Encoder(ViT):
 
 
 class WritesOfImages(TextModel):
-    """A model of texts whose sources are images, which its ``encoder`` sees."""
+    """A model of texts whose sources are images, which its ``encoder`` reads."""
 
+    config: Any
     encoder: Encoder
+    embedding: nn.Embedding
     decoder: nn.ModuleList
+
+    def read(self, tokens: Tensor) -> Any:
+        """Return tokens of images, (B, N, D of the ViT), as the decoder sees them."""
+        raise NotImplementedError
+
+    def encode(self, source: Tensor) -> Any:
+        return self.read(self.encoder.encode(source))  # of tokens (B, prefix + N, D of the ViT)
+
+    def of_nothing(self, count: int) -> Any:
+        """Return ``count`` sources without an image, as the decoder sees them: a token of zeros."""
+        return self.read(self.embedding.weight.new_zeros(count, 1, self.config.encoder.dim))
 
     def layers(self) -> list[nn.Module]:
         return [*self.encoder.layers(), *self.decoder]
@@ -85,19 +98,18 @@ class Captioner(WritesOfImages, TransformerDecoder):
         self.add_decoder(c.encoder.dim, c.cross_heads)
         self.initialize(self.encoder)
 
+    def read(self, tokens: Tensor) -> Encoded:
+        return Encoded(tokens)
+
     def encode(self, source: Tensor) -> Encoded:
         memory = self.encoder.encode(source)  # (B, prefix + N, D of the ViT)
-        return Encoded(memory, self._kept(memory))
+        return Encoded(memory, self._mask(memory))
 
-    def _kept(self, memory: Tensor) -> Tensor | None:
-        """In training, the tokens that are not left out, (B, 1, 1, prefix + N); None where that is all of them."""
+    def _mask(self, memory: Tensor) -> Tensor | None:
+        """Return a mask in training, (B, 1, 1, prefix + N), of tokens that are not dropped; None where none is."""
         share, prefix = self.config.class_token_dropout, self.config.encoder.prefix
         if not share or not prefix or not self.decoder.training:  # of a frozen ViT's captioner the decoder alone is in training
             return None
         kept = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
         kept[:, :prefix] = torch.rand(len(memory), 1, device=memory.device) >= share
         return kept[:, None, None]
-
-    def of_nothing(self, count: int) -> Encoded:
-        """What the decoder sees of ``count`` sentences without an image: a token of zeros."""
-        return Encoded(self.embedding.weight.new_zeros(count, 1, self.config.encoder.dim))

@@ -1,4 +1,4 @@
-"""What the Transformer replaced: an LSTM reads a text, another writes its translation (Sutskever et al. 2014,
+"""Translation before the Transformer: an LSTM reads a text, another writes (Sutskever et al. 2014,
 https://arxiv.org/abs/1409.3215), with or without attention (Bahdanau et al. 2014, Luong et al. 2015)."""
 
 from torch import Tensor, nn

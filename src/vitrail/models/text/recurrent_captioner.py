@@ -26,14 +26,7 @@ class RecurrentCaptioner(WritesOfImages, RecurrentDecoder):
         self.add_decoder()
         self.initialize(self.encoder)
 
-    def encode(self, source: Tensor) -> Reading:
-        return self._read(self.encoder.encode(source))  # of tokens (B, prefix + N, D of the ViT)
-
-    def of_nothing(self, count: int) -> Reading:
-        """What the decoder sees of ``count`` sentences without an image: a token of zeros."""
-        return self._read(self.embedding.weight.new_zeros(count, 1, self.config.encoder.dim))
-
-    def _read(self, tokens: Tensor) -> Reading:
+    def read(self, tokens: Tensor) -> Reading:
         memory = self.narrow(tokens)  # (B, N, H)
         mean = memory.mean(dim=1)
         return self.reading(memory, [start(mean) for start in self.starts])

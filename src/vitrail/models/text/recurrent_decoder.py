@@ -1,4 +1,4 @@
-"""A decoder of LSTMs that looks at what an encoder made of a source, or not (Sutskever et al. 2014, Bahdanau et al. 2014)."""
+"""A decoder of LSTMs, with or without attention to its source (Sutskever et al. 2014, Bahdanau et al. 2014)."""
 
 import math
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from vitrail.models.text.text_model import TextModel
 
 @dataclass
 class Reading:
-    """A source as the decoder sees it, and how far the decoder has come."""
+    """A source as the decoder sees it, and the decoder's state."""
 
     states: list[parts.LSTMState]
-    """Of every layer of the decoder, behind all that it has written: (B, H) each, in a search (A, W, H)."""
+    """State of every layer of the decoder: (B, H) each, in a search (A, W, H)."""
     memory: Tensor
-    """What the encoder made of each token of the source, (B, S, H)."""
+    """The encoded tokens of the source, (B, S, H)."""
     keys: Tensor
-    """What attention compares the decoder's states with, the memory, or what `parts.AdditiveAlignment` wants, (B, S, A)."""
+    """Keys of attention, (B, S, A): the memory, or a projection for `parts.AdditiveAlignment`."""
     mask: Tensor | None = None
-    """Which of the source's tokens are some, boolean (B, 1, S); None for all."""
+    """Boolean (B, 1, S), False at the filling; None without filling."""
 
     def select(self, rows: Tensor) -> None:
         self.states = [(h[rows], c[rows]) for h, c in self.states]
@@ -40,22 +40,21 @@ class Reading:
 
 
 class RecurrentDecoder(TextModel):
-    """Writes a text of what an encoder, which the model itself has, makes of a source.
+    """The writing half of a model that adds an encoder.
 
-    The LSTM runs first, over the whole target, and all of its states look at the source together. This is Luong's order, for
-    additive attention, too: Bahdanau's decoder takes up what it saw before it goes on to the next token, which makes a model that
-    is slower to train by far, token after token.
+    The LSTM runs over the whole target, then all of its states look at the source together. This is Luong's order, for additive
+    attention, too: Bahdanau's decoder looks before it goes on to the next token, which is far slower to train.
     """
 
     config: RecurrentConfig
 
     def add_embedding(self) -> None:
-        """Add what makes tokens vectors."""
+        """Add the table of tokens."""
         self.embedding = nn.Embedding(self.config.vocabulary, self.config.dim)
         self.dropout = parts.Dropout(self.config.dropout)
 
     def add_decoder(self) -> None:
-        """Add the LSTMs, and what looks at a memory (B, S, H)."""
+        """Add the LSTMs, and the attention to a memory (B, S, H)."""
         c, width = self.config, self.config.hidden_dim
         self.key = nn.Linear(width, c.alignment_dim or width, bias=False) if c.attention == "additive" else nn.Identity()
         self.decoder = nn.ModuleList(parts.LSTMLayer(dim, width) for dim in c.inputs)
@@ -63,14 +62,8 @@ class RecurrentDecoder(TextModel):
         self.combine = nn.Linear(2 * width if self.attention else width, c.dim)
 
     def initialize(self, *untouched: nn.Module) -> None:
-        """As the Transformer: Glorot's uniform for matrices, a deviation of D^-1/2 for embeddings; LSTMs as torch has them.
-
-        Some parts stay as they are.
-        """
-        left_out = {module for part in untouched for module in part.modules()}
-        for module in self.modules():
-            if module in left_out:
-                continue
+        """Draw matrices and embeddings as the Transformer does, LSTMs as torch does; some parts stay as they are."""
+        for module in self.modules_but(*untouched):
             if isinstance(module, parts.LSTMLayer):
                 module.reset_parameters()
             elif isinstance(module, nn.Linear):
@@ -83,12 +76,12 @@ class RecurrentDecoder(TextModel):
         return {}
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """``√D · E[t]``, (…) to (…, D): of the size that LSTMs are used to, though the logits share the table."""
+        """Return ``√D · E[t]``, (…) to (…, D): numbers around 1, though the logits share the table."""
         x: Tensor = self.embedding(tokens) * math.sqrt(self.config.dim)
         return x
 
     def reading(self, memory: Tensor, last: Sequence[Tensor], mask: Tensor | None = None) -> Reading:
-        """A source of which nothing is written yet: its tokens (B, S, H), and what each layer's state starts from, (B, 2H)."""
+        """Return a source before the first word: its tokens (B, S, H), and the start of each layer's state, (B, 2H)."""
         states = [torch.tanh(start).chunk(2, dim=-1) for start in last]
         return Reading([(h, c) for h, c in states], memory, self.key(memory), mask)
 
@@ -99,7 +92,7 @@ class RecurrentDecoder(TextModel):
         return combined if several is None else combined.unflatten(1, several)
 
     def _states(self, target: Tensor, reading: Reading) -> Tensor:
-        """Of the decoder's last layer, (B, T, H) or (B, K, T, H)."""
+        """Return the states of the decoder's last layer, (B, T, H) or (B, K, T, H)."""
         count = math.prod(target.shape[1:-1])  # of each source
         x = self.embed(target.flatten(0, -2))  # (B·K, T, D)
         for layer, state in zip(self.decoder, reading.states, strict=True):
@@ -108,7 +101,7 @@ class RecurrentDecoder(TextModel):
         return x.unflatten(0, target.shape[:-1])
 
     def _combined(self, states: Tensor, reading: Reading) -> Tensor:
-        """``tanh(W [a; h])`` of states h and what they see of the source, a: (B, T, H) to (B, T, D); Luong's equation 5."""
+        """Return ``tanh(W [a; h])`` of states h and the attention's result a: (B, T, H) to (B, T, D); Luong's equation 5."""
         if self.attention is not None:
             seen = self.attention(states, reading.keys, reading.memory, reading.mask)
             states = torch.cat([seen, states], dim=-1)

@@ -24,11 +24,11 @@ def sample(
 ) -> list[list[list[int]]]:
     """Draw several texts for each source: their tokens, without start and end.
 
-    The same texts every time, and whatever other sources are in the batch: tokens are drawn with Gumbel noise
+    The texts are the same every time, and whatever other sources are in the batch: tokens are drawn with Gumbel noise
     (``argmax(log p / temperature + noise)`` has the distribution of the softmax), and all sources share one noise.
 
     Args:
-        model, source, max_length, banned, encoded: as in `vitrail.models.text.search.greedy`.
+        model, source, max_length, banned, encoded: as in `vitrail.models.text.search.beam_search`.
         samples: texts of each source.
         temperature: below 1 likely tokens are drawn more often than the model says, above 1 less often.
 
@@ -54,8 +54,4 @@ def sample(
             on = torch.tensor([limits[n] > texts[n].shape[1] and not (texts[n] == end).any(1).all() for n in going.tolist()])
             go_on(state, on, source.device)
             going, tokens = going[on], drawn[on.to(drawn.device)]
-    return [[_before(end, text) for text in own.tolist()] for own in texts]
-
-
-def _before(end: int, tokens: list[int]) -> list[int]:
-    return tokens[: tokens.index(end)] if end in tokens else tokens
+    return [[text[: [*text, end].index(end)] for text in own.tolist()] for own in texts]

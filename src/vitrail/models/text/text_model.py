@@ -1,10 +1,11 @@
 """The contract of every model that writes a text, token by token, of another text or of an image."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.models.base import Model
@@ -19,12 +20,17 @@ LENGTH = Free("target_length", COUNTED)
 
 
 class TextModel(Model):
-    """A model of sources and of targets (B, T), numbers of tokens: it tells the token that follows each of the target's.
+    """A model of sources and of targets (B, T), numbers of tokens: it predicts the token that follows each of the target's.
 
     A source is a text, (B, S), or an image, (B, C, H, W). Where a source has several targets, these may be (B, K, T).
     """
 
     config: TextConfig
+
+    def modules_but(self, *untouched: nn.Module) -> Iterator[nn.Module]:
+        """Yield all modules outside some parts."""
+        left_out = {module for part in untouched for module in part.modules()}
+        yield from (module for module in self.modules() if module not in left_out)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Return logits of the token after each of the target's, from the source and what stands before alone.
@@ -62,12 +68,8 @@ class TextModel(Model):
         """
         raise NotImplementedError
 
-    def steps(self, tokens: Tensor, state: Any) -> Tensor:
-        """Return what `step` gives of several tokens in a row, of one target of each source: (A, N) to (A, N, vocabulary)."""
-        return torch.cat([self.step(token, state) for token in tokens.split(1, dim=1)], dim=1)
-
     def for_writing(self, matrix: parts.Matrix) -> "TextModel":
-        """Return the model for `begin`, `step` and `steps` alone, with products made by ``matrix``; itself if it has none."""
+        """Return the model for `begin` and `step` alone, with products made by ``matrix``; itself if it has none."""
         return self
 
     def output_table(self) -> tuple[Tensor, Tensor | None]:

@@ -27,7 +27,7 @@ class TextTowerConfig(Settings):
     heads: Width
     mlp_dim: Width
     output_dim: Width
-    """Of the vectors that texts share with images."""
+    """Width of the vectors that texts share with images."""
     activation: Activation = "quick-gelu"
     norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
@@ -53,9 +53,7 @@ class TextTower(nn.Module):
         self.projection = nn.Linear(c.dim, c.output_dim, bias=False)
 
     def forward(self, tokens: Tensor, ends: Tensor) -> Tensor:
-        """Tokens (B, T), and the place of the last one of each text (B,): (B, output_dim).
-
-        What stands behind the last token of a text changes nothing.
+        """Return the vector of each text, (B, output_dim), from tokens (B, T) and the place of the last one of each text (B,).
 
         Raises:
             ConfigError: more tokens than the model has positions.

@@ -32,6 +32,6 @@ class Transformer(TransformerDecoder):
 
 
 def _tokens(source: Tensor, pad: int) -> Tensor | None:
-    """Which of (B, S) are tokens and no filling, as attention takes it: (B, 1, 1, S); None where all are."""
+    """Return a mask of (B, S) as attention takes it, False at the filling: (B, 1, 1, S); None without filling."""
     mask = source != pad
     return None if source.is_meta or bool(mask.all()) else mask[:, None, None]

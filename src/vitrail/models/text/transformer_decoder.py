@@ -16,21 +16,23 @@ from vitrail.models.text.text_model import TextModel
 
 @dataclass
 class Encoded:
-    """A source as the decoder sees it: ``memory`` (B, S, D), and which of its tokens are some, boolean (B, 1, 1, S) or None."""
+    """A source as the decoder sees it."""
 
     memory: Tensor
+    """(B, S, D)."""
     mask: Tensor | None = None
+    """Boolean (B, 1, 1, S), False at the filling; None without filling."""
 
 
 class TransformerDecoder(TextModel):
-    """Writes a text of what an encoder, which the model itself has, makes of a source. Equations are the paper's."""
+    """The writing half of a model that adds an encoder. Equations are the paper's."""
 
     config: DecoderConfig
     shown: ClassVar[slice] = slice(-1, None)
-    """The blocks of which a text's looks at its source are shown."""
+    """The blocks whose attention to the source is shown."""
 
     def add_embedding(self, *, separate: bool = False) -> None:
-        """Add what makes tokens vectors: one table, or ``separate`` ones for sources and targets."""
+        """Add the table of tokens, or ``separate`` ones for sources and targets, and their positions."""
         c = self.config
         self.embedding = nn.Embedding(c.vocabulary, c.dim)
         self.target_embedding = nn.Embedding(c.vocabulary, c.dim) if separate else None
@@ -42,7 +44,7 @@ class TransformerDecoder(TextModel):
         self.dropout = parts.Dropout(c.dropout)
 
     def add_decoder(self, memory_dim: int, cross_heads: int | None = None) -> None:
-        """Add the blocks, which look at a memory (B, S, memory_dim), and what logits are read from."""
+        """Add the blocks, which look at a memory (B, S, memory_dim), and the output table."""
         c = self.config
         self.decoder = nn.ModuleList(block_of(c, memory_dim=memory_dim, cross_heads=cross_heads) for _ in range(c.decoder_depth))
         self.decoder_norm = last_norm(c)
@@ -50,11 +52,8 @@ class TransformerDecoder(TextModel):
         self.output_bias = nn.Parameter(torch.zeros(c.vocabulary)) if c.output_bias else None
 
     def initialize(self, *untouched: nn.Module) -> None:
-        """Glorot's uniform for matrices, a deviation of D^-1/2 for embeddings, no biases; some parts stay as they are."""
-        left_out = {module for part in untouched for module in part.modules()}
-        for module in self.modules():
-            if module in left_out:
-                continue
+        """Draw matrices by Glorot's uniform, embeddings with a deviation of D^-1/2; some parts stay as they are."""
+        for module in self.modules_but(*untouched):
             if isinstance(module, nn.Embedding) or module is self.output:
                 nn.init.normal_(module.weight, std=self.config.dim**-0.5)
             elif isinstance(module, nn.Linear):
@@ -65,7 +64,7 @@ class TransformerDecoder(TextModel):
         return {} if self.output is None else {"output": self.output}
 
     def embed(self, tokens: Tensor, table: nn.Module | None, offset: int = 0) -> Tensor:
-        """``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
+        """Return ``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
         scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0
         x = self.position((table or self.embedding)(tokens) * scale, offset)
         dropped: Tensor = self.dropout(parts.as_autocast(x))  # norms keep the sum of branches small: half precision will do
@@ -93,20 +92,12 @@ class TransformerDecoder(TextModel):
     def step(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
         places = tokens.flatten()[:, None]  # all tokens stand at the same place of their targets
         x = self.embed(places, self.target_embedding, state.length).view(*tokens.shape, -1)  # (A, W, D)
-        return self._after(x, state.extended(tokens.shape[1]))
-
-    def steps(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
-        x = self.embed(tokens, self.target_embedding, state.length)  # (A, N, D)
-        return self._after(x, state.extended(1, tokens.shape[1]), causal=True)
-
-    def _after(self, x: Tensor, remembered: list[dict[str, Any]], **options: Any) -> Tensor:
-        """The logits behind embedded tokens."""
-        for block, cached in zip(self.blocks(), remembered, strict=True):
-            x = block(x, **cached, **options)
+        for block, cached in zip(self.blocks(), state.extended(tokens.shape[1]), strict=True):
+            x = block(x, **cached)
         return self.logits(self.decoder_norm(x))
 
     def blocks(self) -> Iterable[Any]:
-        """Of the decoder, as a search runs them."""
+        """Return the decoder's blocks as a search runs them."""
         return self.decoder
 
     def for_writing(self, matrix: parts.Matrix) -> TextModel:
@@ -117,9 +108,8 @@ class TransformerDecoder(TextModel):
     def decode_with_attention(self, target: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
         seen: list[Any] = []
         blocks: Iterable[Any] = self.decoder[self.shown]
-        hooks = [
-            block.cross.layer.register_forward_pre_hook(lambda *given: seen.append(given), with_kwargs=True) for block in blocks
-        ]
+        layers = [block.cross.layer for block in blocks]
+        hooks = [layer.register_forward_pre_hook(lambda *call: seen.append(call), with_kwargs=True) for layer in layers]
         try:
             decoded = self.decode(target, encoded)
         finally:
@@ -130,7 +120,7 @@ class TransformerDecoder(TextModel):
 
 
 def block_of(c: DecoderConfig, *, memory_dim: int | None = None, cross_heads: int | None = None) -> parts.Block:
-    """A block of the encoder, or, with a memory to look at, of the decoder; ``cross_heads`` look there, by default ``heads``."""
+    """Return a block of the encoder, or with a memory of the decoder, where ``cross_heads`` (``heads``) look at the memory."""
     dropouts: dict[str, Any] = {"attention_dropout": c.attention_dropout, "dropout": c.dropout}
     return parts.Block(
         c.dim,
@@ -143,11 +133,11 @@ def block_of(c: DecoderConfig, *, memory_dim: int | None = None, cross_heads: in
 
 
 def last_norm(c: DecoderConfig) -> nn.Module:
-    """What stands behind the blocks; behind post-norm branches all is normalized already."""
+    """Return the norm behind the blocks; behind post-norm branches all is normalized already."""
     return parts.norm_layer(c.dim, eps=c.norm_eps) if c.norm == "pre" else nn.Identity()
 
 
 def _each_by_itself(count: int, length: int, device: torch.device) -> Tensor:
-    """Of the tokens of ``count`` texts, one behind another, which each sees: those before it in its own text; boolean (N, N)."""
+    """Return a mask, boolean (N, N), by which tokens of ``count`` texts in a row see those before them in their own text."""
     own = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     return torch.block_diag(*[own] * count).bool()

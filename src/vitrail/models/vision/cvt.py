@@ -1,17 +1,12 @@
 """The Convolutional vision Transformer (CvT; Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
 
-from collections.abc import Mapping
-from itertools import accumulate
-from operator import mul
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.models.configs.cvt import CvTConfig
 from vitrail.models.vision.pyramid import PyramidModel
-
-FIRST = "stages.0.embedding.projection.weight"
 
 
 class CvT(PyramidModel):
@@ -34,27 +29,13 @@ class CvT(PyramidModel):
         self.add_head(c.dims[-1])
         self.initialize()
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(accumulate(self.config.strides, mul))
-
     def vectors(self, images: Tensor) -> Tensor:
         x = self.grid_of(images)
         *stages, last = self.stages
         for stage in stages:
             x = stage(x)
         tokens, _ = cast(parts.SequenceStage, last).sequence(x, first=self.tokens_read)
-        vector: Tensor = self.norm(tokens[:, 0])
-        return vector
-
-    @classmethod
-    def adapted(
-        cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
-    ) -> dict[str, Tensor]:
-        """For other channels as `vitrail.parts.adapt_channels`; other sizes need nothing."""
-        return {
-            name: parts.adapt_channels(tensor, target.channels) if name == FIRST else tensor for name, tensor in tensors.items()
-        }
+        return self.norm(tokens[:, 0])
 
 
 def _stage(c: CvTConfig, number: int) -> nn.Module:

@@ -36,8 +36,7 @@ class Mixer(ImageModel):
         x = self.embedding(images)  # (B, S, D)
         for block in self.blocks:
             x = block(x)  #           (B, S, D)
-        mixed: Tensor = self.norm(x)
-        return mixed
+        return self.norm(x)
 
 
 class MixerBlock(nn.Module):
@@ -52,8 +51,7 @@ class MixerBlock(nn.Module):
         self.channels = parts.Branch(c.dim, channels, norm_eps=c.norm_eps, drop_path=drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
-        mixed: Tensor = self.channels(self.tokens(x))
-        return mixed
+        return self.channels(self.tokens(x))
 
 
 class TokenMixing(parts.FeedForward):

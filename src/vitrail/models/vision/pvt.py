@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import accumulate
-from operator import mul
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,10 +11,9 @@ from vitrail.models.configs.pvt import PVTConfig, PyramidConfig
 from vitrail.models.vision.pyramid import PyramidModel
 from vitrail.parts.positions.interpolation import resize_positions
 
-FIRST = "stages.0.embedding.projection.weight"
 TABLE = "stages.{}.embedding.position.embedding"
 BILINEAR = parts.Interpolation("bilinear", antialias=False)
-"""How its authors resize positions."""
+"""The authors' interpolation of positions."""
 
 
 class PVT(PyramidModel):
@@ -39,27 +36,22 @@ class PVT(PyramidModel):
         self.add_head(c.dims[-1])
         self.initialize()
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(accumulate(self.config.patch_sizes, mul))
-
     def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
-        """As of every pyramid, without the class token in the last stage."""
+        """Return the tokens of every stage, without the class token in the last."""
         *finer, last = super().stage_tokens(images)
         yield from finer
         yield last[:, 1:].unflatten(1, self.config.grids((images.shape[2], images.shape[3]))[-1])
 
     def vectors(self, images: Tensor) -> Tensor:
         *_, tokens = super().stage_tokens(images)
-        vector: Tensor = self.norm(tokens[:, 0])
-        return vector
+        return self.norm(tokens[:, 0])
 
     @classmethod
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """For other channels as `vitrail.parts.adapt_channels`; positions are resized as in a forward pass, whoever had them."""
-        ours, last = {**tensors, FIRST: parts.adapt_channels(tensors[FIRST], target.channels)}, len(source.depths) - 1
+        """Return the parameters for other channels, and positions resized as in a forward pass, whatever ``interpolation``."""
+        ours, last = super().adapted(tensors, source, target, interpolation), len(source.depths) - 1
         for stage, (old, new) in enumerate(zip(source.grids(), target.grids(), strict=True)):
             name, prefix = TABLE.format(stage), int(stage == last)
             ours[name] = resize_positions(tensors[name], old, new, prefix=prefix, interpolation=BILINEAR)
@@ -69,7 +61,7 @@ class PVT(PyramidModel):
 def stages_of_blocks(
     c: PyramidConfig, reduction: Callable[[int], nn.Module | None], mlp: Callable[..., nn.Module]
 ) -> list[list[nn.Module]]:
-    """The blocks of every stage.
+    """Return the blocks of every stage.
 
     Args:
         c: how many, and how wide.
@@ -92,7 +84,7 @@ def stages_of_blocks(
 
 
 def convolved(c: PyramidConfig, stage: int) -> nn.Module | None:
-    """What reduces keys and values in a stage: a convolution of as many places as become one, and a norm."""
+    """Return the reduction of keys and values in a stage: a convolution whose stride is its kernel, and a norm."""
     dim, times = c.dims[stage], c.reductions[stage]
     return parts.GridEmbedding(dim, dim, times, norm_eps=c.grid_norm_eps) if times > 1 else None
 

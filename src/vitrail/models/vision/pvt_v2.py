@@ -1,16 +1,12 @@
 """The Pyramid Vision Transformer v2 (Wang et al. 2022, https://arxiv.org/abs/2106.13797)."""
 
-from collections.abc import Mapping
 from functools import partial
-from itertools import accumulate
-from operator import mul
-from typing import Any
 
 from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.models.configs.pvt_v2 import PVTv2Config
-from vitrail.models.vision.pvt import FIRST, convolved, stages_of_blocks
+from vitrail.models.vision.pvt import convolved, stages_of_blocks
 from vitrail.models.vision.pyramid import PyramidModel
 
 
@@ -34,20 +30,9 @@ class PVTv2(PyramidModel):
         self.add_head(c.dims[-1])
         self.initialize()
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(accumulate(self.config.strides, mul))
-
     def vectors(self, images: Tensor) -> Tensor:
         *_, x = self.stage_tokens(images)
         return x.mean(dim=(1, 2))
-
-    @classmethod
-    def adapted(
-        cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
-    ) -> dict[str, Tensor]:
-        """For other channels as `vitrail.parts.adapt_channels`."""
-        return {**tensors, FIRST: parts.adapt_channels(tensors[FIRST], target.channels)}
 
 
 def _reduction(c: PVTv2Config, stage: int) -> nn.Module | None:

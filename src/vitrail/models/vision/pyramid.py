@@ -1,6 +1,8 @@
 """Models of stages, each of which sees the image on a coarser grid than the one before."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from itertools import accumulate
+from operator import mul
 from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ class PyramidModel(AnySizeModel):
     stages: nn.ModuleList
     """Each maps tokens (B, H, W, C) to fewer and wider ones; the first maps an image's channels."""
     head: nn.Module
+    first_filters = "stages.0.embedding.projection.weight"
     reads_class_token: ClassVar[bool] = False
     """True where the answer is read from a class token, which joins in the last stage."""
 
@@ -33,12 +36,10 @@ class PyramidModel(AnySizeModel):
     def feature_maps(self, images: Tensor) -> list[Tensor]:
         return [x.permute(0, 3, 1, 2) for x in self.stage_tokens(images)]
 
-    features = feature_maps
-    """Its earlier name."""
+    @property
+    def strides(self) -> tuple[int, ...]:
+        network: Any = self
+        return tuple(accumulate(network.config.strides, mul))
 
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.stages for block in cast(parts.Stage, stage).blocks]
-
-    @classmethod
-    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"channels"}

@@ -2,7 +2,7 @@
 https://arxiv.org/abs/1912.11370)."""
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ class ResNet(AnySizeModel):
     """Images (B, C, H, W) of any size to logits (B, classes), or without classes to the mean of the feature map (B, D)."""
 
     config: ResNetConfig
+    first_filters = "features.root.0.weight"
 
     def __init__(self, config: ResNetConfig):
         super().__init__()
@@ -43,14 +44,13 @@ class ResNet(AnySizeModel):
     def feature_maps(self, images: Tensor) -> list[Tensor]:
         self.require_images(images)
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
-        maps: list[Tensor] = self.features(images)
-        return maps
+        return self.features(images)
 
     def vectors(self, images: Tensor) -> Tensor:
         return self.feature_maps(images)[-1].mean(dim=(2, 3))  # (B, D)
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself, which takes images (B, C, H, W) of any size; as a graph, sizes in multiples of `graph_multiple`."""
+        """Return the model itself; a graph takes sizes in multiples of `graph_multiple`."""
         if graph and min(self.config.image_size) < (least := 2 * self.features.stride):
             raise ConfigError(
                 f"a graph for images of any size takes none below {least} pixels, and the model's are smaller",
@@ -64,22 +64,13 @@ class ResNet(AnySizeModel):
         return self.features.stride, self.features.stride  # torch would fix a side on which a feature map has one pixel
 
     @classmethod
-    def adapted(
-        cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
-    ) -> dict[str, Tensor]:
-        """For other channels as `vitrail.parts.adapt_channels`; of BiT's filters, standardised after that, only nearly so."""
-        first = "features.root.0.weight"
-        return {**tensors, first: parts.adapt_channels(tensors[first], target.channels)}
-
-    @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        """Other channels are adapted to, but not by a root whose filters are as many as numbers in a patch."""
         differ = super().may_differ(source, target, keep_head=keep_head)
-        return differ if source.root == "whitened" else differ | {"channels"}
+        return differ - {"channels"} if source.root == "whitened" else differ  # as many filters as values in a patch
 
 
 def _initialize(module: nn.Module) -> None:
-    """Norms keep what they start with."""
+    """Draw the weights of a convolution or linear layer; norms keep their initial values."""
     if isinstance(module, nn.Conv2d):
         nn.init.normal_(module.weight, std=math.sqrt(2 / module.weight[:, 0].numel()))
     elif isinstance(module, nn.Linear):

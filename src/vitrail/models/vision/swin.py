@@ -10,9 +10,6 @@ from vitrail.models.configs.swin import SwinConfig
 from vitrail.models.vision.pyramid import PyramidModel
 from vitrail.parts.positions.interpolation import resize_relative
 
-FIRST = "stages.0.embedding.projection.weight"
-TABLE = ".relative.table"
-
 
 class Swin(PyramidModel):
     """Images (B, C, H, W) to logits (B, classes), or without classes to the mean of the last tokens (B, D).
@@ -40,21 +37,21 @@ class Swin(PyramidModel):
 
     def vectors(self, images: Tensor) -> Tensor:
         *_, x = self.stage_tokens(images)
-        vector: Tensor = self.norm(x).mean(dim=(1, 2))
-        return vector
+        return self.norm(x).mean(dim=(1, 2))
 
     @classmethod
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """For other channels as `vitrail.parts.adapt_channels`; for other windows the tables of offsets are interpolated."""
+        """Return the parameters for other channels; for other windows the tables of offsets are interpolated."""
         old, new = ((c.window_size, c.window_size) for c in (source, target))
-        return {
-            name: parts.adapt_channels(tensor, target.channels) if name == FIRST
-            else resize_relative(tensor, old, new, prefix_entries=0, interpolation=interpolation) if name.endswith(TABLE)
-            else tensor
+        ours = super().adapted(tensors, source, target, interpolation)
+        tables = {
+            name: resize_relative(tensor, old, new, prefix_entries=0, interpolation=interpolation)
             for name, tensor in tensors.items()
-        }  # fmt: skip
+            if name.endswith(".relative.table")
+        }
+        return ours | tables
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> set[str]:
@@ -68,7 +65,7 @@ def _embedding(c: SwinConfig, stage: int) -> nn.Module:
 
 
 def _blocks(c: SwinConfig) -> Iterator[nn.Module]:
-    """The blocks of all stages, one after another."""
+    """Return the blocks of all stages, one after another."""
     window, number = (c.window_size, c.window_size), 0
     for dim, depth, heads in zip(c.widths, c.depths, c.heads, strict=True):
         for place in range(depth):

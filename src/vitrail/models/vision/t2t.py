@@ -1,6 +1,6 @@
 """The Tokens-to-Token ViT (Yuan et al. 2021, https://arxiv.org/abs/2101.11986)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, cast
 
 import torch
@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from vitrail import parts
 from vitrail.models.base import AnySizeModel
 from vitrail.models.configs.t2t import T2TConfig
-
-TABLE = "position.embedding"
 
 
 class T2T(AnySizeModel):
@@ -47,11 +45,10 @@ class T2T(AnySizeModel):
         return first.weight.unflatten(1, (self.config.channels, side, side))
 
     def vectors(self, images: Tensor) -> Tensor:
-        vector: Tensor = self.pool(self.encode(images, first=self.tokens_read))
-        return vector
+        return self.pool(self.encode(images, first=self.tokens_read))
 
     def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
-        """(B, C, H, W) to tokens (B, 1 + N, D) behind the last norm, or to the ``first`` of them alone."""
+        """Return the tokens (B, 1 + N, D) of images behind the last norm, or the ``first`` of them alone."""
         self.require_images(images)
         x = self.embedding(images.permute(0, 2, 3, 1))  # (B, rows, columns, D)
         z = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)
@@ -59,21 +56,24 @@ class T2T(AnySizeModel):
         *blocks, last = self.blocks
         for block in blocks:
             z = block(z)
-        result: Tensor = self.norm(last(z, first=first))
-        return result
+        return self.norm(last(z, first=first))
 
     @classmethod
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """For images of another size the table of positions is interpolated."""
-        old, new = source.grid, target.grid
-        table = parts.resize_positions(tensors[TABLE], old, new, prefix=source.prefix, interpolation=interpolation)
-        return {**tensors, TABLE: table}
+        """Return the parameters with the table of positions interpolated to images of another size."""
+        name = "position.embedding"
+        table = parts.resize_positions(tensors[name], source.grid, target.grid, prefix=source.prefix, interpolation=interpolation)
+        return {**tensors, name: table}
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return super().may_differ(source, target, keep_head=keep_head) - {"channels"}
 
 
 def _embedding(c: T2TConfig) -> parts.TokensToToken:
-    """Soft splits, with a token layer between each two; ``seen`` are the widths of patches that a token layer sees."""
+    """Build soft splits with a token layer between each two; ``seen`` are the widths that the layers see."""
     splits = [parts.SoftSplit(*numbers) for numbers in zip(c.patch_sizes, c.strides, c.paddings, strict=True)]
     *seen, last = (
         width * side**2 for width, side in zip([c.channels] + [c.token_dim] * (len(splits) - 1), c.patch_sizes, strict=True)

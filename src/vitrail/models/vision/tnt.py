@@ -1,6 +1,6 @@
 """Transformer in Transformer (TNT; Han et al. 2021, https://arxiv.org/abs/2103.00112)."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,9 +9,6 @@ from torch import Tensor, nn
 from vitrail import parts
 from vitrail.models.base import AnySizeModel
 from vitrail.models.configs.tnt import TNTConfig
-
-FIRST = "embedding.projection.weight"
-POSITION = "position.embedding"
 
 
 class TNT(AnySizeModel):
@@ -22,6 +19,7 @@ class TNT(AnySizeModel):
     """
 
     config: TNTConfig
+    first_filters = "embedding.projection.weight"
     sight = "image"
     relative = rotary = None
 
@@ -48,7 +46,7 @@ class TNT(AnySizeModel):
         return self.encode(images, first=self.tokens_read)[:, 0]
 
     def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
-        """(B, C, H, W) to all tokens behind the last norm, (B, 1 + N, D), or to the ``first`` of them alone.
+        """Return the tokens (B, 1 + N, D) of images behind the last norm, or the ``first`` of them alone.
 
         Raises:
             ConfigError: a side of the images is no multiple of the patch.
@@ -63,24 +61,16 @@ class TNT(AnySizeModel):
         for block in blocks:
             x, words = block(x, words, grid=grid)
         x, _ = last(x, words, grid=grid, first=first)
-        encoded: Tensor = self.norm(x)
-        return encoded
+        return self.norm(x)
 
     @classmethod
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """For other channels as `vitrail.parts.adapt_channels`; for other sizes the positions of patches are interpolated."""
-        found = dict(tensors)
-        found[FIRST] = parts.adapt_channels(tensors[FIRST], target.channels)
-        found[POSITION] = parts.resize_positions(
-            tensors[POSITION], source.grid, target.grid, prefix=1, interpolation=interpolation
-        )
-        return found
-
-    @classmethod
-    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"channels"}
+        """Return the parameters for other channels; for other sizes the positions of patches are interpolated."""
+        ours, name = super().adapted(tensors, source, target, interpolation), "position.embedding"
+        ours[name] = parts.resize_positions(tensors[name], source.grid, target.grid, prefix=1, interpolation=interpolation)
+        return ours
 
 
 def _block(c: TNTConfig, index: int) -> nn.Module:

@@ -52,7 +52,8 @@ class ViT(ImageModel):
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.distillation_token else None
         self.registers = nn.Parameter(torch.zeros(1, c.registers, c.dim)) if c.registers else None
         self.position = self.new_position()
-        self.relative = _relative(c) if c.is_relative else None
+        blocks = c.depth if c.position == "relative-per-block" else None
+        self.relative = parts.RelativePositionBias(c.grid, c.heads, prefix=c.prefix, blocks=blocks) if c.is_relative else None
         self.rotary = _rotary(c) if c.is_rotary else None
         self.embedding_norm = _norm(c) if c.embedding_norm == "tokens" else nn.Identity()
         self.dropout = nn.Dropout(c.dropout)
@@ -78,7 +79,6 @@ class ViT(ImageModel):
         return mlp_of(self.config, parts.FeedForward)
 
     def add_heads(self) -> None:
-        """Add the heads."""
         self.vector_dim = self.config.pooled_dim
         self.head = _head(self.config)
         self.head_distillation = _head(self.config) if self.config.distillation_token else None
@@ -109,18 +109,15 @@ class ViT(ImageModel):
         return resizing.may_differ(source, target, keep_head=keep_head)
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
-        """(B, C, H, W) to logits (B, classes).
+        """Return the logits (B, classes) of images (B, C, H, W).
 
-        With a distillation token they are the mean of both heads' (Touvron et al. 2021, https://arxiv.org/abs/2012.12877);
-        ``separate`` then gives the pair (class logits, distillation logits), each (B, classes), for a loss on each.
+        A distillation token makes them the mean of both heads' (Touvron et al. 2021, https://arxiv.org/abs/2012.12877);
+        ``separate`` gives the pair (class logits, distillation logits) for a loss on each.
         """
         return self.forward_head(self.encode(images, first=self.tokens_read), separate=separate)
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Any:
-        """Return the answer of `forward` to the encoder's tokens (B, prefix + N, D), or to the first ``tokens_read``.
-
-        Patches of images of another size form another ``grid``, which an answer that is a map goes by.
-        """
+        """Return the answer to tokens (B, prefix + N, D) of patches on a ``grid``, or to the first ``tokens_read``."""
         logits = self.head(self.pooled(z))
         if self.head_distillation is None:
             return logits
@@ -134,16 +131,15 @@ class ViT(ImageModel):
         return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
     def encode(self, images: Tensor, *, first: int | None = None, kept: Tensor | None = None) -> Tensor:
-        """Equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
+        """Compute equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
 
-        The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone. With ``first`` the
-        last block may leave out the tokens behind the first so many, which it does not need for those: (B, first, D).
-        With ``kept``, indices (B, K) of tokens, the blocks see these tokens of each image alone: (B, K, D).
+        The last block may leave out the tokens behind the ``first``: (B, first, D). With ``kept``, indices (B, K) of tokens, the
+        blocks see these alone: (B, K, D).
         """
         return self.transform(*self.embed(images, kept=kept), first=first)
 
     def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
-        """Equations (2) to (4): what `encode` makes of the result of `embed`."""
+        """Compute equations (2) to (4) of the result of `embed`."""
         if any(self.config.merged) and not self.training:
             z = merging_blocks(self.blocks, z, self.config.merged, prefix=self.config.prefix, first=first)
         else:
@@ -154,12 +150,11 @@ class ViT(ImageModel):
     def embed(
         self, images: Tensor, *, any_size: bool = False, position: Tensor | None = None, kept: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
+        """Compute equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
-        Beside it what every attention needs to know of positions: a bias (a tuple with one for each block, where they differ),
-        a rotation, or nothing. Where images may have ``any_size`` in whole patches, positions fit the images' own grid; they may
-        also come with their own E_pos, of the tokens that have one, in ``position``. The tokens ``kept`` are as in `encode`;
-        without them a model in training leaves out patches at random, if its configuration says so.
+        The second value are the options of every attention: a bias (a tuple of one for each block, where they differ), a
+        rotation, or nothing. Images of ``any_size`` in whole patches have positions of their own grid, or E_pos in ``position``.
+        The tokens ``kept`` are as in `encode`; without them patch dropout draws some in training.
         """
         grid = self.config.grid
         if any_size:
@@ -212,9 +207,6 @@ class ViT(ImageModel):
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
 
-    features = tokens
-    """Its earlier name."""
-
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:
     """Return the options of each of ``depth`` blocks, from those of `ViT.embed`; ``first`` is for the last block alone."""
@@ -244,11 +236,6 @@ def embedding_of(c: ViTConfig, *, padding: int = 0) -> nn.Module:
 
 def _norm(c: ViTConfig) -> nn.Module:
     return parts.norm_layer(c.dim, kind=c.norm_kind, eps=c.norm_eps)
-
-
-def _relative(c: ViTConfig) -> nn.Module:
-    blocks = c.depth if c.position == "relative-per-block" else None
-    return parts.RelativePositionBias(c.grid, c.heads, prefix=c.prefix, blocks=blocks)
 
 
 def _rotary(c: ViTConfig) -> nn.Module:

@@ -44,7 +44,7 @@ class ViTPose(ViT):
         )
 
     def initialize(self) -> None:
-        """As in other models; the decoder's convolutions have the deviation of 0.001 that its authors give them."""
+        """Draw fresh weights; the decoder's convolutions have the authors' deviation of 0.001."""
         super().initialize()
         for module in self.decoder.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
@@ -54,9 +54,8 @@ class ViTPose(ViT):
         return {"decoder": self.decoder}
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Tensor:
-        """The heatmaps (B, joints, 4·rows, 4·columns) of the encoder's tokens (B, prefix + N, D)."""
-        heatmaps: Tensor = self.decoder(on_grid(z[:, self.config.prefix :], grid or self.config.grid))
-        return heatmaps
+        """Return the heatmaps (B, joints, 4·rows, 4·columns) of the encoder's tokens (B, prefix + N, D)."""
+        return self.decoder(on_grid(z[:, self.config.prefix :], grid or self.config.grid))
 
     def outputs(self) -> dict[str, Shape]:
         return {"heatmaps": Shape((BATCH, self.config.num_classes, *self.config.heatmap_size))}
@@ -69,7 +68,7 @@ class ViTPose(ViT):
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """The parameters of any ViT of the same backbone, with or without heads, as a model of heatmaps has them.
+        """Return the parameters of any ViT of the same backbone, with or without heads, as a model of heatmaps has them.
 
         A class token that the target lacks is left out, and its position becomes the shared one. Experts start as copies of the
         MLP that they stand for; a plain MLP is made of the expert that answers.
@@ -96,7 +95,7 @@ MAY_DIFFER = {
 
 
 def _with_tokens(ours: dict[str, Tensor], source: Any, target: ViTPoseConfig) -> dict[str, Tensor]:
-    """The tokens that the target has, with their positions: a distillation token is a register, which has its position in it."""
+    """Return the target's tokens with their positions; a distillation token becomes a register with its position in it."""
     tokens = {name: ours.pop(name) for name in ("class_token", "distillation_token") if name in ours}
     table = ours.get("position.embedding")
     rows = list(table[: len(tokens)]) if table is not None and target.class_position else []
@@ -118,11 +117,11 @@ def _with_tokens(ours: dict[str, Tensor], source: Any, target: ViTPoseConfig) ->
 
 
 LAST = "mlp.layer.contract."
-"""Of a block: the linear layer that experts share, or that a plain MLP has."""
+"""Name in a block of the linear layer that experts share, or that a plain MLP has."""
 
 
 def _with_plain_mlps(ours: dict[str, Tensor], source: Any) -> dict[str, Tensor]:
-    """With plain MLPs, whose last values are the answering expert's."""
+    """Return the parameters with plain MLPs, whose last values are the answering expert's."""
     plain = {name: tensor for name, tensor in ours.items() if ".mlp.layer.experts." not in name}
     for name in [name for name in plain if LAST in name and len(plain) < len(ours)]:
         own = name.replace(LAST, f"mlp.layer.experts.{source.expert}.")
@@ -131,7 +130,7 @@ def _with_plain_mlps(ours: dict[str, Tensor], source: Any) -> dict[str, Tensor]:
 
 
 def _with_experts(ours: dict[str, Tensor], target: ViTPoseConfig) -> dict[str, Tensor]:
-    """With as many experts as the target has, all alike."""
+    """Return the parameters with as many experts as the target has, all alike."""
     result = dict(ours)
     for name in [name for name in ours if LAST in name and target.experts]:
         result[name], own = ours[name].split([target.dim - target.expert_dim, target.expert_dim])

@@ -12,13 +12,13 @@ from vitrail.checks import require_divisible
 from vitrail.errors import ConfigError
 from vitrail.parts.attention.cache import KeyValueCache
 from vitrail.parts.attention.dot_product import Group, attend, attend_within, attention_weights, with_causal
-from vitrail.parts.dropout import Dropout
+from vitrail.parts.cpu.dropout import Dropout
 from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.positions.schemes import Rotation, rotate
 
 
 def _rows(table: Tensor | None, first: int) -> Tensor | None:
-    """What a mask or bias, broadcastable to (B, k, N_Q, N_X), says of the first queries."""
+    """Return the rows of the first queries in a mask or bias, broadcastable to (B, k, N_Q, N_X)."""
     return table if table is None or table.ndim < 2 or table.shape[-2] == 1 else table[..., :first, :]
 
 
@@ -85,7 +85,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def add_projections(self, dim: int, context_dim: int | None, bias: bool) -> None:
-        """The layers that `project` calls."""
+        """Add the layers that `project` calls."""
         query, key, value = self.widths
         if context_dim is None:
             self.qkv = nn.Linear(dim, query + key + value, bias=bias)
@@ -105,47 +105,34 @@ class Attention(nn.Module):
         first: int | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
-        **places: Any,
+        **positions: Any,
     ) -> Tensor:
-        """Equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
+        """Compute equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
 
         Args:
             x: (B, N_Q, D), or in self-attention (B, windows, N_Q, D).
-            context: (B, N_X, D_X); only for cross-attention, and not where the cache has seen it.
+            context: (B, N_X, D_X) for cross-attention, unless the cache has seen it.
             mask: boolean, broadcastable to (B, k, N_Q, N_X); True where a query may look.
             bias: additive, broadcastable to (B, k, N_Q, N_X).
-            rotation: rotary positions of the tokens; only for self-attention.
-            groups: the images of which ``x`` (1, T, D) holds the tokens, each of which sees itself alone; then without mask
-                and bias.
-            first: only the first so many queries are asked; then without groups.
-            causal: whether no query looks at a later token.
-            cache: keys and values that remain from one call to the next: self-attention adds its tokens to it and looks at
-                all of them, cross-attention keeps its context in it.
-            places: what `project` of a subclass needs to know of where tokens stand.
+            rotation: rotary positions of the tokens, for self-attention.
+            groups: images whose tokens ``x`` (1, T, D) holds, each of which attends to itself; without mask and bias.
+            first: number of the first queries that are computed; without groups.
+            causal: no query looks at a later token.
+            cache: keys and values of earlier calls: self-attention extends it, cross-attention keeps its context in it.
+            positions: options of a subclass's `project`.
 
         Returns:
             (B, N_Q, output_dim), or (B, first, output_dim).
         """
-        q, k, v = self.project(x, context, rotation, cache, **places)
+        q, k, v = self.project(x, context, rotation, cache, **positions)
         if first is not None:
             mask, causal = with_causal(mask, causal, q, k), False  # before the rows are cut, which it counts from the end
             q, mask, bias = q[:, :, :first], _rows(mask, first), _rows(bias, first)
         return self.mix(q, k, v, mask=mask, bias=bias, groups=groups, causal=causal)
 
-    def mix(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        groups: Sequence[Group] = (),
-        causal: bool = False,
-    ) -> Tensor:
-        """What `forward` makes of the result of `project`: (B, N_Q, output_dim)."""
-        heads = self.attended(q, k, v, mask=mask, bias=bias, groups=groups, causal=causal)
-        joined = self.output_norm(heads.transpose(-3, -2).flatten(-2))  # (B, k, N_Q, D_V) to (B, N_Q, k·D_V)
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        """Return (B, N_Q, output_dim) of the result of `project`; ``options`` as in `attended`."""
+        joined = self.output_norm(self.attended(q, k, v, **options).transpose(-3, -2).flatten(-2))  # (B, N_Q, k·D_V)
         result = self.dropout(self.output(joined))  # (B, N_Q, output_dim)
         return v.transpose(-3, -2).flatten(-2) + result if self.value_skip else result
 
@@ -160,7 +147,7 @@ class Attention(nn.Module):
         groups: Sequence[Group] = (),
         causal: bool = False,
     ) -> Tensor:
-        """Equations (6) and (7), ``A v``: (B, k, N_Q, D_V)."""
+        """Compute equations (6) and (7), ``A v``: (B, k, N_Q, D_V)."""
         dropout = self.attention_dropout if self.training else 0.0
         if groups:
             return attend_within(q, k, v, groups, dropout=dropout, scale=self.scale)
@@ -216,12 +203,12 @@ class Attention(nn.Module):
         causal: bool = False,
         **places: Any,
     ) -> Tensor:
-        """A of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
+        """Return a of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
         q, k, _ = self.project(x, context, rotation, **places)
         return self.weights_of(q, k, mask=mask, bias=bias, causal=causal)
 
     def weights_of(
         self, q: Tensor, k: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """A of projected queries and keys: (B, k, N_Q, N_X)."""
+        """Return a of projected queries and keys: (B, k, N_Q, N_X)."""
         return attention_weights(q, k, mask=with_causal(mask, causal, q, k), bias=bias, scale=self.scale)

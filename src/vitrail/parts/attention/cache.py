@@ -1,4 +1,4 @@
-"""What attention remembers of the tokens before, so that a sequence can be written one token at a time."""
+"""Caches of attention, so that a sequence can be written one token at a time."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class KeyValueCache:
 
 
 class DecoderCache:
-    """What the blocks of a decoder remember of A sources, and of W targets that are written for each.
+    """Caches of a decoder's blocks for A sources, and W targets that are written for each.
 
     The targets of a source share one cache, in which the tokens of all stand side by side; each sees its own. A target that goes
     on from another therefore moves no keys and values: what it sees is all that changes.
@@ -64,11 +64,8 @@ class DecoderCache:
         self.sees: Tensor | None = None
         """Which tokens stand in each target, boolean (A, W, N); None while there is one target of each source."""
 
-    def extended(self, width: int, length: int = 1) -> list[dict[str, Any]]:
-        """What each block is called with for one more token of ``width`` targets of each source, (A, W, D).
-
-        Of one target of each, it may be several tokens, one behind the other: (A, length, D), and causal.
-        """
+    def extended(self, width: int) -> list[dict[str, Any]]:
+        """Return the arguments of each block for one more token of ``width`` targets of each source, (A, W, D)."""
         mask = None
         if self.sees is not None:
             itself = torch.eye(width, dtype=torch.bool, device=self.sees.device).expand(len(self.sees), -1, -1)
@@ -77,14 +74,8 @@ class DecoderCache:
         if self.blocks[-1][1].length:  # every block has kept what it needs of it
             self.memory = None
         across = {"context": self.memory, "mask": self.mask}
-        self.length += length
+        self.length += 1
         return [{"cache": own, "mask": mask, "across": across | {"cache": other}} for own, other in self.blocks]
-
-    def rewind(self, length: int) -> None:
-        """Forget the tokens behind the first so many of one target of each source."""
-        self.length = length
-        for own, _ in self.blocks:
-            own.length = length
 
     def select(self, rows: Tensor) -> None:
         """Keep these sources (A',), in this order; one may stand several times."""
@@ -102,7 +93,7 @@ class DecoderCache:
 
 
 def _with_room(tensor: Tensor, length: int) -> Tensor:
-    """A copy of (B, k, N, D) with room for ``length`` tokens."""
+    """Return a copy of (B, k, N, D) with room for ``length`` tokens."""
     wider = tensor.new_empty(*tensor.shape[:2], length, tensor.shape[3])
     wider[:, :, : tensor.shape[2]] = tensor
     return wider

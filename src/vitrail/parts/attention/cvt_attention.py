@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vitrail.errors import ConfigError
 from vitrail.parts.attention.attention import Attention
 from vitrail.parts.attention.cache import KeyValueCache
+from vitrail.parts.cpu.precision import learns_under_cpu_autocast
 from vitrail.parts.normalization import BatchNorm
 from vitrail.parts.positions.interpolation import Grid
 from vitrail.parts.positions.schemes import Rotation
@@ -25,16 +26,10 @@ class DepthwiseConv(nn.Module):
         self.strided = stride > 1
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.strided and _derived_in_half_precision(x):
-            with torch.autocast("cpu", enabled=False):
+        if self.strided and learns_under_cpu_autocast(x):
+            with torch.autocast("cpu", enabled=False):  # where its derivative takes ten times as long as in float32
                 return self.norm(self.convolution(x.float())).to(x.dtype)
-        normalized: Tensor = self.norm(self.convolution(x))
-        return normalized
-
-
-def _derived_in_half_precision(x: Tensor) -> bool:
-    """On a CPU the derivative of a strided convolution of each channel alone takes ten times as long there as in float32."""
-    return x.device.type == "cpu" and torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")
+        return self.norm(self.convolution(x))
 
 
 class ConvolvedAttention(Attention):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.errors import ConfigError
-from vitrail.parts.attention.attention_kernel import Explicit, explicit_is_faster
+from vitrail.parts.cpu.explicit_attention import Explicit, explicit_is_faster
 
 
 def attention_weights(
@@ -109,7 +109,7 @@ def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> 
 
 
 def with_causal(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor | None:
-    """The mask of `attend`, with what ``causal`` hides as well."""
+    """Return the mask of `attend`, with what ``causal`` hides as well."""
     if not causal or query.shape[-2] == 1:  # the last token sees all
         return mask
     earlier = causal_mask(query.shape[-2], key.shape[-2], query.device)

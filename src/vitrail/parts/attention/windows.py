@@ -18,14 +18,14 @@ from vitrail.parts.positions.schemes import RelativePositionBias
 
 
 def cut_windows(x: Tensor, window: Grid) -> Tensor:
-    """A grid that windows divide, (B, H, W, D), to its windows row by row: (B, windows, rows · columns, D)."""
+    """Return a grid that windows divide, (B, H, W, D), to its windows row by row: (B, windows, rows · columns, D)."""
     down, across = x.shape[1] // window[0], x.shape[2] // window[1]
     x = x.unflatten(2, (across, window[1])).unflatten(1, (down, window[0]))  # (B, down, rows, across, columns, D)
     return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
 def join_windows(windows: Tensor, window: Grid, grid: Grid) -> Tensor:
-    """The inverse of `cut_windows` for a grid (H, W): (B, windows, rows · columns, D) to (B, H, W, D)."""
+    """Return the inverse of `cut_windows` for a grid (H, W): (B, windows, rows · columns, D) to (B, H, W, D)."""
     x = windows.unflatten(2, window).unflatten(1, (grid[0] // window[0], -1))  # (B, down, across, rows, columns, D)
     return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
@@ -78,7 +78,7 @@ class WindowAttention(nn.Module):
         return x[:, : grid[0], : grid[1]]
 
     def rolled(self, x: Tensor, padding: float = 0.0) -> Tensor:
-        """A grid (B, H, W, D) padded to whole windows, and rolled to where they are cut."""
+        """Return a grid (B, H, W, D) padded to whole windows, and rolled to where they are cut."""
         grid: Grid = (x.shape[1], x.shape[2])
         window, shift = self.fitted(grid)
         rows, columns = (-side % length for side, length in zip(grid, window, strict=True))
@@ -92,7 +92,7 @@ class WindowAttention(nn.Module):
         return cut, cut
 
     def fitted(self, grid: Grid) -> tuple[Grid, Grid]:
-        """The window for a grid, which is no larger, and by how much it is shifted."""
+        """Return the window for a grid, which is no larger, and by how much it is shifted."""
         (rows, down), (columns, across) = (
             (length, length // 2 if self.shifted else 0) if side > length else (side, 0)
             for side, length in zip(grid, self.window, strict=True)
@@ -100,7 +100,7 @@ class WindowAttention(nn.Module):
         return (rows, columns), (down, across)
 
     def bias(self, window: Grid) -> Tensor:
-        """What is added to the scores, (k, n, n); in a smaller window than the layer's own, what it has for the same offsets."""
+        """Return the bias of the scores, (k, n, n); a smaller window has the entries of the same offsets."""
         rows, columns = window
         bias = self.relative().unflatten(2, self.window).unflatten(1, self.window)
         return bias[:, :rows, :columns, :rows, :columns].flatten(3, 4).flatten(1, 2)

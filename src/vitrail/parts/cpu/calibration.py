@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.parts.attention.attention_kernel import Explicit
+from vitrail.parts.cpu.explicit_attention import Explicit
 from vitrail.parts.cpu.kernels import Kernels
 from vitrail.parts.cpu.prepacked import PrepackedLinear, packs
 
@@ -27,7 +27,7 @@ TURNS, LEAST = 5, 0.005
 
 @dataclass(frozen=True)
 class Timed:
-    """How long each of several ways to compute the same took."""
+    """Times of several ways to compute the same."""
 
     what: str
     tokens: int
@@ -53,7 +53,7 @@ def calibrate() -> tuple[Kernels, list[Timed]]:
 
 
 def decided(learning: Sequence[Timed], answering: Sequence[Timed], fp32: Timed, bf16: Timed) -> Kernels:
-    """What measurements of attention at several lengths, and of linear layers in both precisions, say."""
+    """Return the kernels that measurements of attention at several lengths and of linear layers suggest."""
     both = [row.milliseconds for row in (fp32, bf16) if "prepacked" in row.milliseconds]
     plain, prepacked = (sum(times[way] for times in both) for way in ("plain", "prepacked"))
     return Kernels(
@@ -65,12 +65,12 @@ def decided(learning: Sequence[Timed], answering: Sequence[Timed], fp32: Timed, 
 
 
 def _is_quicker(one: Timed, other: Timed) -> bool:
-    """Whether the quickest way of one takes less than the quickest of the other."""
+    """Return whether the quickest way of one takes less than the quickest of the other."""
     return one.milliseconds[one.quickest] < other.milliseconds[other.quickest]
 
 
 def longest_explicit(rows: Sequence[Timed]) -> int:
-    """The tokens up to which to write attention out for the least time over all lengths, each as a ratio; 0 for never."""
+    """Return the tokens up to which to write attention out for the least time over all lengths, each as a ratio; 0 for never."""
     gains = [math.log(row.milliseconds["fused"] / row.milliseconds["explicit"]) for row in rows]
     sums = [sum(gains[:count]) for count in range(len(rows) + 1)]
     best = max(range(len(sums)), key=sums.__getitem__)

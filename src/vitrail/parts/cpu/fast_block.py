@@ -16,7 +16,7 @@ Matrix = Callable[[Tensor, Tensor | None], Product]
 
 
 def product_of(matrix: Matrix, weight: Tensor, bias: Tensor | None) -> Product:
-    """The product that ``matrix`` makes of parameters."""
+    """Return the product that ``matrix`` makes of parameters."""
     return matrix(weight.detach(), None if bias is None else bias.detach())
 
 
@@ -39,10 +39,10 @@ class FastBlock:
         self.pre = block.attention.norm_place == "pre"
         self.norms = [branch.norm for branch in branches]
 
-    def __call__(self, x: Tensor, *, cache: Any, across: dict[str, Any], mask: Tensor | None, causal: bool = False) -> Tensor:
+    def __call__(self, x: Tensor, *, cache: Any, across: dict[str, Any], mask: Tensor | None) -> Tensor:
         """(A, W, D) to (A, W, D): equations (2) and (3), with the attention to the source between the two."""
         q, k, v = map(self.own.split_heads, self.qkv(self._before(x, 0)).split(self.own.widths, dim=-1))
-        x = self._after(x, self.own_output(self._joined(q, *cache.extended(k, v), mask=mask, causal=causal)), 0)
+        x = self._after(x, self.own_output(self._joined(q, *cache.extended(k, v), mask=mask)), 0)
         seen = across["cache"]
         k, v = seen.tensors if seen.length else self.cross.project(x, across["context"], cache=seen)[1:]
         q = self.cross.split_heads(self.query(self._before(x, 1)))

@@ -14,13 +14,13 @@ class Kernels:
     explicit_answering: int
     """The same without gradients."""
     prepacked: bool
-    """Whether linear layers that only answer are quicker with their weights laid out for the processor."""
+    """True if linear layers in inference are quicker with weights laid out for the processor."""
     bf16: bool
-    """Whether products are quicker in bf16 than in fp32."""
+    """True if products are quicker in bf16 than in fp32."""
 
 
 def likely() -> Kernels:
-    """What a processor's instructions suggest as long as nothing is measured."""
+    """Return the kernels that a processor's instructions suggest without a measurement."""
     can = torch.cpu.get_capabilities()
     bf16 = bool(can.get("avx512_bf16") or can.get("amx_bf16"))
     return Kernels(
@@ -35,7 +35,7 @@ _used: Kernels | None = None
 
 
 def kernels() -> Kernels:
-    """What this process computes with."""
+    """Return the kernels of this process."""
     global _used
     if _used is None:
         _used = likely()

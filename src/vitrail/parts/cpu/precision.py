@@ -1,12 +1,17 @@
-"""The type that numbers have under autocast."""
+"""Types of numbers under autocast."""
 
 import torch
 from torch import Tensor
 
 
 def as_autocast(x: Tensor) -> Tensor:
-    """``x`` in the type of autocast where that is on, and as it is elsewhere."""
+    """Return ``x`` in the type of autocast if that is on, else unchanged."""
     kind = x.device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return x
     return x.to(torch.get_autocast_dtype(kind))
+
+
+def learns_under_cpu_autocast(x: Tensor) -> bool:
+    """Return whether a CPU computes with ``x`` under autocast, with gradients."""
+    return x.device.type == "cpu" and torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")

@@ -16,16 +16,16 @@ Grid = tuple[int, int]
 
 @dataclass(frozen=True)
 class Interpolation:
-    """How values on one grid become values on another; libraries differ in it."""
+    """A way to interpolate values from one grid to another; libraries differ in it."""
 
     mode: Literal["bicubic", "bilinear", "geometric"] = "bicubic"
     """As torch knows them, or for tables of relative positions as timm does it; see `resize_geometrically`."""
     antialias: bool = True
-    """Whether a smaller grid averages what it leaves out; torch's bicubic then has another kernel, too."""
+    """A smaller grid averages the values it leaves out; torch's bicubic then has another kernel, too."""
     align_corners: bool = False
-    """Whether the outermost values stay in place, or the outer edges do."""
+    """The outermost values stay in place, and not the outer edges."""
     relative: "Interpolation | None" = None
-    """How tables of relative positions are interpolated, where that is done otherwise."""
+    """Another interpolation for tables of relative positions, if there is one."""
 
 
 ANTIALIASED = Interpolation()
@@ -59,7 +59,7 @@ def resize_positions(
 
 
 def resizing_matrix(old: int, new: Tensor) -> Tensor:
-    """`resize_grid` along one side as a product, (new, old), of which ``new`` may be unknown while a graph is made of it.
+    """Return the matrix (new, old) of `resize_grid` along one side; in a graph ``new`` may be unknown.
 
     Row i weighs the old values around ``(i + ½) old / new`` by Keys' cubic kernel with a = −½ (Keys 1981), as wide as what lies
     between two new values, where those are fewer.
@@ -109,7 +109,7 @@ def resize_geometrically(offsets: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def _geometric_weights(old: int, new: int) -> Tensor:
-    """How much each of the old offsets along a side counts for each of the new ones, (new, old)."""
+    """Return the weight of each old offset along a side for each new one, (new, old)."""
     low, high = 1.01, 1.5  # between these lies the ratio of one step outwards to the one before
     while high - low > 1e-6:
         ratio = (low + high) / 2
@@ -122,5 +122,5 @@ def _geometric_weights(old: int, new: int) -> Tensor:
 
 
 def offsets_of(grid: Grid) -> Grid:
-    """How many different offsets there are between two rows, and between two columns."""
+    """Return the number of different offsets between two rows, and between two columns."""
     return 2 * grid[0] - 1, 2 * grid[1] - 1

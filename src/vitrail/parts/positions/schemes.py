@@ -27,18 +27,18 @@ from vitrail.parts.positions.interpolation import (
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines, each (…, N, D_h)."""
 Coordinates = Literal["patches", "unit"]
-"""What a rotation goes by; see `RotaryPosition2d`."""
+"""Coordinates of a rotation; see `RotaryPosition2d`."""
 
 
 def sincos_1d(positions: np.ndarray, dim: int) -> np.ndarray:
-    """Vaswani et al. 2017: ``PE(p, 2i) = sin(p / 10000^(2i/D))``, ``PE(p, 2i+1)`` its cosine; (N,) to (N, D), interleaved."""
+    """Compute ``PE(p, 2i) = sin(p / 10000^(2i/D))`` and its cosine (Vaswani et al. 2017); (N,) to (N, D), interleaved."""
     require_multiple("dim", dim, 2, "the 1-D sin-cos position")
     angles = _angles(positions, dim // 2)
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(positions), dim)
 
 
 def sincos_2d(grid: Grid, dim: int, *, endpoint: bool = False) -> np.ndarray:
-    """``[sin x; cos x; sin y; cos y]``, a quarter of D each; (N, D).
+    """Compute ``[sin x; cos x; sin y; cos y]``, a quarter of D each; (N, D).
 
     The rates of the waves fall from 1 to 1/10000, which the slowest wave has (``endpoint``: Beyer et al. 2022, big_vision and
     SimpleViT, https://arxiv.org/abs/2205.01580) or would have if there were one more (Chen et al. 2021, MoCo v3,
@@ -51,19 +51,19 @@ def sincos_2d(grid: Grid, dim: int, *, endpoint: bool = False) -> np.ndarray:
 
 
 def _angles(positions: np.ndarray, count: int, base: float = 10_000.0, *, endpoint: bool = False) -> np.ndarray:
-    """``p · base^(-i/count)`` for i below ``count``: (N,) to (N, count); with ``endpoint`` ``p · base^(-i/(count - 1))``."""
+    """Compute ``p · base^(-i/count)`` for i below ``count``: (N,) to (N, count); with ``endpoint`` divided by ``count - 1``."""
     last = count - 1 if endpoint else count
     return positions[:, None] * base ** (-np.arange(count) / max(1, last))
 
 
 def _coordinates(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of every patch, row by row: two arrays (N,)."""
+    """Return row and column of every patch, row by row: two arrays (N,)."""
     rows, columns = np.indices(grid, dtype=np.float64)
     return rows.ravel(), columns.ravel()
 
 
 def _with_prefix(table: np.ndarray, prefix: int, value: float) -> Tensor:
-    """``table`` below ``prefix`` rows of ``value``. Made by NumPy, so that it exists even when a model is built on "meta"."""
+    """Put ``prefix`` rows of ``value`` above ``table``, by NumPy, so that it has values even on "meta"."""
     return torch.from_numpy(np.pad(table, ((prefix, 0), (0, 0)), constant_values=value).astype(np.float32))
 
 
@@ -89,12 +89,12 @@ class FixedPosition(nn.Module):
 
 
 def sincos_position_1d(grid: Grid, dim: int, *, prefix: int) -> FixedPosition:
-    """Sin-cos positions 0, 1, 2, … over prefix tokens and patches alike, as in the CIFAR-10 lecture notes."""
+    """Build sin-cos positions 0, 1, 2, … over prefix tokens and patches alike, as in the CIFAR-10 lecture notes."""
     return FixedPosition(partial(_sincos_1d_table, dim, prefix), grid)
 
 
 def sincos_position_2d(grid: Grid, dim: int, *, prefix: int, endpoint: bool = False) -> FixedPosition:
-    """2-D sin-cos positions of the patches, see `sincos_2d`; prefix tokens get zero."""
+    """Build 2-D sin-cos positions of the patches, see `sincos_2d`; prefix tokens get zero."""
     return FixedPosition(partial(_sincos_2d_table, dim, prefix, endpoint), grid)
 
 
@@ -159,7 +159,7 @@ class LearnedPosition2d(nn.Module):
         return x + self.of(resize_factorised(self.rows, rows), resize_factorised(self.columns, columns))
 
     def of(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The table of all tokens, (prefix + N, D), from one for the rows and one for the columns, (n, D/2) each."""
+        """Return the table of all tokens, (prefix + N, D), from one for the rows and one for the columns, (n, D/2) each."""
         height, width = rows.shape[0], columns.shape[0]
         pairs = [rows[:, None].expand(-1, width, -1), columns[None].expand(height, -1, -1)]
         table = torch.cat(pairs, dim=-1).flatten(0, 1)  # (N, D)
@@ -189,7 +189,7 @@ class RelativePositionBias(nn.Module):
         self.register_buffer("index", _relative_index(grid, prefix).clone(), persistent=False)
 
     def forward(self, grid: Grid | None = None) -> Tensor | tuple[Tensor, ...]:
-        """(heads, prefix + N, prefix + N); a tuple of them where every block has its own."""
+        """Return the bias (heads, prefix + N, prefix + N), or a tuple of one for each block."""
         if hasattr(self, "table"):
             return self._of(self.table, grid)
         return tuple(self._of(table, grid) for table in self.tables)
@@ -204,7 +204,7 @@ class RelativePositionBias(nn.Module):
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # it is kept, and may be asked for gradients later
 def _relative_index(grid: Grid, prefix: int) -> Tensor:
-    """The entry of the table for every pair of tokens: (prefix + N, prefix + N)."""
+    """Return the entry of the table for every pair of tokens: (prefix + N, prefix + N)."""
     offsets = math.prod(offsets_of(grid))
     y, x = (c.astype(np.int64) for c in _coordinates(grid))
     index = (y[:, None] - y + grid[0] - 1) * offsets_of(grid)[1] + (x[:, None] - x + grid[1] - 1)
@@ -254,7 +254,7 @@ class RotaryPosition2d(nn.Module):
         self.register_buffer("sin", sin.clone(), persistent=False)
 
     def forward(self, grid: Grid | None = None) -> Rotation:
-        """Cosines and sines, each (prefix + N, D_h)."""
+        """Return cosines and sines, each (prefix + N, D_h)."""
         if grid in (None, self.grid):
             return self.cos, self.sin
         cos, sin = self.table(grid)

@@ -59,7 +59,7 @@ class LearnedSequencePosition(nn.Module):
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # it is kept, and may be asked for gradients later
 def sequence_table(dim: int, length: int, *, halves: bool, device: torch.device | str = "cpu") -> Tensor:
-    """What `SequencePosition` adds to the first tokens, (length, D)."""
+    """Return the positions of the first tokens, (length, D)."""
     table = sincos_1d(np.arange(length, dtype=np.float64), dim)
     if halves:
         table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)

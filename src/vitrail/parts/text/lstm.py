@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from vitrail.parts.cpu.prepacked import packs
 
 LSTMState = tuple[Tensor, Tensor]
-"""What a layer hands from one token to the next, (h, c): what it says and what it keeps, (B, H) each."""
+"""State of a layer behind a token, (h, c): its output and its memory, (B, H) each."""
 
 
 def lstm_step(x: Tensor, state: LSTMState, weight_x: Tensor, weight_h: Tensor, bias: Tensor) -> LSTMState:
-    """One token of one layer, written out; σ is the sigmoid, ⊙ the product of each number with its own.
+    """Compute one token of one layer; σ is the sigmoid, ⊙ the product number by number.
 
     Args:
         x: (B, D).
@@ -26,19 +26,16 @@ def lstm_step(x: Tensor, state: LSTMState, weight_x: Tensor, weight_h: Tensor, b
     h, c = state
     sums = F.linear(x, weight_x, bias) + F.linear(h, weight_h)  # W x + U h + b of all four
     input_sum, forget_sum, candidate_sum, output_sum = sums.chunk(4, dim=-1)  # (B, H) each
-    i = torch.sigmoid(input_sum)  #      i = σ(W_i x + U_i h + b_i), how much of what is new is taken up
-    f = torch.sigmoid(forget_sum)  #     f = σ(W_f x + U_f h + b_f), how much of what was kept stays
-    g = torch.tanh(candidate_sum)  #     g = tanh(W_g x + U_g h + b_g), what is new
-    o = torch.sigmoid(output_sum)  #     o = σ(W_o x + U_o h + b_o), how much of what is kept is said
+    i = torch.sigmoid(input_sum)  #      i = σ(W_i x + U_i h + b_i), how much of the new is taken up
+    f = torch.sigmoid(forget_sum)  #     f = σ(W_f x + U_f h + b_f), how much of the old stays
+    g = torch.tanh(candidate_sum)  #     g = tanh(W_g x + U_g h + b_g), the new
+    o = torch.sigmoid(output_sum)  #     o = σ(W_o x + U_o h + b_o), how much is put out
     c = f * c + i * g  #                 c ← f ⊙ c + i ⊙ g: sums, not products, so that gradients live on over many tokens
     return o * torch.tanh(c), c  #       h ← o ⊙ tanh(c)
 
 
 class LSTMLayer(nn.LSTM):
-    """One layer in one direction: `lstm_step` along (B, N, D), by torch's fused kernel, to every h (B, N, H).
-
-    Parameters are torch's, which has the bias in two halves, and so are their fresh numbers.
-    """
+    """One layer in one direction: `lstm_step` along (B, N, D), by torch's fused kernel, to every h (B, N, H)."""
 
     weight_ih_l0: nn.Parameter
     weight_hh_l0: nn.Parameter
@@ -49,10 +46,10 @@ class LSTMLayer(nn.LSTM):
         super().__init__(dim, hidden_dim, batch_first=True)
 
     def forward(self, x: Tensor, state: LSTMState | None = None) -> Tensor:  # type: ignore[override]
-        """All tokens, after a state or after nothing.
+        """Compute all tokens, after a state or after none.
 
-        Under autocast in float32 where oneDNN has no half precision for this processor, and on a GPU, for which torch would
-        take fp16, whatever was asked for.
+        Under autocast this is float32 where oneDNN has no half precision for this processor, and on a GPU, where torch would
+        always take fp16.
         """
         given, kind = None if state is None else (state[0][None], state[1][None]), x.device.type
         under_autocast = not x.is_meta and torch.is_autocast_enabled(kind)
@@ -63,7 +60,7 @@ class LSTMLayer(nn.LSTM):
             return super().forward(x.float(), None if given is None else (given[0].float(), given[1].float()))[0]
 
     def step(self, x: Tensor, state: LSTMState) -> LSTMState:
-        """One token (B, D)."""
+        """Return the state behind one more token (B, D)."""
         return lstm_step(x, state, self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0 + self.bias_hh_l0)
 
 
@@ -75,28 +72,25 @@ class BidirectionalLSTM(nn.Module):
         self.forwards, self.backwards = LSTMLayer(dim, hidden_dim // 2), LSTMLayer(dim, hidden_dim // 2)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Rows of ``lengths`` tokens (B,), filled up behind: what fills them reaches no other token."""
+        """Read rows of ``lengths`` tokens (B,); the filling behind them reaches no other token."""
         order = _from_the_end(lengths, x.shape[1])
         return torch.cat([self.forwards(x), _in_order(self.backwards(_in_order(x, order)), order)], dim=-1)
 
     @staticmethod
     def last(states: Tensor, lengths: Tensor) -> Tensor:
-        """What both directions have come to, (B, H): the forward one at the end of each row, the backward one at its start."""
+        """Return the last states, (B, H): of the forward direction at the end of each row, of the backward one at its start."""
         forwards, backwards = states.chunk(2, dim=-1)
         rows = torch.arange(len(states), device=states.device)
         return torch.cat([forwards[rows, lengths - 1], backwards[:, 0]], dim=-1)
 
 
 def _from_the_end(lengths: Tensor, length: int) -> Tensor:
-    """Where each token comes from in rows that are turned round, each within its own length, (B, N). It turns them back, too.
-
-    Behind the tokens of a row it says 0, and whatever comes of that is filling again.
-    """
+    """Return the order, (B, N), that reverses each row within its own length; 0 for the filling."""
     place = torch.arange(length, device=lengths.device)
     return (lengths[:, None] - 1 - place).clamp(min=0)
 
 
 def _in_order(x: Tensor, order: Tensor) -> Tensor:
-    """The tokens of (B, N, D) in the order of (B, N). By one index of all rows: by two, gradients take twice as long."""
+    """Return (B, N, D) in the order of (B, N), by one index of all rows: by two, gradients take twice as long."""
     start = x.shape[1] * torch.arange(len(x), device=x.device)
     return x.flatten(0, 1).index_select(0, (start[:, None] + order).flatten()).view_as(x)

@@ -1,4 +1,4 @@
-"""How the states of a decoder look at the states of an encoder, as before the Transformer: by a small network, or by products."""
+"""Attention before the Transformer, of a decoder's states to an encoder's: by products, or by a small network."""
 
 import math
 from collections.abc import Iterator
@@ -13,23 +13,23 @@ from vitrail.parts.attention.dot_product import attend, attention_weights, maske
 class DotAlignment(nn.Module):
     """Global attention with the score ``s · h`` (Luong et al. 2015, https://arxiv.org/abs/1508.04025, equations 7 and 8).
 
-    States ``s`` (B, T, D) of the decoder, the queries, look at ``h`` (B, S, D) of the encoder, which are keys and memory.
-    It has no parameters, and does not divide by √D as the Transformer does.
+    Queries are the states ``s`` (B, T, D) of the decoder, keys and memory are ``h`` (B, S, D) of the encoder.
+    It has no parameters, and does not divide by √D.
     """
 
     def weights(self, query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T, S), rows sum to 1; ``mask`` is boolean, broadcastable to it, True where a state may look."""
+        """Return weights (B, T, S), whose rows sum to 1; ``mask`` is broadcastable to them, True where a state may look."""
         return attention_weights(_undivided(query), key, mask=mask)
 
     def forward(self, query: Tensor, key: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The encoder's states (B, S, D), weighed for each of the decoder's: (B, T, D)."""
+        """Return the mean of the encoder's states by the weights: (B, T, D)."""
         return attend(_undivided(query), key, memory, mask=mask)
 
 
 class AdditiveAlignment(nn.Module):
     """Attention with the score ``v · tanh(W s + U h)`` (Bahdanau et al. 2014, https://arxiv.org/abs/1409.0473, appendix A.1.2).
 
-    Takes and gives what `DotAlignment` does, but that keys are ``U h``, (B, S, A), made once for all states of the decoder.
+    Called as `DotAlignment`, with keys ``U h``, (B, S, A), which are computed once for all states of the decoder.
 
     Args:
         dim: width D of the decoder's states.
@@ -53,9 +53,9 @@ class AdditiveAlignment(nn.Module):
 class _AdditiveScores(torch.autograd.Function):
     """``v · (σ(q + k) - 1/2)`` of all pairs of queries (B, T, A) and keys (B, S, A): (B, T, S).
 
-    As ``tanh(x) = 2 σ(2 x) - 1``, this is ``v · tanh(q + k)`` where all three are given doubled; torch's tanh takes three to nine
-    times as long on a CPU as its σ. The B·T·S·A numbers of the pairs are made a piece at a time, in float32 at least, and once
-    more for the derivatives: in the processor's cache that takes less time than to keep them all, and no memory.
+    As ``tanh(x) = 2 σ(2 x) - 1``, this is ``v · tanh(q + k)`` with all three doubled; torch's tanh takes 3 to 9 times as long
+    on a CPU as its σ. The B·T·S·A numbers of the pairs are computed a piece at a time, in float32 at least, and again
+    for the derivatives: in the processor's cache that is faster than to store them, and takes no memory.
     """
 
     @staticmethod
@@ -84,22 +84,21 @@ class _AdditiveScores(torch.autograd.Function):
 
 
 def _exactly(*tensors: Tensor) -> list[Tensor]:
-    """In float32 at least."""
+    """Return tensors in float32 at least."""
     return [t.to(torch.promote_types(t.dtype, torch.float32)) for t in tensors]
 
 
 def _hidden(query: Tensor, key: Tensor) -> Tensor:
-    """``σ(q + k)``, (B, T, S, A)."""
+    """Return ``σ(q + k)``, (B, T, S, A)."""
     return (query[:, :, None] + key[:, None]).sigmoid_()
 
 
 PIECE, LARGE_PIECE = 2**19, 2**26
-"""Numbers that are at hand at a time: as many as a CPU's cache takes, and as keep an accelerator busy. torch.compile writes each
-piece out, and takes seconds for it."""
+"""Numbers of a piece: as many as a CPU's cache takes, and as keep an accelerator or torch.compile busy."""
 
 
 def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Parts of the rows B and the places T of queries, of which the numbers of all pairs with keys fit into a piece."""
+    """Yield slices of the rows B and the places T of queries, whose pairs with all keys fit into a piece."""
     (batch, length, _), numbers = query.shape, max(1, key.shape[1] * key.shape[2])
     small = query.device.type == "cpu" and not torch.compiler.is_compiling()
     queries = max(1, (PIECE if small else LARGE_PIECE) // numbers)
@@ -110,5 +109,5 @@ def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _undivided(query: Tensor) -> Tensor:
-    """Queries with the factor that `attend` divides by."""
+    """Multiply queries by the factor that `attend` divides by."""
     return query * math.sqrt(query.shape[-1])

@@ -1,4 +1,4 @@
-"""The cross-entropy of tokens read off a large table: of all logits it keeps one number each, in the type of the products."""
+"""Cross-entropy of tokens with a large output table, which stores one number for each logit, in the type of the products."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ ROWS_OF_GPU = 2**13
 
 
 def token_loss(x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """The mean cross-entropy of ``softmax(x Wᵀ + b)`` with labels that are smoothed (Szegedy et al. 2015).
+    """Return the mean cross-entropy of ``softmax(x Wᵀ + b)`` with labels that are smoothed (Szegedy et al. 2015).
 
     Args:
         x: (N, D).
         table: W, (vocabulary, D).
         bias: b, (vocabulary,), or None.
         labels: int64 (N,).
-        smoothing: share ε of the target that is spread over the whole vocabulary.
+        smoothing: fraction ε of the target that is spread over the whole vocabulary.
 
     Returns:
         A scalar, float32. Under autocast the products are in its type.
@@ -32,7 +32,7 @@ def token_loss(x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, *,
 
 
 class _TokenLoss(torch.autograd.Function):
-    """The derivatives are found along with the loss, while the probabilities are at hand.
+    """A loss that computes its derivatives along with it, while the probabilities are in the cache.
 
     With p the probabilities, y the label and V the vocabulary, the loss of a token is
     ``logsumexp(z) - (1 - ε) z_y - ε mean(z)``, and its derivative after the logits z is ``p - (1 - ε) [y] - ε / V``. What ε adds

@@ -26,12 +26,11 @@ class ClassicHeatmapDecoder(nn.Module):
         self.heatmaps = nn.Conv2d(width, joints, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        heatmaps: Tensor = self.heatmaps(self.enlarge(x))
-        return heatmaps
+        return self.heatmaps(self.enlarge(x))
 
 
 def _doubled(channels: int, width: int) -> nn.Sequential:
-    """(B, channels, H, W) to (B, width, 2H, 2W): convolution, BatchNorm and ReLU."""
+    """Build convolution, BatchNorm and ReLU: (B, channels, H, W) to (B, width, 2H, 2W)."""
     convolution = nn.ConvTranspose2d(channels, width, 4, stride=2, padding=1, bias=False)
     return nn.Sequential(OrderedDict(convolution=convolution, norm=BatchNorm(width), relu=nn.ReLU()))
 
@@ -48,8 +47,7 @@ class SimpleHeatmapDecoder(nn.Module):
         self.heatmaps = nn.Conv2d(dim, joints, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        heatmaps: Tensor = self.heatmaps(self.enlarge(x))
-        return heatmaps
+        return self.heatmaps(self.enlarge(x))
 
 
 def pixels_per_place(image: tuple[int, int], heatmap: tuple[int, int]) -> Tensor:

@@ -15,7 +15,7 @@ Size = tuple[int, int]
 
 
 def grid_size(image_size: Size, patch_size: Size) -> Size:
-    """Rows and columns of patches in an image; refuses a size that the patch does not divide."""
+    """Return rows and columns of patches in an image; raises `ConfigError` if the patch does not divide it."""
     for side, image, patch in zip(("height", "width"), image_size, patch_size, strict=True):
         require_divisible(f"image {side}", image, f"patch {side}", patch)
     return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
@@ -31,7 +31,7 @@ def patchify(images: Tensor, patch_size: Size, *, channels_last: bool = False) -
 
 
 def unpatchify(patches: Tensor, patch_size: Size, grid: Size, *, channels_last: bool = False) -> Tensor:
-    """The inverse of `patchify`: (B, N, C·P_h·P_w), or (B, N, P_h·P_w·C), to (B, C, H, W)."""
+    """Return the inverse of `patchify`: (B, N, C·P_h·P_w), or (B, N, P_h·P_w·C), to (B, C, H, W)."""
     if channels_last:
         patches = patches.unflatten(2, (patch_size[0] * patch_size[1], -1)).transpose(2, 3).flatten(2)
     x = patches.unflatten(2, (-1, *patch_size)).unflatten(1, grid)  # (B, rows, columns, C, P_h, P_w)
@@ -43,7 +43,7 @@ Point = tuple[float, float]
 
 
 def middle_of(patch_size: Size) -> Point:
-    """The middle of a patch that begins with the first pixel."""
+    """Return the middle of a patch that begins with the first pixel."""
     return (patch_size[0] - 1) / 2, (patch_size[1] - 1) / 2
 
 
@@ -137,7 +137,7 @@ class PooledStem(nn.Module):
         self.refine = nn.ModuleList(_convolution(width, width) for width in widths[1:])
         self.projection = nn.Conv2d(widths[-1], dim, kernel_size=rest, stride=rest)
         self.first_middle = middle_of(patch_size)
-        """Of the first patch: maxima cut as patches do, and convolutions see as much on either side."""
+        """The middle of the first patch: maxima cut as patches do, and convolutions see as much on either side."""
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.first(images.contiguous(memory_format=torch.channels_last))  # how convolutions run fastest
@@ -152,7 +152,7 @@ def _convolution(channels: int, width: int) -> nn.Sequential:
 
 
 def _halvings(patch_size: Size) -> tuple[int, Size]:
-    """How often both sides of a patch can be halved, and what is left of it then."""
+    """Return how often both sides of a patch can be halved, and the size that is left."""
     rest, halvings = patch_size, 0
     while all(side % 2 == 0 for side in rest):
         rest, halvings = (rest[0] // 2, rest[1] // 2), halvings + 1
@@ -160,7 +160,7 @@ def _halvings(patch_size: Size) -> tuple[int, Size]:
 
 
 def resize_patches(weight: Tensor, patch_size: Size) -> Tensor:
-    """The projection (D, C, P_h, P_w) for patches of another size (FlexiViT; Beyer et al. 2023, section 3.4).
+    """Return the projection (D, C, P_h, P_w) for patches of another size (FlexiViT; Beyer et al. 2023, section 3.4).
 
     With B the matrix that resizes a patch x, the new weights are ``w' = (Bᵀ)⁺ w``. When patches become larger, the tokens
     of enlarged patches are those of the patches themselves: ``⟨B x, w'⟩ = ⟨x, w⟩``; when smaller, as near as can be for
@@ -176,7 +176,7 @@ def resize_patches(weight: Tensor, patch_size: Size) -> Tensor:
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """A convolution's weights (D, C, h, w) for another number of channels: summed to one, else repeated in turn and scaled.
+    """Return a convolution's weights (D, C, h, w) for other channels: summed to one, else repeated in turn and scaled.
 
     From 3 to 1, a picture gives the tokens that it gave when repeated in three channels; from 1 to 3 (or 6) the picture
     repeated gives what it gave before. This is said of pixels as the model sees them: if each channel is normalised by a

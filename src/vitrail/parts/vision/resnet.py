@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitrail.checks import require_divisible
 from vitrail.parts.normalization import BatchNorm
 from vitrail.parts.vision.patches import Point, middle_of
+from vitrail.parts.vision.standardized import StandardizedConv2d, pad_same
 from vitrail.parts.vision.whitening import Whitening
 
 Kind = Literal["hybrid", "bit", "resnet"]
@@ -23,50 +24,6 @@ Root = Literal["imagenet", "cifar", "whitened", "whitened-valid"]
 of whole windows, so that 32 pixels become 15, 7 and 3 rows in place of 16, 8 and 4."""
 STRIDES: dict[Root, int] = {"imagenet": 4, "cifar": 1, "whitened": 2, "whitened-valid": 2}
 BlockKind = Literal["basic", "bottleneck", "pre-activation", "pooled"]
-
-
-class StandardizedConv2d(nn.Conv2d):
-    """A convolution with standardised weights, without bias (Qiao et al. 2019, https://arxiv.org/abs/1903.10520).
-
-    ``(w − mean) / sqrt(variance + 1e-8)`` over every filter, as timm and Google have it. The result has
-    ``ceil(side / stride)`` pixels. Where ``same``, the image is padded by what that takes, the odd pixel below and on the
-    right; else by half the kernel on every side.
-    """
-
-    def __init__(self, channels: int, width: int, kernel: int, stride: int = 1, *, same: bool = True):
-        super().__init__(channels, width, kernel, stride, bias=False)
-        self.same = same and stride > 1  # with a stride of 1 both are one
-
-    def standardized(self) -> Tensor:
-        """The filters as images meet them: (width, channels, kernel, kernel)."""
-        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
-        return (self.weight - mean) * (variance + 1e-8).rsqrt()
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.standardized()
-        if self.same:
-            return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, stride=self.stride)
-        return F.conv2d(x, weight, stride=self.stride, padding=self.kernel_size[0] // 2)
-
-
-class FixedConv2d(StandardizedConv2d):
-    """A standardised convolution that answers only: its filters are standardised once, and not with every image."""
-
-    def __init__(self, own: StandardizedConv2d):
-        super().__init__(own.in_channels, own.out_channels, own.kernel_size[0], own.stride[0], same=own.same)
-        self.weight = nn.Parameter(own.standardized().detach(), requires_grad=False)
-
-    def standardized(self) -> Tensor:
-        return self.weight
-
-
-def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
-    """Pad (B, C, H, W) so that a window of ``kernel`` and ``stride`` gives ``ceil(side / stride)`` positions.
-
-    The odd pixel goes below and to the right, as TensorFlow and JAX have it.
-    """
-    rows, columns = (max(0, (math.ceil(side / stride) - 1) * stride + kernel - side) for side in x.shape[-2:])
-    return F.pad(x, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2), value=value)
 
 
 def _convolution(kind: Kind, channels: int, width: int, kernel: int, stride: int = 1) -> nn.Module:
@@ -93,7 +50,7 @@ def _norm(kind: Kind, width: int, *, scale: float = 1.0) -> nn.Module:
 
 
 def _shortcut(kind: Kind, channels: int, width: int, stride: int) -> nn.Module:
-    """The identity, or a 1×1 convolution where the shape changes."""
+    """Return the identity, or a 1×1 convolution where the shape changes."""
     if channels == width and stride == 1:
         return nn.Identity()
     return nn.Sequential(_convolution(kind, channels, width, 1, stride), _norm(kind, width))
@@ -135,12 +92,11 @@ class PooledBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.widen(x)
-        refined: Tensor = y + self.refine(y)
-        return refined
+        return y + self.refine(y)
 
 
 def _pooled(kind: Kind, channels: int, width: int, stride: int, *, whole: bool) -> nn.Sequential:
-    """A 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
+    """Return a 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
     return nn.Sequential(
         _convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=not whole), _norm(kind, width), nn.ReLU()
     )
@@ -199,7 +155,7 @@ BLOCKS: dict[BlockKind, type[BasicBlock | PooledBlock | Bottleneck | PreActivati
 
 
 def _root(kind: Kind, root: Root, channels: int, width: int) -> list[nn.Module]:
-    """What sees the image, without the maximum of the root for large ones; its norm and ReLU stand last."""
+    """Return the layers that see the image, without the maximum of the ImageNet root; norm and ReLU are the last two."""
     if root in ("whitened", "whitened-valid"):
         whole = root == "whitened-valid"
         first = Whitening(channels, whole=whole)
@@ -252,7 +208,7 @@ class ResNetFeatures(nn.Module):
         return last
 
     def pyramid(self, images: Tensor) -> Iterator[Tensor]:
-        """The feature map of every stage, or of the root where there are none: (B, width, H / stride, W / stride)."""
+        """Return the feature map of every stage, or of the root where there are none: (B, width, H / stride, W / stride)."""
         x = self.root(images)
         if self.pool:
             x = _maximum(self.kind, x)
@@ -271,7 +227,7 @@ class ResNetPyramid(ResNetFeatures):
 
 
 def _maximum(kind: Kind, x: Tensor) -> Tensor:
-    """The 3×3 maximum of stride 2: (B, C, H, W) to (B, C, H/2, W/2)."""
+    """Return the 3×3 maximum of stride 2: (B, C, H, W) to (B, C, H/2, W/2)."""
     if kind == "resnet":
         return F.max_pool2d(x, 3, 2, padding=1)
     if kind == "bit":  # whose zeros are larger than what is negative at the rim
@@ -281,7 +237,7 @@ def _maximum(kind: Kind, x: Tensor) -> Tensor:
 
 
 def resnet_stride(root: Root, stages: int) -> int:
-    """Pixels of the image per pixel of the feature map."""
+    """Return the pixels of the image per pixel of the feature map."""
     return STRIDES[root] * 2 ** max(0, stages - 1)
 
 

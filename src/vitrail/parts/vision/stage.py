@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.parts.dropout import Dropout
+from vitrail.parts.cpu.dropout import Dropout
 from vitrail.parts.positions.schemes import LearnedPosition1d
 
 
@@ -46,11 +46,10 @@ class GridEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = pad_grid(x, self.multiple, self.least).permute(0, 3, 1, 2)
-        tokens: Tensor = self.norm(self.projection(x).permute(0, 2, 3, 1))
-        return tokens
+        return self.norm(self.projection(x).permute(0, 2, 3, 1))
 
     def middles(self, side: int) -> Tensor:
-        """Of a side of so many places, the middle of every whole patch, or of the one that is filled: (patches along it,)."""
+        """Return the middles of the patches along a side of this length: (patches,). A short side has one, which is filled."""
         stride, first = self.projection.stride[0], min(self.least, side)
         return stride * torch.arange((side - first) // stride + 1) + (first - 1) / 2
 
@@ -99,24 +98,23 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * dim, 2 * dim, bias=False)
 
     def middles(self, side: int) -> Tensor:
-        """Of a side of so many places, the middle of every two: (⌈side / 2⌉,)."""
+        """Return the middle of every two positions along a side: (⌈side / 2⌉,)."""
         return 2 * torch.arange(-(-side // 2)) + 0.5
 
     def forward(self, x: Tensor) -> Tensor:
         x = pad_grid(x, 2)
         neighbours = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
-        merged: Tensor = self.reduction(self.norm(torch.cat(neighbours, dim=-1)))
-        return merged
+        return self.reduction(self.norm(torch.cat(neighbours, dim=-1)))
 
 
 def pad_grid(x: Tensor, multiple: int, least: int = 1) -> Tensor:
-    """A grid (B, H, W, D) with zeros to the right and below, so that its sides are multiples, and not below the least."""
+    """Return a grid (B, H, W, D) with zeros to the right and below, so that its sides are multiples, and not below the least."""
     rows, columns = (max(-side % multiple, least - side) for side in x.shape[1:3])
     return F.pad(x, (0, 0, 0, columns, 0, rows)) if rows or columns else x
 
 
 class Stage(nn.Module):
-    """What makes a coarser grid, blocks, and a norm: (B, H, W, C) to (B, H', W', D).
+    """An embedding that makes a coarser grid, blocks, and a norm: (B, H, W, C) to (B, H', W', D).
 
     Args:
         embedding: makes the coarser grid.
@@ -134,5 +132,4 @@ class Stage(nn.Module):
         x = self.embedding(x)
         for block in self.blocks:
             x = block(x, **options)
-        result: Tensor = self.norm(x)
-        return result
+        return self.norm(x)

@@ -31,18 +31,17 @@ class WordEmbedding(nn.Module):
         self.words = grid_size(patch_size, (stride, stride))
         self.projection = nn.Conv2d(channels, dim, 7, stride, padding=3)
         self.first_middle = middle_of(patch_size)
-        """Of the first patch."""
+        """The middle of the first patch."""
 
     def forward(self, images: Tensor) -> Tensor:
         if self.across:
             return cut_windows(self.projection(images).permute(0, 2, 3, 1), self.words).flatten(0, 1)
         patches = patchify(images, self.patch_size).unflatten(2, (-1, *self.patch_size)).flatten(0, 1)  # (B·N, C, P_h, P_w)
-        words: Tensor = self.projection(patches).flatten(2).mT
-        return words
+        return self.projection(patches).flatten(2).mT
 
 
 class WordsToPatches(nn.Module):
-    """What the words of a patch say of it: (B·N, n, d) to (B, N, D).
+    """A token of each patch from its words: (B·N, n, d) to (B, N, D).
 
     ``LN(W LN([w_1; …; w_n]))``, equation (5); where norms are on ``each`` word, ``W [LN(w_1); …; LN(w_n)]``.
 
@@ -63,10 +62,9 @@ class WordsToPatches(nn.Module):
         self.output_norm = nn.Identity() if each else nn.LayerNorm(output_dim, eps=norm_eps)
 
     def forward(self, words: Tensor, patches: int) -> Tensor:
-        """``patches`` is N."""
+        """Fold words (B·N, n, d) of N ``patches`` into tokens (B, N, D)."""
         x = self.norm(words).flatten(1) if self.each else self.norm(words.flatten(1))  # (B·N, n·d)
-        result: Tensor = self.output_norm(self.projection(x.unflatten(0, (-1, patches))))
-        return result
+        return self.output_norm(self.projection(x.unflatten(0, (-1, patches))))
 
 
 class NestedBlock(Block):
@@ -90,7 +88,7 @@ class NestedBlock(Block):
             self.add_module(name, branch)
 
     def forward(self, x: Tensor, words: Tensor, *, grid: Grid, **options: Any) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Tokens (B, prefix + N, D) of patches on a ``grid`` and words (B·N, n, d) to the same; ``options`` as in `Block`."""
+        """Map tokens (B, prefix + N, D) of patches on a ``grid`` and words (B·N, n, d) to the same; ``options`` as in `Block`."""
         words, count = self.inner(words), grid[0] * grid[1]
         prefix = x.shape[1] - count
         x = torch.cat([x[:, :prefix], x[:, prefix:] + self.fold(words, count)], dim=1)

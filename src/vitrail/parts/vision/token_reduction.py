@@ -10,7 +10,7 @@ from vitrail.parts.positions.schemes import Rotation
 
 
 def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Token merging (Bolya et al. 2022, https://arxiv.org/abs/2210.09461): every second patch offers itself to the others.
+    """Merge tokens (Bolya et al. 2022, https://arxiv.org/abs/2210.09461): every second patch offers itself to the others.
 
     Each finds among them the one whose key has the most similar direction; the ``count`` best pairs become one token, the mean
     of all the patches in it: with sizes s, ``s'`` sums them and ``x'`` is the sum of all ``s x`` over ``s'``.
@@ -37,7 +37,7 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
     into = partner.gather(1, going)[:, None] == torch.arange(odd, device=x.device)[:, None]  # (B, odd, count)
 
     def summed(t: Tensor) -> Tensor:
-        """The prefix, even patches that stay, and odd ones with what goes into them."""
+        """Return the prefix, the even patches that stay, and the odd ones with those merged into them."""
         evens = t[:, prefix::2]
         grown = t[:, prefix + 1 :: 2] + into.to(t.dtype) @ keep_tokens(evens, going)
         return torch.cat([t[:, :prefix], keep_tokens(evens, staying), grown], dim=1)
@@ -54,13 +54,13 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
 
 
 def _in_turns(prefix: int, patches: int) -> Tensor:
-    """Where each token stands when the patches of even places come before those of odd ones: (prefix + patches,)."""
+    """Return the index of each token when the patches of even numbers come before those of odd ones: (prefix + patches,)."""
     turns = torch.arange(patches)
     return torch.cat([torch.arange(prefix), prefix + turns // 2 + (turns % 2) * ((patches + 1) // 2)])
 
 
 def random_keep(batch: int, patches: int, *, prefix: int, drop: float, device: torch.device) -> Tensor:
-    """Patch dropout (Liu et al. 2022, https://arxiv.org/abs/2208.07220): indices of the tokens each sample keeps.
+    """Draw the tokens of patch dropout (Liu et al. 2022, https://arxiv.org/abs/2208.07220): indices to keep in each sample.
 
     Every prefix token and a random ``1 - drop`` of the patches, at least one, in order: (B, prefix + kept).
     """
@@ -71,24 +71,24 @@ def random_keep(batch: int, patches: int, *, prefix: int, drop: float, device: t
 
 
 def keep_tokens(x: Tensor, kept: Tensor) -> Tensor:
-    """The tokens of (B, N, D) at the indices ``kept`` (B, K): (B, K, D)."""
+    """Return the tokens of (B, N, D) at the indices ``kept`` (B, K): (B, K, D)."""
     first = x.shape[1] * torch.arange(x.shape[0], device=x.device)[:, None]  # of each sample, were all tokens in one sequence
     return x.flatten(0, 1).index_select(0, (first + kept).flatten()).unflatten(0, kept.shape)
 
 
 def keep_bias(bias: Tensor, kept: Tensor) -> Tensor:
-    """An attention bias (heads, N, N) for the kept tokens of each sample: (B, heads, K, K)."""
+    """Return an attention bias (heads, N, N) for the kept tokens of each sample: (B, heads, K, K)."""
     return bias[:, kept[:, :, None], kept[:, None, :]].transpose(0, 1)
 
 
 def keep_rotation(rotation: Rotation, kept: Tensor) -> Rotation:
-    """Rotations (N, D_h) for the kept tokens of each sample: (B, 1, K, D_h), the same for all heads."""
+    """Return rotations (N, D_h) of the kept tokens of each sample: (B, 1, K, D_h), the same for all heads."""
     cos, sin = (table[kept][:, None] for table in rotation)
     return cos, sin
 
 
 def keep_attention(attention: dict[str, Any], kept: Tensor) -> dict[str, Any]:
-    """What attention is given of positions, a bias (or one for each block) or a rotation, for the kept tokens (B, K) alone."""
+    """Return the options of attention, a bias (or one for each block) or a rotation, for the kept tokens (B, K)."""
     found = dict(attention)
     if "bias" in found:
         bias = found["bias"]

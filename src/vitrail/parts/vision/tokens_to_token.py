@@ -40,7 +40,7 @@ class SoftSplit(nn.Module):
 
 
 class TokenLayer(nn.Module):
-    """What stands between two splits, ``T' = MLP(MSA(T))``: (B, H, W, C) to (B, H, W, D).
+    """Attention and MLP between two splits, ``T' = MLP(MSA(T))``: (B, H, W, C) to (B, H, W, D).
 
     Args:
         channels: width C.
@@ -88,5 +88,4 @@ class TokensToToken(nn.Module):
         *splits, last = self.splits
         for split, layer in zip(splits, self.layers, strict=True):
             x = layer(split(x))
-        tokens: Tensor = self.projection(last(x))
-        return tokens
+        return self.projection(last(x))

@@ -2,11 +2,10 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -14,84 +13,65 @@ from matplotlib.ticker import MaxNLocator
 from vitrail.files import write_json, write_text
 from vitrail.study.compare.comparison import (
     HEAD,
-    PAIRS,
     Compared,
     count_of,
     document,
     head_of,
-    paired_runs,
-    paired_table,
-    same_images,
+    same_items,
     shown,
     table,
+    task_comparisons,
 )
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Best, Markup, Number
-from vitrail.task_registry import TASKS
 from vitrail.tasks.metrics import main_metric
-
-PAIRED = (
-    "Answers to the same images, which tell more than two intervals side by side. p is McNemar's exact test: how probable so "
-    "uneven a split of the images that one alone has right is where neither is better. Of many pairs some are below 0.05 by "
-    "chance."
-)
 
 
 def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
     """Write ``comparison.json``, pictures and ``report.html`` to a folder that exists."""
     figures.save(curves(runs), folder / "curves.png")
     caption = "Of the validation split, against epochs and against the time that training took; each run has its own line."
-    found = document(runs)
-    pairs = [(first, second, *map(Number, cells)) for first, second, *cells in paired_table(paired_runs(runs))]
-    rows = [(name, *map(shown, values)) for name, values in found["differences"].items()]
+    content = document(runs)
+    rows = [(name, *map(shown, values)) for name, values in content["differences"].items()]
     settings = (
         page.table(("setting", *(run.name for run in runs)), rows) if rows else page.paragraph("All settings are the same.")
     )
-    paired_parts = [page.table(PAIRS, pairs), page.note(PAIRED)] if pairs else []
-    paired_parts += [page.paragraph(f"{note}.") for note in found["notes"]]
     sections = [
         page.section("Runs", run_table(runs, folder), page.note("The best of a column stands out.")),
-        *([page.section("Paired differences", *paired_parts)] if paired_parts else []),
         page.section("Curves", page.picture(folder / "curves.png", "Curves of all runs", caption)),
-        *_sections_of_tasks(runs, folder),
+        *(section for task in task_comparisons(runs) for section in task.sections(runs, folder)),
         page.section("Settings that differ", settings),
     ]
     write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
-    write_json(folder / "comparison.json", found)
-
-
-def _sections_of_tasks(runs: Sequence[Compared], folder: Path) -> Iterator[Markup]:
-    """Yield what the tasks of the runs show of them beside what all runs have."""
-    for row in TASKS.values():
-        if row.name in {run.task for run in runs} and row.has("compared"):
-            yield from row.module("compared").sections(runs, folder)
+    write_json(folder / "comparison.json", content)
 
 
 def run_table(runs: Sequence[Compared], folder: Path) -> Markup:
-    """`table` for a page in a folder: with a link to the report of each run there is one of, and the best of each column."""
+    """Return the `table` of a page in a folder, with links to the reports of the runs and the best of each column marked."""
     listed = table(runs)
     marks = {HEAD.index(name): best(values, [row[HEAD.index(name)] for row in listed]) for name, values in _ranked(runs).items()}
     rows = []
     for run, (name, *cells) in zip(runs, listed, strict=True):
-        shown = [Best(cell) if cell == marks.get(column) else Number(cell) for column, cell in enumerate(cells, 1)]
-        rows.append((_linked(name, run, folder), *shown))
+        numbers = [Best(cell) if cell == marks.get(column) else Number(cell) for column, cell in enumerate(cells, 1)]
+        rows.append((_linked(name, run, folder), *numbers))
     return page.table(head_of(runs), rows)
 
 
 def _ranked(runs: Sequence[Compared]) -> dict[str, list[float]]:
-    """What of the columns of `HEAD` is better the higher it is; NaN where it is not known."""
-    scores = [math.nan if run.score is None else run.score * (1 if run.metric.higher_is_better else -1) for run in runs]
-    found = {"images/s": [run.rate or math.nan for run in runs]}
+    """Return the values of some columns of `HEAD`, the higher the better; NaN for unknown ones."""
+    ranked = {"images/s": [run.rate or math.nan for run in runs]}
     measured = [run for run in runs if run.scores]
     alike = len({(run.metric, run.split, count_of(run.scores)) for run in measured}) == 1
-    if alike and same_images(measured):  # scores on different images have no best
-        found["score"] = scores
+    if alike and same_items(measured):  # scores on different images have no best
+        ranked["score"] = [
+            math.nan if run.score is None else run.score * (1 if run.metric.higher_is_better else -1) for run in runs
+        ]
     costs = {"training": "seconds", "parameters": "parameters", "multiply-adds": "macs"}
-    return found | {name: [-getattr(run, of) or math.nan for run in runs] for name, of in costs.items()}
+    return ranked | {name: [-getattr(run, field) or math.nan for run in runs] for name, field in costs.items()}
 
 
 def best(values: Sequence[float], shown: Sequence[str]) -> str | None:
-    """The highest value, as it is shown; None where all look alike."""
+    """Return the text of the highest value; None if all texts are alike."""
     known = [(value, words) for value, words in zip(values, shown, strict=True) if not math.isnan(value)]
     return max(known)[1] if len({words for _, words in known}) > 1 else None
 
@@ -103,33 +83,30 @@ def _linked(name: str, run: Compared, folder: Path) -> str:
     return page.link(name, quote(os.fsencode(Path(os.path.relpath(report, folder)).as_posix())))
 
 
+@figures.styled
 def curves(runs: Sequence[Compared]) -> Figure:
-    """Validation loss and accuracy of every run, against epochs and against time."""
+    """Return the validation loss and score of every run, against epochs and against time."""
     measured = [run for run in runs if run.rows]
     long = max((run.seconds for run in measured), default=0) > 180
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(10, 6.4), layout="constrained")
-        grid = figure.subplots(2, 2)
-        for number, run in enumerate(runs):
-            if not run.rows:
-                continue
-            style = figures.line_style(number)
-            metric = main_metric(run.rows[0], "val_")
-            times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
-            for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], f"val_{metric.name}", metric.factor)):
-                values = [factor * row[name] for row in run.rows]
-                marker = "o" if len(values) == 1 else ""
-                axes[0].plot(
-                    [row["epoch"] for row in run.rows], values, marker=marker, label=figures.legend_name(run.name), **style
-                )
-                axes[1].plot(times, values, marker=marker, **style)
-        titles = {main_metric(run.rows[0], "val_").label for run in measured}
-        for row, name in zip(grid, ("loss", titles.pop() if len(titles) == 1 else "score"), strict=True):
-            row[0].set_ylabel(f"validation {name}")
-            for axes, against in zip(row, ("epoch", "minutes of training" if long else "seconds of training"), strict=True):
-                axes.set_xlabel(against)
-                axes.grid(alpha=0.25)
-            row[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False)
+    figure, grid = figures.canvas(10, 6.4, 2, 2)
+    for number, run in enumerate(runs):
+        if not run.rows:
+            continue
+        style = figures.line_style(number)
+        metric = main_metric(run.rows[0], "val_")
+        times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
+        for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], f"val_{metric.name}", metric.factor)):
+            values = [factor * row[name] for row in run.rows]
+            marker = "o" if len(values) == 1 else ""
+            axes[0].plot([row["epoch"] for row in run.rows], values, marker=marker, label=figures.legend_name(run.name), **style)
+            axes[1].plot(times, values, marker=marker, **style)
+    titles = {main_metric(run.rows[0], "val_").label for run in measured}
+    for row, name in zip(grid, ("loss", titles.pop() if len(titles) == 1 else "score"), strict=True):
+        row[0].set_ylabel(f"validation {name}")
+        for axes, against in zip(row, ("epoch", "minutes of training" if long else "seconds of training"), strict=True):
+            axes.set_xlabel(against)
+            axes.grid(alpha=0.25)
+        row[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False)
     return figure

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,13 +27,13 @@ from vitrail.tasks.metrics import Metric
 
 SEED, MODEL = "training.seed", "model.name"
 OPERATIONS = "operations"
-"""In place of a setting: what training computes (the paper, figure 5)."""
+"""Name that stands for the operations of training in place of a setting (the paper, figure 5)."""
 COUNTED = (
     "Operations count forward and backward, six for every multiply-add of a training image; images that grow, patches "
     "that are dropped and weights that stay take less."
 )
 Runs = Sequence[tuple[dict[str, Any], Compared]]
-"""Each with its values of the settings that vary."""
+"""Runs, each with its values of the settings that vary."""
 
 
 @dataclass(frozen=True)
@@ -42,32 +41,29 @@ class Combination:
     """The runs that differ in nothing but their seed."""
 
     values: dict[str, Any]
-    """Of the settings that vary, by dotted name, without the seed."""
+    """Values of the settings that vary, by dotted name, without the seed."""
     runs: list[Compared]
 
     @property
     def scored(self) -> list[Compared]:
-        """The runs that have a score."""
         return [run for run in self.runs if run.score is not None]
 
     @property
     def scores(self) -> list[float]:
-        """Of those runs."""
         return [run.score for run in self.runs if run.score is not None]
 
     @property
     def metric(self) -> Metric:
-        """What the scores are."""
         return self.runs[0].metric if not self.scored else self.scored[0].metric
 
     @property
     def mean(self) -> float:
-        """Of the scores; NaN where there is none."""
+        """Mean score; NaN without any."""
         return self.of("score")
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of a single run 95 % for its accuracy, of several seeds the mean less and more their standard deviation."""
+        """95 % interval of a single run, or mean ± standard deviation of several seeds."""
         if len(self.runs) == 1:
             return self.runs[0].interval
         if len(self.scores) < 2:
@@ -76,16 +72,16 @@ class Combination:
         return self.mean - spread, self.mean + spread
 
     def of(self, attribute: str) -> float:
-        """The mean of a number of the runs that have a score; NaN where there is none."""
+        """Return the mean of an attribute over the runs with a score; NaN without any."""
         return float(np.mean([getattr(run, attribute) for run in self.scored])) if self.scored else math.nan
 
 
 Point = tuple[float, Combination]
-"""Where it stands, and what."""
+"""x and its combination."""
 
 
 def combinations(runs: Runs) -> list[Combination]:
-    """Runs with those that differ in their seed alone put together, in their order."""
+    """Group the runs that differ only in their seed, in their order."""
     found: dict[str, Combination] = {}
     for values, run in runs:
         without_seed = {name: value for name, value in values.items() if name != SEED}
@@ -94,7 +90,7 @@ def combinations(runs: Runs) -> list[Combination]:
 
 
 def score_axis(against: str | None, axes: Mapping[str, Sequence[Any]], dotted_name: Callable[[str], str]) -> str | None:
-    """What a picture has scores against, by its dotted name; refuses what it cannot."""
+    """Return the dotted name of what scores are drawn against; raises `ConfigError` for settings without numbers."""
     if against in (None, OPERATIONS):
         return against
     dotted = dotted_name(str(against))
@@ -106,7 +102,7 @@ def score_axis(against: str | None, axes: Mapping[str, Sequence[Any]], dotted_na
 
 
 def table(found: Sequence[Combination]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: the settings that vary, the score with its interval, and what it took."""
+    """Return head and rows: the settings that vary, the score with its interval, and the cost."""
     names = list(found[0].values)
     several = any(len(one.runs) > 1 for one in found)
     head = [*names, "runs", "score", "± sd" if several else "95 % interval", "training", "parameters", "multiply-adds"]
@@ -132,30 +128,29 @@ def _cells(one: Combination, *, several: bool) -> list[str]:
 
 
 def numeric(found: Sequence[Combination]) -> list[str]:
-    """Settings that vary and whose values are numbers."""
+    """Return the varying settings whose values are numbers."""
     return [name for name in found[0].values if all(type(one.values[name]) in (int, float) for one in found)]
 
 
+@figures.styled
 def picture(found: Sequence[Combination], against: str | None = None) -> Figure:
-    """Scores with their intervals against a setting of numbers, or against ``operations``; else side by side.
+    """Draw scores with their intervals against a setting of numbers, or against ``operations``; else side by side.
 
     The other settings that vary tell lines from each other; against operations those that are no numbers do. Models then have
     their names beside their points, and the colour of their family: ViT, hybrid and so on. A line goes through the models of a
     family, or where numbers vary beside them, through these of each model.
     """
     against = against or next(iter(numeric(found)), None)
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(8, 4.8), layout="constrained")
-        axes = figure.subplots()
-        axes.margins(x=0.08)
-        if against is None:
-            _side_by_side(axes, found)
-        else:
-            names = _against(axes, found, against)
-            if len(axes.get_legend_handles_labels()[1]) > (0 if names else 1):
-                figure.legend(loc="outside upper center", ncols=5 if names else 2, frameon=False, fontsize=9)
-            labels.place(figure, axes, names)
-        axes.grid(alpha=0.25)
+    figure, axes = figures.canvas(8, 4.8)
+    axes.margins(x=0.08)
+    if against is None:
+        _side_by_side(axes, found)
+    else:
+        names = _against(axes, found, against)
+        if len(axes.get_legend_handles_labels()[1]) > (0 if names else 1):
+            figure.legend(loc="outside upper center", ncols=5 if names else 2, frameon=False, fontsize=9)
+        labels.place(figure, axes, names)
+    axes.grid(alpha=0.25)
     return figure
 
 
@@ -170,7 +165,7 @@ def _side_by_side(axes: Axes, found: Sequence[Combination]) -> None:
 
 
 def _singles(axes: Axes, one: Combination, place: float, color: str, *, upright: bool = True) -> None:
-    """A small circle for each of several runs that a mean stands for."""
+    """Draw a small circle for each of several runs behind a mean."""
     if len(one.scores) > 1:
         scores, places = [one.metric.factor * score for score in one.scores], [place] * len(one.scores)
         style: Any = {"color": color, "markerfacecolor": "white", "markersize": 4, "zorder": 3}
@@ -178,7 +173,6 @@ def _singles(axes: Axes, one: Combination, place: float, color: str, *, upright:
 
 
 def _away(one: Combination) -> list[list[float]] | None:
-    """How far an interval reaches from its mean, below and above."""
     if one.interval is None:
         return None
     low, high = one.interval
@@ -186,7 +180,6 @@ def _away(one: Combination) -> list[list[float]] | None:
 
 
 def _label(found: Sequence[Combination]) -> str:
-    """Of the axis of scores."""
     return next((one.metric.label for one in found if one.scored), "score")
 
 
@@ -217,7 +210,7 @@ def _against(axes: Axes, found: Sequence[Combination], against: str) -> list[Lab
 
 
 def _by_model(points: Sequence[Point]) -> list[list[Point]]:
-    """The lines of a family: one through all its models, or where these have several points each, one for each."""
+    """Split a family into lines: one through all its models, or one for each model that has several points."""
     lines: dict[str, list[Point]] = defaultdict(list)
     for point in points:
         lines[str(point[1].values[MODEL])].append(point)
@@ -225,7 +218,6 @@ def _by_model(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def _draw(axes: Axes, line: Sequence[Point], **style: Any) -> None:
-    """A line through its points, with their bars."""
     places, scores = [x for x, _ in line], [one.metric.factor * one.mean for _, one in line]
     axes.plot(places, scores, markersize=6, **style)
     for x, score, (_, one) in zip(places, scores, line, strict=True):
@@ -235,7 +227,7 @@ def _draw(axes: Axes, line: Sequence[Point], **style: Any) -> None:
 
 
 def _scale(axes: Axes, places: Sequence[float], against: str) -> None:
-    """Computing goes by its logarithm, as in the paper; numbers that reach far go by theirs, each with its tick."""
+    """Set logarithmic axes: always for operations, as in the paper, else for numbers that span a factor of 8."""
     if not places or places[0] <= 0:
         return
     if against == OPERATIONS:
@@ -247,7 +239,7 @@ def _scale(axes: Axes, places: Sequence[float], against: str) -> None:
 
 
 def document(runs: Runs) -> list[dict[str, Any]]:
-    """For programs."""
+    """Return the content of ``results.json``."""
     return [{"settings": values, **run.to_dict()} for values, run in runs]
 
 
@@ -276,7 +268,7 @@ def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) ->
 
 
 def _bars(found: Sequence[Combination], *, several: bool) -> str:
-    """What the bars of the picture are, where it has any."""
+    """Return what the bars mean; empty if there are none."""
     if all(one.interval is None for one in found):
         return ""
     if several:
@@ -285,7 +277,7 @@ def _bars(found: Sequence[Combination], *, several: bool) -> str:
 
 
 def _sheet(found: Sequence[Combination]) -> str:
-    """The table with plain numbers, for other programs; what is not known is empty."""
+    """Return the table with plain numbers; unknown ones are empty."""
     names, numbers = list(found[0].values), ("seconds", "parameters", "macs", OPERATIONS)
     sheet = io.StringIO()
     writer = csv.writer(sheet, lineterminator="\n")

@@ -4,7 +4,9 @@ Weights are computed for one layer at a time, beside the model's own fused kerne
 (B, rows, columns), a number per patch; registers and class tokens have none.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ Patch = tuple[int, int]
 
 
 def roll_out(weights: Iterable[Tensor]) -> Tensor:
-    """Attention followed through all layers: ``Ã_L · … · Ã_1`` with ``Ã = (mean over heads of A + I) / 2``.
+    """Multiply attention through all layers: ``Ã_L · … · Ã_1`` with ``Ã = (mean over heads of A + I) / 2``.
 
     Abnar and Zuidema 2020 (https://arxiv.org/abs/2005.00928); half of a token is its own residual.
 
@@ -30,22 +32,16 @@ def roll_out(weights: Iterable[Tensor]) -> Tensor:
     Returns:
         (B, N, N): how much of each token at the input (columns) is in each at the output (rows); rows sum to 1.
     """
-    rolled: Tensor | None = None
-    for layer in weights:
-        rolled = _rolled(rolled, layer)
-    if rolled is None:
-        raise ConfigError("no layers", where="roll_out", hint="give the weights of at least one")
-    return rolled
+    return reduce(lambda before, mixed: mixed @ before, map(_with_residual, weights))
 
 
-def _rolled(before: Tensor | None, weights: Tensor) -> Tensor:
+def _with_residual(weights: Tensor) -> Tensor:
     mean = weights.float().mean(dim=1)
-    mixed = (mean + torch.eye(mean.shape[-1], device=mean.device)) / 2
-    return mixed if before is None else mixed @ before
+    return (mean + torch.eye(mean.shape[-1], device=mean.device)) / 2
 
 
 def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> Tensor:
-    """A layer of relevance: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``, and R = I before the first.
+    """Return R after one more layer: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``, and R = I before the first.
 
     Chefer et al. 2021 (https://arxiv.org/abs/2103.15679), equations (5) and (6).
 
@@ -63,7 +59,7 @@ def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> T
 
 
 def pooled_relevance(before: Tensor, weights: Tensor, gradients: Tensor) -> Tensor:
-    """Relevance for a query that is none of the tokens, as in attention pooling: ``Ā R̄``, equation (10) of the same paper.
+    """Return the relevance for a query that is no token, as in attention pooling: ``Ā R̄``, equation (10) of the same paper.
 
     R̄ is R with what each token has gained made to sum to 1, beside the token itself: equations (8) and (9).
 
@@ -89,7 +85,7 @@ def _steered(weights: Tensor, gradients: Tensor) -> Tensor:
 def attention_map(
     model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None, query: Patch | None = None
 ) -> Tensor:
-    """What one layer's attention looks at: (B, rows, columns); what goes to other tokens than patches is left out.
+    """Return the attention of one layer to each patch: (B, rows, columns). Attention to other tokens is left out.
 
     Args:
         model: a model that attends, or what has one inside, in evaluation mode.
@@ -100,21 +96,27 @@ def attention_map(
     """
     vit = seeing(model, images)
     c = vit.config
-    number, row = place_among("layer", layer, c.depth), None
-    heads = heads_among(head, c.heads)
-    if query is not None:
-        row = c.prefix + place_among("row", query[0], c.grid[0]) * c.grid[1] + place_among("column", query[1], c.grid[1])
-    name = f"blocks.{number}.attention.{WEIGHTS}"
-    with capture(vit, name) as seen:
+    with layer_weights(vit, layer, head) as weights_of:
         vit.encode(images)
-    weights = seen[name][:, heads].float().mean(dim=1)  # (B, N, N)
-    looked = weights[:, row] if row is not None else read(vit, weights)
-    return on_patches(vit, looked)
+    weights = weights_of()  # (B, N, N)
+    if query is None:
+        return on_patches(vit, read(vit, weights))
+    row = place_among("row", query[0], c.grid[0]) * c.grid[1] + place_among("column", query[1], c.grid[1])
+    return on_patches(vit, weights[:, c.prefix + row])
+
+
+@contextmanager
+def layer_weights(vit: Any, layer: int, head: int | None) -> Iterator[Callable[[], Tensor]]:
+    """Capture the attention of a layer: the mean of its heads, or one of them, (B, N, N); call the result after the pass."""
+    name = f"blocks.{place_among('layer', layer, vit.config.depth)}.attention.{WEIGHTS}"
+    number = None if head is None else place_among("head", head, vit.config.heads)
+    with capture(vit, name) as seen:
+        yield lambda: (seen[name] if number is None else seen[name][:, [number]]).float().mean(dim=1)
 
 
 @torch.no_grad()
 def reading_map(model: nn.Module, images: Tensor) -> Tensor:
-    """The last attention before the answer: the class token's in the last layer, or attention pooling's."""
+    """Return the last attention before the answer: the class token's in the last layer, or attention pooling's."""
     vit = seeing(model, images)
     if not vit.config.pools_by_attention:
         return attention_map(vit, images)
@@ -125,7 +127,7 @@ def reading_map(model: nn.Module, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def head_maps(model: nn.Module, images: Tensor) -> Tensor:
-    """`attention_map` of every layer and head, for what the model reads: (B, layers, k, rows, columns)."""
+    """Return the `attention_map` of every layer and head, from what the head reads: (B, layers, k, rows, columns)."""
     vit, found = seeing(model, images), list[Tensor]()
 
     def each(name: str, weights: Tensor) -> None:
@@ -139,7 +141,7 @@ def head_maps(model: nn.Module, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
-    """How much of each patch is in what the model reads its answer from, by `roll_out`."""
+    """Return the share of each patch in what the head reads, by `roll_out`: (B, rows, columns)."""
     vit = seeing(model, images)
     rolled: Tensor | None = None
     pooled: Tensor | None = None
@@ -147,7 +149,8 @@ def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
     def each(name: str, weights: Tensor) -> None:
         nonlocal rolled, pooled
         if name.startswith("blocks."):
-            rolled = _rolled(rolled, weights)
+            mixed = _with_residual(weights)
+            rolled = mixed if rolled is None else mixed @ rolled
         else:
             pooled = weights.float().mean(dim=1)[:, 0]
 
@@ -158,7 +161,7 @@ def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Tensor:
-    """How much each patch speaks for a class, by `relevance_of` through all layers.
+    """Return the relevance of each patch for a class, by `relevance_of` through all layers: (B, rows, columns).
 
     The gradient of A, which fused kernels never build, follows from the gradient of the heads'
     results: ``∇A = ∇(A v) vᵀ``.
@@ -195,7 +198,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
 
 
 def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
-    """The gradients of some classes' logits with respect to the heads' results, by layer."""
+    """Return the gradients of some classes' logits with respect to the heads' outputs, by layer."""
     with torch.inference_mode(False), torch.enable_grad(), capture(model, *_whole(model, "heads")) as seen:
         logits = model(images.detach().clone().requires_grad_())
         chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
@@ -204,10 +207,7 @@ def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, 
 
 
 def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
-    """Rows (B, N, …) of those tokens that the model reads its answer from, in the shares it reads them: (B, …).
-
-    The class token (and the distillation token), the mean of all patches, both, or by the weights of attention pooling (B, N).
-    """
+    """Return the mean of rows (B, N, …) over the tokens that the head reads, or their sum by pooling weights (B, N): (B, …)."""
     c = model.config
     if pooled is not None:
         return torch.einsum("bn,bn...->b...", pooled, rows)
@@ -219,25 +219,20 @@ def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
 
 
 def _whole(model: Any, *kinds: str) -> list[str]:
-    """The names of these intermediates of every attention to the whole image: the layers', and the pooling's."""
+    """Return the names of these intermediates of every attention to the whole image, the pooling's included."""
     places = ["blocks.*", *["pool"] * model.config.pools_by_attention]
     return [f"{place}.attention.{kind}" for place in places for kind in kinds]
 
 
-def answering(model: nn.Module) -> Any:
-    """The model itself, with attention to the whole image and in evaluation mode."""
-    return in_evaluation(attending(model))
-
-
 def seeing(model: nn.Module, images: Tensor) -> Any:
-    """The model itself, as `answering` gives it, where the images have its size, by which its patches are told."""
-    vit = answering(model)
+    """Return the model itself for images of its own size; see `attending` and `in_evaluation`."""
+    vit = in_evaluation(attending(model))
     require_own_size(vit, images)
     return vit
 
 
 def attending(model: nn.Module) -> Any:
-    """The model itself, if its layers attend to the whole image."""
+    """Return the model itself; raises `ConfigError` if its layers do not attend to the whole image."""
     found = model_in(model)
     if not attends(found):
         hint = "give a model whose layers do"
@@ -246,7 +241,7 @@ def attending(model: nn.Module) -> Any:
 
 
 def in_evaluation(model: nn.Module) -> Any:
-    """The model itself, if it is in evaluation mode: in training it drops patches and dims what it sees."""
+    """Return the model itself; raises `ConfigError` in training mode, where it drops patches and units."""
     vit = model_in(model)
     if vit.training:
         raise ConfigError("maps need a model in evaluation mode", where="model", hint="call model.eval() first")
@@ -256,7 +251,7 @@ def in_evaluation(model: nn.Module) -> Any:
 def look_of(
     trained: TrainedModel, seen: Callable[[nn.Module, Tensor], Tensor] = head_maps
 ) -> tuple[Callable[[Tensor], Tensor] | None, str]:
-    """What tells where a model looks: one image's prepared pixels (1, C, H, W) to what is ``seen``; or why nothing can."""
+    """Return a function from one image's prepared pixels (1, C, H, W) to its map, or None and the reason why there is no map."""
     model = in_evaluation_mode(trained.model, next(trained.model.parameters()).device)
 
     def look(pixels: Tensor) -> Tensor:
@@ -271,20 +266,12 @@ def look_of(
 
 
 def on_patches(model: Any, looked: Tensor) -> Tensor:
-    """(B, prefix + N) to (B, rows, columns)."""
+    """Convert (B, prefix + N) to (B, rows, columns)."""
     return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
 
 
-def heads_among(head: int | None, count: int) -> slice:
-    """One of so many heads, which may be counted from the end, or all of them."""
-    if head is None:
-        return slice(None)
-    number = place_among("head", head, count)
-    return slice(number, number + 1)
-
-
 def place_among(what: str, number: int, count: int) -> int:
-    """A place from the start, where it may be counted from the end."""
+    """Return an index from the start; raises `ConfigError` if it is out of range."""
     if not -count <= number < count:
         raise ConfigError(
             f"{what} {number} of {count}", where=what, hint=f"give 0 to {count - 1}, or -1 to {-count} from the end"

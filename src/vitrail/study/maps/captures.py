@@ -16,22 +16,21 @@ from vitrail.parts import Attention, Block, FeedForward, ParallelBlock
 
 OnEach = Callable[[str, Tensor], None]
 Images = slice | Sequence[int]
-"""Which images of a batch."""
+"""Indices of some images of a batch."""
 EVERY = slice(None)
 
 OUTER = (
     "embedding", "target_embedding", "position", "embedding_norm", "norm", "encoder_norm", "decoder_norm", "pool", "head",
     "head_distillation", "output",
 )  # fmt: skip
-"""Parts before and behind the blocks."""
 PROJECTED = ("queries", "keys", "values")
 """(B, k, N, D_h) each, as the product of attention has them: normalised and rotated, where the model does that."""
 WEIGHTS = "weights"
 """A of equation (6): (B, k, N_Q, N_X)."""
 BETWEEN = "between"
-"""What stands between the two branches of a block: the tokens with what attention has added to them."""
+"""Tokens between the two branches of a block: the input plus the attention branch."""
 READ_BY = {"heads": "output_norm", "hidden": "contract"}
-"""The layer whose input it is: what all heads say, (B, N, k·D_V), and the activations of an MLP."""
+"""Layers whose inputs are captured: all heads' outputs, (B, N, k·D_V), and the activations of an MLP."""
 
 
 class Captures(dict[str, Tensor]):
@@ -44,13 +43,13 @@ class Captures(dict[str, Tensor]):
 
 
 def capture_names(model: nn.Module) -> list[str]:
-    """The names that `capture` knows of a model, from its input to its logits."""
+    """Return the names that `capture` knows of a model, from its input to its logits."""
     return [f"{path}.{what}" for path, module in _places(model).items() for what in _kinds(module)]
 
 
 @contextmanager
 def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach | None = None) -> Iterator[Captures]:
-    """While it is open, every pass of a model stores the intermediates that are named.
+    """Store the named intermediates of every pass of a model while the context is open.
 
     ``with capture(model, "blocks.*.attention.weights", "blocks.5.output") as seen: model(images)``, then
     ``seen["blocks.5.output"]``. The model computes as ever, with its fused kernels; what they never build, such as the weights of
@@ -87,7 +86,7 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
 
 
 def _matching(patterns: Sequence[str], known: list[str]) -> set[str]:
-    """The known names that any pattern matches; each must match one."""
+    """Return the known names that match any pattern; raises `ConfigError` for a pattern without a match."""
     found: set[str] = set()
     for pattern in patterns:
         matches = {name for name in known if _expression(pattern).fullmatch(name)}
@@ -102,7 +101,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _places(model: nn.Module) -> dict[str, nn.Module]:
-    """The parts of a model that have something to show, by their path; a branch's layer has the branch's name."""
+    """Return the parts of a model that can be captured, by their path."""
     whole, found = model_in(model), {}
     require_capturable(model)
     for name, module in whole.named_modules():
@@ -113,7 +112,7 @@ def _places(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def model_in(model: nn.Module) -> Model:
-    """The model itself, which may have something around it: labels and preparation, a faster type, other sizes."""
+    """Return the model inside of a module: below labels and preparation, another precision, other sizes."""
     found = next((module for module in model.modules() if isinstance(module, Model)), None)
     if found is None:
         what = f"a {type(model).__name__} is no model of this library"
@@ -122,12 +121,12 @@ def model_in(model: nn.Module) -> Model:
 
 
 def sight_of(model: nn.Module) -> Sight | None:
-    """What a token of a model can look at; None where no layer attends, and of models of texts."""
+    """Return what a token can attend to: its window, a coarser grid, the image; None without attention."""
     return getattr(model_in(model), "sight", None)
 
 
 def attends(model: nn.Module) -> bool:
-    """Whether every layer of a model attends to the whole image, so that its maps can be followed through all of them."""
+    """Return whether every layer attends to the whole image, so that maps can be followed through all of them."""
     return sight_of(model) == "image"
 
 
@@ -165,7 +164,6 @@ def require_own_size(model: Any, images: Tensor) -> None:
 
 
 def _kinds(module: nn.Module) -> tuple[str, ...]:
-    """What a part has to show."""
     if isinstance(module, Attention):
         return ("input", *PROJECTED, WEIGHTS, "heads", "output")
     if isinstance(module, FeedForward):
@@ -174,7 +172,7 @@ def _kinds(module: nn.Module) -> tuple[str, ...]:
 
 
 def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images: Images) -> Iterator[RemovableHandle]:
-    """Hooks on a part that give ``keep`` what is wanted of it."""
+    """Register hooks on a part that pass the wanted intermediates to ``keep``."""
     for what in kinds:
         name = f"{path}.{what}"
         if what in ("output", BETWEEN):
@@ -189,7 +187,7 @@ def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images:
 
 
 def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -> Callable[..., None]:
-    """Computes the wanted intermediates of an attention once more, beside the fused kernel."""
+    """Return a hook that computes intermediates of an attention once more, beside the fused kernel."""
 
     @torch.no_grad()
     def hook(attention: Attention, given: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -215,15 +213,15 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
 
 
 def _tokens(result: Any) -> Tensor:
-    """What a part gives, or of several the first: a block with words in its patches gives those as well."""
+    """Return the output of a part, or the first of several."""
     return result[0] if isinstance(result, tuple) else result
 
 
 def _of(images: Images, value: Tensor) -> Tensor:
-    """The rows of some images; of all of them the tensor itself, which is the one in the graph."""
+    """Return some rows; for all of them the tensor itself, which is part of the graph."""
     return value if images is EVERY else value[images]
 
 
 def _chosen(table: Tensor | None, images: Images, count: int, ndim: int) -> Tensor | None:
-    """A mask, bias or rotation of the chosen images, where each of ``count`` images has its own for tokens of ``ndim``."""
+    """Return a mask, bias or rotation for the chosen images, if each of ``count`` images has its own."""
     return table[images] if table is not None and table.ndim > ndim and len(table) == count > 1 else table

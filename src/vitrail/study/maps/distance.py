@@ -16,14 +16,14 @@ RESNET50 = (3, 4, 6, 3)
 
 
 def patch_distances(grid: Pair, patch_size: Pair) -> Tensor:
-    """Pixels between the centres of any two patches: (N, N)."""
+    """Return the pixels between the centres of any two patches: (N, N)."""
     rows, columns = torch.meshgrid(*(torch.arange(side, dtype=torch.float32) for side in grid), indexing="ij")
     centres = torch.stack([rows.flatten() * patch_size[0], columns.flatten() * patch_size[1]], dim=1)
     return torch.cdist(centres, centres)
 
 
 def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
-    """Mean pixels between a patch and where it looks, by image and head (Dosovitskiy et al. 2021, figure 7, right).
+    """Return the mean pixels between a patch and where it looks, by image and head (Dosovitskiy et al. 2021, figure 7, right).
 
     Args:
         weights: A, (B, k, prefix + N_Q, prefix + N_X), of windows (B, windows, k, n, n); what goes to or comes from other tokens
@@ -43,7 +43,7 @@ def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mean_attention_distances(model: nn.Module, images: Tensor) -> Tensor:
-    """`attention_distances` of every layer, the mean over some images: (layers, k)."""
+    """Return the `attention_distances` of every layer, the mean over some images: (layers, k)."""
     found_in = model_in(model)
     require_own_size(found_in, images)
     c: Any = found_in.config
@@ -58,7 +58,7 @@ def mean_attention_distances(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def uniform_distance(image_size: Pair, field: float = math.inf) -> float:
-    """The distance of one that looks alike at every pixel in a square of ``field`` pixels around it, or everywhere in the image.
+    """Return the mean distance of uniform attention within ``field`` pixels around each pixel, or to the whole image.
 
     The mean over `PLACES` places a side in the image, of as many in that part of the square that is inside of it.
     """
@@ -67,7 +67,7 @@ def uniform_distance(image_size: Pair, field: float = math.inf) -> float:
 
 
 def _offsets(side: int, field: float) -> Tensor:
-    """From places along a side of the image to points in their field: (places, points)."""
+    """Return the offsets from places along a side to points in their field: (places, points)."""
     middles = (torch.arange(PLACES, dtype=torch.float64) + 0.5) / PLACES
     places = side * middles[:, None]
     low, high = (places - field / 2).clamp(min=0), (places + field / 2).clamp(max=side)
@@ -75,7 +75,7 @@ def _offsets(side: int, field: float) -> Tensor:
 
 
 def receptive_fields(blocks: tuple[int, ...] = RESNET50) -> list[int]:
-    """The side of the square of pixels that each block of a ResNet sees, the root first.
+    """Return the side of the receptive field after each block of a ResNet, in pixels, the root first.
 
     A kernel of k pixels at a stride of s in all widens the field by (k − 1) · s (Araujo et al. 2019,
     https://distill.pub/2019/computing-receptive-fields). The root is 7×7 and a maximum of 3×3, of stride 2 both; a block has

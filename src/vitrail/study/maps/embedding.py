@@ -17,7 +17,7 @@ Found = TypeVar("Found", bound=nn.Module)
 
 @torch.no_grad()
 def position_similarity(model: nn.Module) -> Tensor:
-    """How alike the positions of any two patches are: (rows, columns, rows, columns), the query's row and column first.
+    """Return how alike the positions of any two patches are: (rows, columns, rows, columns), the query's row and column first.
 
     Of positions that are added to tokens the cosine similarity (Dosovitskiy et al. 2021, figure 7, centre). Of a relative bias
     the mean over heads, and over blocks that have their own, of what it adds to a score. Of rotary positions the score of two
@@ -46,7 +46,7 @@ def position_similarity(model: nn.Module) -> Tensor:
 
 @torch.no_grad()
 def stage_position_similarity(model: nn.Module, stage: int = 0) -> Tensor:
-    """How alike the learned positions of any two patches of a stage are, by their cosine: (rows, columns, rows, columns).
+    """Return the cosine of the learned positions of any two patches of a stage: (rows, columns, rows, columns).
 
     Raises:
         ConfigError: the model has no such stage, or none with learned positions.
@@ -58,7 +58,7 @@ def stage_position_similarity(model: nn.Module, stage: int = 0) -> Tensor:
 
 @torch.no_grad()
 def offset_biases(model: nn.Module, stage: int = 0) -> Tensor:
-    """What the first block of a stage adds to a score, by head and by how far down and to the right of the query a key stands.
+    """Return the relative bias of a stage's first block, by head and by the key's offset down and to the right of the query.
 
     Returns:
         (k, 2·rows − 1, 2·columns − 1) of the window; no offset is in the middle.
@@ -72,7 +72,7 @@ def offset_biases(model: nn.Module, stage: int = 0) -> Tensor:
 
 
 def _of_stage(model: nn.Module, stage: int, kind: type[Found]) -> Found:
-    """The first part of this kind in a stage."""
+    """Return the first part of this kind in a stage."""
     stages: Any = getattr(model_in(model), "stages", ())
     if not 0 <= stage < len(stages):
         raise ConfigError(f"stage {stage} of {len(stages)}", where="stage", hint="stages count from 0")
@@ -84,7 +84,7 @@ def _of_stage(model: nn.Module, stage: int, kind: type[Found]) -> Found:
 
 
 def position_table(model: Any) -> Tensor:
-    """E_pos of the patches, (N, D), whatever added scheme makes it."""
+    """Return E_pos of the patches, (N, D), for any added scheme."""
     c = model.config
     zeros = torch.zeros(1, c.position_prefix + c.grid[0] * c.grid[1], c.dim, device=next(model.parameters()).device)
     table: Tensor = model.position(zeros)[0, c.position_prefix :]
@@ -93,7 +93,7 @@ def position_table(model: Any) -> Tensor:
 
 @torch.no_grad()
 def filters(model: nn.Module, count: int = 28) -> tuple[Tensor, Tensor]:
-    """Principal components of the first filters (Dosovitskiy et al. 2021, figure 7, left), those that explain most first.
+    """Return the principal components of the first filters (Dosovitskiy et al. 2021, figure 7, left), by explained variance.
 
     Of a plain embedding these are patches, of a stem, a hybrid or a convolutional network kernels of the first convolution, of
     a T2T-ViT what its first queries, keys and values are made of.

@@ -14,13 +14,13 @@ from vitrail.study.maps.patch_coordinates import Places
 from vitrail.study.quality.calibration import wilson_interval
 
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
-"""Of the patches that are taken away, step by step."""
+"""Shares of the patches that are removed, step by step."""
 
 
 def without_patches(
     images: Tensor, scores: Tensor, share: float, *, places: Places | None = None, colour: Tensor | None = None
 ) -> Tensor:
-    """Images whose best patches are painted over.
+    """Paint over the patches with the highest scores.
 
     Args:
         images: (B, C, H, W).
@@ -50,7 +50,7 @@ def deletion(
     multi_label: bool = False,
     on_pass: Callable[[int], None] = lambda images: None,
 ) -> tuple[Tensor, Tensor]:
-    """What is left of a model's answers when the patches of the highest scores go first.
+    """Measure a model's answers while the patches with the highest scores are removed first.
 
     With ``-scores`` the lowest go first; read backwards that is insertion: what is left are the best patches.
 
@@ -78,12 +78,12 @@ def deletion(
 
 
 def area(curve: Sequence[float], shares: Sequence[float] = SHARES) -> float:
-    """Below a curve over the shares: the mean of what it has while everything is taken away."""
+    """Return the area below a curve over the shares."""
     return float(np.trapezoid(curve, shares))
 
 
 def faster(by_map: Sequence[float], at_random: Sequence[float]) -> dict[str, float]:
-    """Of the images whose areas differ, those where answers fall faster by a map than at random, with 95 % (Wilson 1927)."""
+    """Count the images whose answers fall faster by a map than at random, of those that differ, with 95 % (Wilson 1927)."""
     mapped, chance = np.asarray(by_map), np.asarray(at_random)
     images, count = int((mapped < chance).sum()), int((mapped != chance).sum())
     low, high = wilson_interval(images, count) if count else (0.0, 1.0)
@@ -91,7 +91,7 @@ def faster(by_map: Sequence[float], at_random: Sequence[float]) -> dict[str, flo
 
 
 def verdict(by_map: Sequence[float], at_random: Sequence[float]) -> str:
-    """What the areas of the same images, deleted by a map and at random, say of the map: two standard errors decide."""
+    """Return a sentence on whether a map is better than random, by two standard errors of the difference of the areas."""
     gain = np.subtract(at_random, by_map)
     error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
     sure = f" (a difference of {100 * gain.mean():.0f} ± {200 * error:.0f} points)" if np.isfinite(error) else ""

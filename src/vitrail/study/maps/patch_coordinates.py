@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vitrail.data.images.decode import Box
+from vitrail.data.images.reduction import Box
 from vitrail.parts import PatchEmbedding
 from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.study.maps.attention import attending
@@ -34,12 +34,12 @@ class Places:
 
     @classmethod
     def even(cls, grid: Size, size: Size) -> "Places":
-        """Of values that divide images into parts of the same size."""
+        """Return the coordinates of a map that divides images evenly."""
         rows, columns = ((torch.arange(count) + 0.5) * side / count - 0.5 for count, side in zip(grid, size, strict=True))
         return cls(rows, columns, size, size)
 
     def within(self, view: Box) -> tuple[Box, Box]:
-        """Where the map lies in a picture of which the model sees ``view``, and what of the picture its values are made of.
+        """Return the box of the map in a picture of which the model sees ``view``, and the box that its values are made of.
 
         ``overlay(picture, map, *places.within(view))`` draws it.
         """
@@ -53,7 +53,7 @@ class Places:
         )
 
     def nearest(self, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-        """The row and the column of the value that is nearest to places in an image: int64, of the shape of the places."""
+        """Return the row and the column of the value nearest to each place: int64, of the shape of the places."""
         borders = ((middles[1:] + middles[:-1]) / 2 for middles in (self.rows, self.columns))
         row, column = (
             torch.bucketize(place.contiguous(), border.to(place)) for place, border in zip((row, column), borders, strict=True)
@@ -61,7 +61,7 @@ class Places:
         return row, column
 
     def on_pixels(self, values: Tensor) -> Tensor:
-        """Values (B, rows, columns) as all their pixels have them, (B, height, width); 0 where no value is made of a pixel."""
+        """Expand values (B, rows, columns) to all their pixels, (B, height, width); 0 for a pixel of no value."""
         (high, wide), (last_row, last_column) = self.size, self.seen
         row, column = self.nearest(torch.arange(float(high)), torch.arange(float(wide)))
         found = values[:, row[:, None], column]
@@ -70,7 +70,7 @@ class Places:
 
 
 def patch_places(model: nn.Module) -> Places:
-    """Where the values of a map of patches stand, of a model whose layers attend to the whole image.
+    """Return the coordinates of a map of patches, of a model whose layers attend to the whole image.
 
     Patches lie side by side, and may leave out what is less than a patch to the right and below. What tokens of a stem of
     convolutions, and of patches that overlap, are made of has its middle elsewhere than such patches would.
@@ -88,13 +88,13 @@ def patch_places(model: nn.Module) -> Places:
 
 
 def heatmap_places(size: Size, heatmap: Size) -> Places:
-    """Where the values of a heatmap of this height and width stand, of images of a size: see `pixels_per_place`."""
+    """Return the coordinates of a heatmap of this height and width, for images of a size."""
     across, down = pixels_per_place(size, heatmap).tolist()
     return Places(down * torch.arange(heatmap[0]), across * torch.arange(heatmap[1]), size, size)
 
 
 def _ends(middles: Tensor, side: int) -> tuple[float, float]:
-    """From where to where values reach along a side: half a step beyond the outermost; a single one has the whole side."""
+    """Return the ends of a map along a side: half a step beyond the outermost middles, or the whole side for a single value."""
     if len(middles) < 2:
         return 0.0, float(side)
     first, last = float(middles[0]) + 0.5, float(middles[-1]) + 0.5

@@ -13,13 +13,12 @@ from vitrail.study.maps.distance import attention_distances
 from vitrail.study.maps.patch_coordinates import Places
 
 Attention = tuple[str, Tensor, Tensor]
-"""Its name, and the pixels, counted from 0, in the middle of what its queries and keys are made of: (N_Q, 2) and (N_X, 2), of
-windows (windows, n, 2) both."""
+"""Name, and coordinates in pixels of what queries (N_Q, 2) and keys (N_X, 2), or of windows (windows, n, 2), are made of."""
 
 
 @torch.no_grad()
 def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
-    """How much every place is looked at in the last block of every stage, by `looked_at`: (B, rows, columns) each.
+    """Return the attention that every place gets in the last block of every stage, by `looked_at`: (B, rows, columns) each.
 
     By the class token in the last stage of a model that reads its answer from one, else by all places.
 
@@ -42,7 +41,7 @@ def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def stage_places(model: nn.Module, images: Tensor) -> list[Places]:
-    """Where the values of `stage_maps` of such images stand, for every stage."""
+    """Return the coordinates of the `stage_maps` of such images, for every stage."""
     found, size = [], (images.shape[2], images.shape[3])
     for _, _, keys in _last_attentions(_pyramid(model), images):
         there = keys[~keys.isnan().any(dim=-1)]  # (N_X, 2)
@@ -51,12 +50,11 @@ def stage_places(model: nn.Module, images: Tensor) -> list[Places]:
 
 
 def _last_attentions(pyramid: Any, images: Tensor) -> list[Attention]:
-    """Those of the last block of every stage."""
     return list({_stage(found[0]): found for found in attentions(pyramid, images)}.values())
 
 
 def looked_at(weights: Tensor, queries: Tensor, keys: Tensor, *, by_class_token: bool = False) -> Tensor:
-    """How much every place is looked at, where 1 is what it would get if each were looked at alike: (B, rows, columns).
+    """Return the attention that every place gets, relative to uniform attention: (B, rows, columns).
 
     The mean over heads and the sum over queries of A, put where the keys stand; what is no place of the image is left out.
 
@@ -83,7 +81,7 @@ def looked_at(weights: Tensor, queries: Tensor, keys: Tensor, *, by_class_token:
 
 @torch.no_grad()
 def stage_distances(model: nn.Module, images: Tensor) -> list[Tensor]:
-    """`vitrail.study.attention_distances` of every block, from the first stage's on, the mean over some images: (k,) each."""
+    """Return the `vitrail.study.attention_distances` of every block, the mean over some images: (k,) each."""
     pyramid = _pyramid(model)
     every, found = attentions(pyramid, images), list[Tensor]()
 
@@ -98,7 +96,7 @@ def stage_distances(model: nn.Module, images: Tensor) -> list[Tensor]:
 
 
 def attentions(pyramid: Any, images: Tensor) -> list[Attention]:
-    """Every attention to images of this size, the first stage's first."""
+    """Return every attention to images of this size, the first stage's first."""
     grids = [tuple(level.shape[2:]) for level in (images, *pyramid.feature_maps(images[:1]))]
     strides, found = (1, *pyramid.strides), list[Attention]()
     first = torch.zeros(2)  # the middle of what the first place is made of
@@ -113,7 +111,7 @@ def attentions(pyramid: Any, images: Tensor) -> list[Attention]:
 
 @torch.no_grad()
 def most_weights(pyramid: Any, image: Tensor) -> int:
-    """How many weights the largest attention to one image (1, C, H, W) has, of all its heads."""
+    """Return the number of weights, over all heads, of the largest attention to one image (1, C, H, W)."""
     every, heads = attentions(pyramid, image), pyramid.config.heads
     return max(heads[_stage(name)] * prod(queries.shape[:-1]) * keys.shape[-2] for name, queries, keys in every)
 
@@ -123,7 +121,7 @@ def _stage(name: str) -> int:
 
 
 def _pyramid(model: nn.Module) -> Any:
-    """The model itself, with stages that attend and in evaluation mode."""
+    """Return the model itself; raises `ConfigError` if it has no stages that attend, or is in training mode."""
     pyramid = in_evaluation(model)
     if sight_of(model) is None or attends(model):
         what = f"a {type(pyramid).__name__} has no stages that attend"

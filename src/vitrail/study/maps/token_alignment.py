@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from vitrail.models.text.text_model import Aligned, TextModel
@@ -11,11 +10,11 @@ from vitrail.study.page import figures
 
 BETWEEN_TOKENS = "How much each token that is written (rows) looked at each token that is read (columns), {}; darker is more."
 SMALL = {"fontsize": 7, "parse_math": False}
-"""Of tokens, which may be anything."""
+"""Style of tokens, which may hold any character."""
 
 
 def which_attention(model: TextModel) -> str:
-    """Which of a model's attention to its source is shown, in words."""
+    """Return in words which of a model's attention to its source is shown."""
     if not isinstance(model, TransformerDecoder):
         return "by the model's only attention"
     if model.shown == TransformerDecoder.shown:
@@ -24,24 +23,23 @@ def which_attention(model: TextModel) -> str:
 
 
 def alignment_caption(models: Iterable[TextModel]) -> str:
-    """What `alignment_maps` of these models show."""
+    """Return the caption of the `alignment_maps` of these models."""
     return BETWEEN_TOKENS.format(" or ".join(dict.fromkeys(map(which_attention, models))))
 
 
+@figures.styled
 def alignment_maps(drawn: Sequence[Aligned], titles: Sequence[str] = ()) -> Figure:
-    """A map for each sentence, two in a row, with a title below where there are any."""
+    """Draw a map for each sentence, two in a row, with titles below."""
     rows = -(-len(drawn) // 2)
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(9.6, 4.6 * rows), layout="constrained")
-        grid = figure.subplots(rows, 2, squeeze=False)
-        for axes in grid.flat[len(drawn) :]:
-            axes.set_axis_off()
-        for axes, title in zip(grid.flat, titles, strict=False):
-            axes.set_xlabel(title, parse_math=False)
-        for axes, (read, written, weights) in zip(grid.flat, drawn, strict=False):
-            axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
-            axes.set_xticks(range(len(read)), [figures.readable(word.strip() or "␣") for word in read], rotation=90, **SMALL)
-            axes.set_yticks(range(len(written)), [figures.readable(word.strip() or "␣") for word in written], **SMALL)
-            axes.tick_params(length=0)
-            axes.xaxis.tick_top()
+    figure, grid = figures.canvas(9.6, 4.6 * rows, rows, 2)
+    for axes in grid.flat[len(drawn) :]:
+        axes.set_axis_off()
+    for axes, title in zip(grid.flat, titles, strict=False):
+        axes.set_xlabel(title, parse_math=False)
+    for axes, (read, written, weights) in zip(grid.flat, drawn, strict=False):
+        axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
+        axes.set_xticks(range(len(read)), [figures.readable(word.strip() or "␣") for word in read], rotation=90, **SMALL)
+        axes.set_yticks(range(len(written)), [figures.readable(word.strip() or "␣") for word in written], **SMALL)
+        axes.tick_params(length=0)
+        axes.xaxis.tick_top()
     return figure

@@ -24,16 +24,32 @@ matplotlib.use("Agg")
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"
 COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", GREY)
-"""The palette of Okabe and Ito, for lines that have no colour of their own."""
+"""Palette of Okabe and Ito."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-"""As many, for eyes that see no colours."""
+"""As many markers, for eyes that see no colours."""
 LINES = ("-", "--", ":", "-.")
-"""For more lines than there are colours."""
+"""Dashes for more lines than there are colours."""
 FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
 FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
 STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 MAX_NAMED_CLASSES, MAX_NUMBERED_CLASSES = 40, 20
-"""So many classes have their names beside a confusion matrix, and so many their numbers inside of it."""
+"""Most classes with names beside a confusion matrix, and most with numbers inside of it."""
+
+
+styled = matplotlib.rc_context(STYLE)
+"""Decorator of functions that draw a figure in this style."""
+
+
+def canvas(width: float, height: float, rows: int = 0, columns: int = 1, **grid: Any) -> tuple[Figure, Any]:
+    """Return a figure of so many inches with its axes, or with an array (rows, columns) of axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **grid) if rows else figure.subplots()
+
+
+def bare(axes: Axes) -> None:
+    """Remove ticks and frame, as around an image."""
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
 
 
 def save(figure: Figure, file: Path) -> None:
@@ -46,99 +62,96 @@ def save(figure: Figure, file: Path) -> None:
 
 
 def short(name: str, length: int = 16) -> str:
-    """A name that fits beside a picture."""
+    """Shorten a name."""
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def readable(label: str, length: int = 16) -> str:
-    """A class as a figure shows it: of ImageNet's names the first, of a folder's words with spaces; tables have it whole."""
+    """Return a class as figures show it: the first of ImageNet's names, a folder's name with spaces."""
     first = label.partition(", ")[0].replace("_", " ").strip()
     return short(first or label, length)
 
 
 def short_path(name: str, length: int = 26) -> str:
-    """The end of a path, which tells files apart, that fits below a picture."""
+    """Return the end of a path, which tells files apart."""
     name = escaped(name)
     return name if len(name) <= length else "…" + name[1 - length :]
 
 
 def legend_name(name: str) -> str:
-    """A name as a legend shows it, which would take $ for a formula and leave out what begins with _."""
+    """Return a name for a legend, which would take $ for a formula and leave out names that begin with _."""
     return "\u200b" + short(escaped(name), 40).replace("$", r"\$")
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour and dashes of one of several lines, the same in every picture of a page."""
+    """Return colour and dashes of one of several lines, the same in every picture of a page."""
     return {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
 
 
+@styled
 def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
-    """Loss, the main metric, and learning rate against epochs, with the epoch ``kept`` marked."""
+    """Draw loss, main metric and learning rate against epochs, with the epoch ``kept`` marked."""
     main = main_metric(rows[0], "val_")
     shown = [METRICS["loss"]] if main.name == "loss" else [METRICS["loss"], main]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10, 3.3), layout="constrained")
-        loss, *others, rate = figure.subplots(1, len(shown) + 1, width_ratios=(*[3] * len(shown), 2))
-        for axes, metric in zip((loss, *others), shown, strict=True):
-            for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
-                _curve(axes, rows, f"{split}_{metric.name}", metric.factor, color=color, label=label)
-            axes.set_ylabel(metric.label)
-        _curve(rate, rows, "lr", 1, color=GREY)
-        rate.set_ylabel("learning rate")
-        for axes in (loss, *others, rate):
-            axes.axvline(kept, color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {kept}", zorder=0)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-            axes.set_xlabel("epoch")
-            axes.grid(alpha=0.25)
-        for axes in (loss, rate):
-            axes.update_datalim([(kept, 0)])
-            axes.autoscale_view()
-            axes.set_ylim(bottom=0)
-        rate.ticklabel_format(axis="y", scilimits=(-2, 3))
-        figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False)
+    figure, ((loss, *others, rate),) = canvas(10, 3.3, 1, len(shown) + 1, width_ratios=(*[3] * len(shown), 2))
+    for axes, metric in zip((loss, *others), shown, strict=True):
+        for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
+            _curve(axes, rows, f"{split}_{metric.name}", metric.factor, color=color, label=label)
+        axes.set_ylabel(metric.label)
+    _curve(rate, rows, "lr", 1, color=GREY)
+    rate.set_ylabel("learning rate")
+    for axes in (loss, *others, rate):
+        axes.axvline(kept, color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {kept}", zorder=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set_xlabel("epoch")
+        axes.grid(alpha=0.25)
+    for axes in (loss, rate):
+        axes.update_datalim([(kept, 0)])
+        axes.autoscale_view()
+        axes.set_ylim(bottom=0)
+    rate.ticklabel_format(axis="y", scilimits=(-2, 3))
+    figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False)
     return figure
 
 
 def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: float, **style: Any) -> None:
-    """One line, from the epochs that have this number; a single epoch is a point."""
+    """Draw a line through the epochs that have this number; a single epoch is a point."""
     known = [row for row in rows if name in row]
     marker = "o" if len(known) == 1 else None
     axes.plot([row["epoch"] for row in known], [factor * row[name] for row in known], marker=marker, **style)
 
 
+@styled
 def reliability(made: Calibration, statement: str, truth: str) -> Figure:
-    """Above, the share that is true against probability, perfect on the diagonal; below, how often each probability is given."""
+    """Draw the true share against the probability, and below it how often each probability is given."""
     edges = np.linspace(0, 100, len(made.counts) + 1)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5, 5.2), layout="constrained")
-        shares, counts = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        bars: Any = {"align": "edge", "width": edges[1], "edgecolor": "white"}
-        shares.bar(edges[:-1], 100 * np.nan_to_num(made.share), color=BLUE, **bars)
-        shares.plot([0, 100], [0, 100], color=GREY, linestyle="--")
-        shares.plot(100 * made.probability, 100 * made.share, "o", color=ORANGE, markersize=4, clip_on=False, zorder=3)
-        counts.bar(edges[:-1], 100 * made.counts / made.counts.sum(), color=GREY, **bars)
-        shares.set(ylim=(0, 100), ylabel=truth)
-        counts.set(xlim=(0, 100), xlabel=statement, ylabel="share, %")
+    figure, ((shares,), (counts,)) = canvas(5, 5.2, 2, 1, sharex=True, height_ratios=(3, 1))
+    bars: Any = {"align": "edge", "width": edges[1], "edgecolor": "white"}
+    shares.bar(edges[:-1], 100 * np.nan_to_num(made.share), color=BLUE, **bars)
+    shares.plot([0, 100], [0, 100], color=GREY, linestyle="--")
+    shares.plot(100 * made.probability, 100 * made.share, "o", color=ORANGE, markersize=4, clip_on=False, zorder=3)
+    counts.bar(edges[:-1], 100 * made.counts / made.counts.sum(), color=GREY, **bars)
+    shares.set(ylim=(0, 100), ylabel=truth)
+    counts.set(xlim=(0, 100), xlabel=statement, ylabel="share, %")
     return figure
 
 
+@styled
 def confusion(matrix: np.ndarray, classes: list[str]) -> Figure:
-    """Rows are true classes, columns guesses; colour is the share of the row, of many classes its root; numbers are images."""
+    """Draw true classes in rows and guesses in columns; colour is the share of the row, of many classes its root."""
     count = len(classes)
     side = min(12.0, max(4.2, 1.8 + 0.36 * count)) if count <= MAX_NAMED_CLASSES else 8.0
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(side, side), layout="constrained")
-        axes = figure.subplots()
-        shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-        axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if count <= MAX_NAMED_CLASSES else 0.5, vmin=0, vmax=1))
-        axes.set(xlabel="guessed", ylabel="true")
-        if count <= MAX_NAMED_CLASSES:
-            names = [readable(name) for name in classes]
-            axes.set_xticks(range(count), names, rotation=90 if max(map(len, names)) > 3 else 0, parse_math=False)
-            axes.set_yticks(range(count), names, parse_math=False)
-        if count <= MAX_NUMBERED_CLASSES:
-            _numbers(axes, matrix, shares)
-        axes.spines[:].set_visible(False)
+    figure, axes = canvas(side, side)
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if count <= MAX_NAMED_CLASSES else 0.5, vmin=0, vmax=1))
+    axes.set(xlabel="guessed", ylabel="true")
+    if count <= MAX_NAMED_CLASSES:
+        names = [readable(name) for name in classes]
+        axes.set_xticks(range(count), names, rotation=90 if max(map(len, names)) > 3 else 0, parse_math=False)
+        axes.set_yticks(range(count), names, parse_math=False)
+    if count <= MAX_NUMBERED_CLASSES:
+        _numbers(axes, matrix, shares)
+    axes.spines[:].set_visible(False)
     return figure
 
 
@@ -149,21 +162,21 @@ def _numbers(axes: Axes, matrix: np.ndarray, shares: np.ndarray) -> None:
             axes.text(column, row, str(number), ha="center", va="center", color=color, fontsize=8)
 
 
+@styled
 def examples(
     images: list[Image.Image], captions: list[str], correct: list[bool], names: list[str], *, columns: int = 6
 ) -> Figure:
-    """A sheet of images with captions above and names below; wrong guesses have orange captions and a frame."""
+    """Draw images with captions above and names below; wrong guesses have orange captions and a frame."""
     rows = -(-len(images) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9.9, 2.25 * rows), layout="constrained")
-        for axes in figure.subplots(rows, columns, squeeze=False).flat:
-            axes.set_axis_off()
-        for axes, image, caption, is_correct, name in zip(figure.axes, images, captions, correct, names, strict=False):
-            axes.set_axis_on()
-            axes.set(xticks=[], yticks=[])
-            axes.imshow(image, cmap="gray" if image.mode == "L" else None, vmin=0, vmax=255)
-            axes.set_xlabel(name, fontsize=7, parse_math=False)
-            axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_correct else ORANGE)
-            for spine in axes.spines.values():
-                spine.set(visible=not is_correct, color=ORANGE, linewidth=2)
+    figure, grid = canvas(9.9, 2.25 * rows, rows, columns)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, image, caption, is_correct, name in zip(figure.axes, images, captions, correct, names, strict=False):
+        axes.set_axis_on()
+        axes.set(xticks=[], yticks=[])
+        axes.imshow(image, cmap="gray" if image.mode == "L" else None, vmin=0, vmax=255)
+        axes.set_xlabel(name, fontsize=7, parse_math=False)
+        axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_correct else ORANGE)
+        for spine in axes.spines.values():
+            spine.set(visible=not is_correct, color=ORANGE, linewidth=2)
     return figure

@@ -11,12 +11,12 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from vitrail.data.loading.sampler import spread
-from vitrail.study.page.figures import BLUE, GREY, ORANGE, STYLE
+from vitrail.study.page.figures import BLUE, GREY, ORANGE, bare, canvas, styled
 from vitrail.tasks.metrics import Metric
 
 HEAT = matplotlib.colormaps["inferno"]
 PALETTE = (255 * HEAT(np.linspace(0.35, 1, 256))[:, :3]).astype(np.uint8)
-"""Without its darkest third: what is laid over a picture never blackens it."""
+"""The colour map without its darkest third, which would blacken a picture."""
 BRIGHTEST = 0.95
 THUMBNAIL = 480
 """Pixels of the longer side of a picture on a sheet."""
@@ -32,7 +32,7 @@ Box = tuple[float, float, float, float]
 def overlay(
     picture: Image.Image, heat: np.ndarray, box: Box, seen: Box | None = None, *, brightest: float = BRIGHTEST
 ) -> Image.Image:
-    """A map laid over the part of a picture that the model saw, at the picture's own resolution.
+    """Lay a map over the part of a picture that the model saw, at the picture's own resolution.
 
     The picture is grey where the map is low and glows where it is high; what the model did not see is pale.
 
@@ -60,7 +60,7 @@ def overlay(
 
 
 def _enlarged(levels: np.ndarray, box: Box, part: tuple[int, int, int, int]) -> Image.Image:
-    """A part of a picture, with a value for each pixel, of a map that lies on a box; beyond it the outermost values go on."""
+    """Interpolate a map that covers a box to the pixels of a part of a picture; beyond the box the outermost values go on."""
     (rows, columns), (left, top, right, bottom) = levels.shape, box
     x = 1 + columns * (np.array(part[0::2]) - left) / (right - left)
     y = 1 + rows * (np.array(part[1::2]) - top) / (bottom - top)
@@ -71,88 +71,86 @@ def _enlarged(levels: np.ndarray, box: Box, part: tuple[int, int, int, int]) -> 
 
 
 def middling(grey: Image.Image) -> Image.Image:
-    """A grey picture that is neither black nor white anywhere, and on average about as bright however dark it was."""
+    """Return a grey picture of medium brightness, neither black nor white anywhere."""
     mean = np.clip(np.asarray(grey).mean() / 255, 0.12, 0.8)
     gamma = math.log(0.5) / math.log(mean)
     return grey.point([round(40 + 150 * (level / 255) ** gamma) for level in range(256)])
 
 
 def thumbnail(picture: Image.Image) -> Image.Image:
-    """A picture no larger than a sheet shows it; a small one is itself."""
     shrunk = picture.copy()
     shrunk.thumbnail((THUMBNAIL, THUMBNAIL))
     return shrunk
 
 
+@styled
 def sheet(
     rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str], wrong: Collection[int] = ()
 ) -> Figure:
-    """Pictures in rows, each row of one size, with the names of the columns above and a caption below the first of each row.
+    """Draw rows of pictures with column names above and a caption below the first of each row.
 
     The captions of ``wrong`` rows, by their place, are orange.
     """
     side, shapes = 2.0, [min(TALLEST, row[0].height / row[0].width) for row in rows]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(side * len(head), side * sum(shapes) + 0.3 * len(rows) + 0.2), layout="constrained")
-        grid = figure.subplots(len(rows), len(head), squeeze=False, height_ratios=shapes)
-        for place, (row, caption) in enumerate(zip(rows, captions, strict=True)):
-            for axes, image in zip(grid[place], row, strict=True):
-                axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest" if image.width < 96 else "antialiased")
-                axes.set(xticks=[], yticks=[])
-                axes.spines[:].set_visible(False)
-            color = ORANGE if place in wrong else "black"
-            grid[place, 0].set_xlabel(caption, fontsize=8, parse_math=False, color=color)
-        for axes, name in zip(grid[0], head, strict=True):
-            axes.set_title(name, fontsize=10, parse_math=False)
+    figure, grid = canvas(
+        side * len(head), side * sum(shapes) + 0.3 * len(rows) + 0.2, len(rows), len(head), height_ratios=shapes
+    )
+    for place, (row, caption) in enumerate(zip(rows, captions, strict=True)):
+        for axes, image in zip(grid[place], row, strict=True):
+            axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest" if image.width < 96 else "antialiased")
+            bare(axes)
+        color = ORANGE if place in wrong else "black"
+        grid[place, 0].set_xlabel(caption, fontsize=8, parse_math=False, color=color)
+    for axes, name in zip(grid[0], head, strict=True):
+        axes.set_title(name, fontsize=10, parse_math=False)
     return figure
 
 
+@styled
 def heads(maps: np.ndarray) -> Figure:
-    """A small map for every layer (across) and head (down), each from 0 to its own highest: (layers, k, rows, columns)."""
+    """Draw a small map for every layer (across) and head (down), each from 0 to its maximum: (layers, k, rows, columns)."""
     across, down = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.75 * len(across) + 0.5, 0.75 * len(down) + 0.5), layout="constrained")
-        grid = figure.subplots(len(down), len(across), squeeze=False)
-        for i, head in enumerate(down):
-            for j, layer in enumerate(across):
-                grid[i, j].imshow(maps[layer, head], cmap=HEAT, vmin=0)
-                grid[i, j].set(xticks=[], yticks=[])
-            grid[i, 0].set_ylabel(f"{head}", rotation=0, ha="right", va="center")
+    figure, grid = canvas(0.75 * len(across) + 0.5, 0.75 * len(down) + 0.5, len(down), len(across))
+    for i, head in enumerate(down):
         for j, layer in enumerate(across):
-            grid[0, j].set_title(f"{layer}", fontsize=10)
-        figure.suptitle(LAYER, fontsize=10)
-        figure.supylabel("head, from 0", fontsize=10)
+            grid[i, j].imshow(maps[layer, head], cmap=HEAT, vmin=0)
+            grid[i, j].set(xticks=[], yticks=[])
+        grid[i, 0].set_ylabel(f"{head}", rotation=0, ha="right", va="center")
+    for j, layer in enumerate(across):
+        grid[0, j].set_title(f"{layer}", fontsize=10)
+    figure.suptitle(LAYER, fontsize=10)
+    figure.supylabel("head, from 0", fontsize=10)
     return figure
 
 
+@styled
 def distances(
     found: Sequence[np.ndarray], everywhere: float, convolutional: Sequence[float], stages: Sequence[int] = ()
 ) -> Figure:
-    """Mean attention distance by layer and head, (k,) each, beside one that looks everywhere and a convolutional network.
+    """Draw the mean attention distance by layer and head, (k,) each, beside uniform attention and a convolutional network.
 
     A line stands before the first layer of each of the ``stages``.
     """
     layers = np.arange(len(found))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        axes = figure.subplots()
-        axes.axhline(everywhere, color=GREY, linestyle="--", linewidth=1, label="one that looks everywhere alike")
-        depth = np.linspace(0, max(len(found) - 1, 1e-3), len(convolutional))
-        axes.plot(depth, convolutional, color=BLUE, label="ResNet-50, if it looked alike at all it can see")
-        for first in stages:
-            axes.axvline(first - 0.5, color=GREY, linewidth=0.8, linestyle=":")
-        places = np.repeat(layers, [len(layer) for layer in found])
-        axes.plot(places, np.concatenate(found), "o", color=ORANGE, markersize=4, alpha=0.8, label="a head")
-        axes.plot(layers, [layer.mean() for layer in found], color=ORANGE, linewidth=1, label="mean of the heads")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.set(xlabel=LAYER, ylabel="mean distance, pixels", ylim=(0, None))
-        axes.grid(alpha=0.25)
-        figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+    figure, axes = canvas(7, 4)
+    axes.axhline(everywhere, color=GREY, linestyle="--", linewidth=1, label="one that looks everywhere alike")
+    depth = np.linspace(0, max(len(found) - 1, 1e-3), len(convolutional))
+    axes.plot(depth, convolutional, color=BLUE, label="ResNet-50, if it looked alike at all it can see")
+    for first in stages:
+        axes.axvline(first - 0.5, color=GREY, linewidth=0.8, linestyle=":")
+    places = np.repeat(layers, [len(layer) for layer in found])
+    axes.plot(places, np.concatenate(found), "o", color=ORANGE, markersize=4, alpha=0.8, label="a head")
+    axes.plot(layers, [layer.mean() for layer in found], color=ORANGE, linewidth=1, label="mean of the heads")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(xlabel=LAYER, ylabel="mean distance, pixels", ylim=(0, None))
+    axes.grid(alpha=0.25)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 
+@styled
 def similarity(maps: np.ndarray) -> Figure:
-    """For every patch, in its place, how alike its position is to all positions: (rows, columns, rows, columns)."""
+    """Draw for every patch, at its place, the similarity of its position to all positions: (rows, columns, rows, columns)."""
     down, across = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
     rows, columns = maps.shape[2:]
     gap = max(1, rows // 7)
@@ -161,56 +159,52 @@ def similarity(maps: np.ndarray) -> Figure:
         for j, column in enumerate(across):
             top, left = i * (rows + gap), j * (columns + gap)
             sheet[top : top + rows, left : left + columns] = maps[row, column]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.5 * len(across) + 1.8, 0.5 * len(down) + 0.8), layout="constrained")
-        axes = figure.subplots()
-        figure.colorbar(axes.imshow(sheet, cmap="viridis", interpolation="nearest"), ax=axes, shrink=0.7)
-        axes.set_xticks([j * (columns + gap) + (columns - 1) / 2 for j in range(len(across))], map(str, across))
-        axes.set_yticks([i * (rows + gap) + (rows - 1) / 2 for i in range(len(down))], map(str, down))
-        axes.set(xlabel="column of the patch, from 0", ylabel="row of the patch, from 0")
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
+    figure, axes = canvas(0.5 * len(across) + 1.8, 0.5 * len(down) + 0.8)
+    figure.colorbar(axes.imshow(sheet, cmap="viridis", interpolation="nearest"), ax=axes, shrink=0.7)
+    axes.set_xticks([j * (columns + gap) + (columns - 1) / 2 for j in range(len(across))], map(str, across))
+    axes.set_yticks([i * (rows + gap) + (rows - 1) / 2 for i in range(len(down))], map(str, down))
+    axes.set(xlabel="column of the patch, from 0", ylabel="row of the patch, from 0")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     return figure
 
 
+@styled
 def offsets(biases: Sequence[np.ndarray]) -> Figure:
-    """What a bias adds to a score at every offset, a small map for every head (across) of every stage (down): (k, rows, columns).
+    """Draw the bias at every offset, a small map for every head (across) of every stage (down): (k, rows, columns).
 
     One scale for all, from which a hundredth at either end stands out.
     """
     across = spread(max(map(len, biases)), MOST_CELLS)
     low, high = np.quantile(np.concatenate([stage.ravel() for stage in biases]), [0.01, 0.99])
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.75 * len(across) + 1.5, 0.75 * len(biases) + 0.7), layout="constrained")
-        grid = figure.subplots(len(biases), len(across), squeeze=False)
-        for stage, maps in enumerate(biases):
-            shown = spread(len(maps), MOST_CELLS)
-            for axes in grid[stage, len(shown) :]:
-                axes.set_axis_off()
-            for axes, head in zip(grid[stage], shown, strict=False):
-                drawn = axes.imshow(maps[head], cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
-                axes.set(xticks=[], yticks=[])
-                axes.spines[:].set_visible(False)
-                axes.set_title(f"{head}", fontsize=8, pad=2)
-            grid[stage, 0].set_ylabel(f"{stage}", rotation=0, ha="right", va="center")
-        figure.colorbar(drawn, ax=grid, shrink=0.7)
-        figure.suptitle("head, from 0", fontsize=10)
-        figure.supylabel("stage, from 0", fontsize=10)
+    figure, grid = canvas(0.75 * len(across) + 1.5, 0.75 * len(biases) + 0.7, len(biases), len(across))
+    for stage, maps in enumerate(biases):
+        shown = spread(len(maps), MOST_CELLS)
+        for axes in grid[stage, len(shown) :]:
+            axes.set_axis_off()
+        for axes, head in zip(grid[stage], shown, strict=False):
+            drawn = axes.imshow(maps[head], cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
+            bare(axes)
+            axes.set_title(f"{head}", fontsize=8, pad=2)
+        grid[stage, 0].set_ylabel(f"{stage}", rotation=0, ha="right", va="center")
+    figure.colorbar(drawn, ax=grid, shrink=0.7)
+    figure.suptitle("head, from 0", fontsize=10)
+    figure.supylabel("stage, from 0", fontsize=10)
     return figure
 
 
+@styled
 def filters(components: np.ndarray) -> Figure:
-    """Principal components (count, C, h, w) as small pictures; grey is nothing, of several channels colours are theirs."""
+    """Draw principal components (count, C, h, w) as small pictures; grey is zero."""
     columns = 7
     rows = -(-len(components) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.95 * columns, 0.95 * rows), layout="constrained")
-        for axes in figure.subplots(rows, columns, squeeze=False).flat:
-            axes.set_axis_off()
-        for axes, component in zip(figure.axes, components, strict=False):
-            shown = 0.5 + 0.5 * component / max(np.abs(component).max(), np.finfo(np.float32).tiny)
-            picture = shown.transpose(1, 2, 0) if len(shown) == 3 else shown.mean(axis=0)
-            axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    figure, grid = canvas(0.95 * columns, 0.95 * rows, rows, columns)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, component in zip(figure.axes, components, strict=False):
+        shown = 0.5 + 0.5 * component / max(np.abs(component).max(), np.finfo(np.float32).tiny)
+        picture = shown.transpose(1, 2, 0) if len(shown) == 3 else shown.mean(axis=0)
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     return figure
 
 
@@ -221,34 +215,32 @@ CURVES: dict[str, dict[str, Any]] = {
     "most by rollout first": {"color": ORANGE, "linestyle": "--"},
     "most relevant first": {"color": ORANGE},
 }
-"""Orders in which patches go, as they are drawn."""
+"""Orders of removing patches, with their styles."""
 
 
+@styled
 def occlusion(shares: Sequence[float], curves: Mapping[str, Sequence[float]], what: str) -> Figure:
-    """What is left, in per cent, of the answers while patches go in one or the other order of `CURVES`."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        axes = figure.subplots()
-        for name, style in CURVES.items():
-            if name in curves:
-                axes.plot(100 * np.array(shares), 100 * np.array(curves[name]), marker="o", markersize=3, label=name, **style)
-        axes.set(xlabel="patches taken away, %", ylabel=what, xlim=(0, 100), ylim=(0, None))
-        axes.grid(alpha=0.25)
-        figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    """Draw the share of answers that are left, in per cent, for each order of `CURVES`."""
+    figure, axes = canvas(7, 4)
+    for name, style in CURVES.items():
+        if name in curves:
+            axes.plot(100 * np.array(shares), 100 * np.array(curves[name]), marker="o", markersize=3, label=name, **style)
+    axes.set(xlabel="patches taken away, %", ylabel=what, xlim=(0, 100), ylim=(0, None))
+    axes.grid(alpha=0.25)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     return figure
 
 
+@styled
 def layers(accuracies: Mapping[str, Sequence[float]]) -> Figure:
-    """Accuracy of probes after every layer, in per cent."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        axes = figure.subplots()
-        for (name, values), color in zip(accuracies.items(), (BLUE, ORANGE, GREY), strict=False):
-            axes.plot(range(len(values)), 100 * np.array(values), marker="o", markersize=3, label=name, color=color)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.set(xlabel=LAYER, ylabel="accuracy, %")
-        axes.grid(alpha=0.25)
-        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    """Draw the accuracy of probes after every layer, in per cent."""
+    figure, axes = canvas(7, 3.6)
+    for (name, values), color in zip(accuracies.items(), (BLUE, ORANGE, GREY), strict=False):
+        axes.plot(range(len(values)), 100 * np.array(values), marker="o", markersize=3, label=name, color=color)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(xlabel=LAYER, ylabel="accuracy, %")
+    axes.grid(alpha=0.25)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
     return figure
 
 
@@ -256,28 +248,27 @@ ENGINE_COLORS = {"torch": BLUE, "onnxruntime": GREY, "openvino": ORANGE}
 PRECISION_MARKERS = {"fp32": "o", "bf16": "s", "fp16": "D", "int8": "^"}
 
 
+@styled
 def frontier(ways: Sequence[tuple[str, str, float, float | None]], metric: Metric) -> Figure:
-    """Ways to run a model: engine, precision, images per second, and its score where it is known.
+    """Draw ways to run a model: engine, precision, images per second, and the score if it is known.
 
     A line joins those that none beats in both.
     """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        axes = figure.subplots()
-        if any(score is None for *_, score in ways):
-            names = [f"{engine} {precision}" for engine, precision, *_ in ways]
-            axes.barh(names, [rate for _, _, rate, _ in ways], color=[ENGINE_COLORS[engine] for engine, *_ in ways])
-            axes.invert_yaxis()
-            axes.set(xlabel="images per second")
-            return figure
-        points = [(engine, precision, rate, metric.factor * (score or 0.0)) for engine, precision, rate, score in ways]
-        best = sorted(p[2:] for p in points if not any(q[2] > p[2] and q[3] >= p[3] for q in points))
-        axes.plot(*zip(*best, strict=True), color=GREY, linewidth=1, linestyle="--", zorder=1)
-        for engine, precision, rate, score in points:
-            style: dict[str, Any] = {"color": ENGINE_COLORS[engine], "marker": PRECISION_MARKERS[precision]}
-            axes.plot(rate, score, linestyle="", markersize=8, alpha=0.85, label=f"{engine} {precision}", **style)
-        axes.set(xlabel="images per second", ylabel=metric.label, xlim=(0, 1.1 * max(rate for *_, rate, _ in points)))
-        axes.margins(y=0.2)
-        axes.grid(alpha=0.25)
-        figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    figure, axes = canvas(7, 3.6)
+    if any(score is None for *_, score in ways):
+        names = [f"{engine} {precision}" for engine, precision, *_ in ways]
+        axes.barh(names, [rate for _, _, rate, _ in ways], color=[ENGINE_COLORS[engine] for engine, *_ in ways])
+        axes.invert_yaxis()
+        axes.set(xlabel="images per second")
+        return figure
+    points = [(engine, precision, rate, metric.factor * (score or 0.0)) for engine, precision, rate, score in ways]
+    best = sorted(p[2:] for p in points if not any(q[2] > p[2] and q[3] >= p[3] for q in points))
+    axes.plot(*zip(*best, strict=True), color=GREY, linewidth=1, linestyle="--", zorder=1)
+    for engine, precision, rate, score in points:
+        style: dict[str, Any] = {"color": ENGINE_COLORS[engine], "marker": PRECISION_MARKERS[precision]}
+        axes.plot(rate, score, linestyle="", markersize=8, alpha=0.85, label=f"{engine} {precision}", **style)
+    axes.set(xlabel="images per second", ylabel=metric.label, xlim=(0, 1.1 * max(rate for *_, rate, _ in points)))
+    axes.margins(y=0.2)
+    axes.grid(alpha=0.25)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     return figure

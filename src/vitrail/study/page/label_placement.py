@@ -3,28 +3,28 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 SIZE = 8
-"""Of the letters."""
+"""Font size. All lengths here are points of 1/72 inch."""
 MARKER = 5.0
 """Half the side of a point's marker."""
 DISTANCES = (7, 13, 20, 30, 42, 56, 72, 90)
-"""Between a point and its name, as all lengths here in points of 1/72 inch; further than the second, a line joins them."""
+"""Distances between a point and its name; beyond the second, a line joins the two."""
 ANGLES = tuple(math.radians(angle) for angle in (0, 90, 270, 45, 315, 180, 135, 225, 20, 340, 160, 200, 65, 115, 245, 295))
-"""Directions in which a name may stand from its point, against the clock from the right."""
-COSTS = {"outside": 1000.0, "name": 100.0, "marker": 10.0, "line": 3.0, "far": 2.0}
-"""Of what a name should not do, the worst first: leave the picture, hide a name, a marker or a piece of a line, stand far off."""
+"""Directions from a point to its name, counterclockwise from the right."""
+OUTSIDE, NAME, OBSTACLE, FAR = 1000.0, 100.0, 3.0, 1.0
+"""Costs of leaving the axes, of each hidden name, of each hidden marker or piece of a line, and of each step of distance."""
 
 
-@dataclass(frozen=True)
-class Label:
-    """A name, and its point as the axes count."""
+class Label(NamedTuple):
+    """A name and its point in data coordinates."""
 
     x: float
     y: float
@@ -32,78 +32,50 @@ class Label:
     color: str
 
 
-@dataclass(frozen=True)
-class Box:
-    """A rectangle by its middle and the halves of its sides."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    def meets(self, other: "Box") -> bool:
-        """Whether the two have some of the picture in common."""
-        return abs(self.x - other.x) < self.width + other.width and abs(self.y - other.y) < self.height + other.height
-
-    def is_in(self, other: "Box") -> bool:
-        """Whether the other holds all of it."""
-        across = abs(self.x - other.x) + self.width <= other.width
-        return across and abs(self.y - other.y) + self.height <= other.height
-
-
 def place(figure: Figure, axes: Axes, labels: Sequence[Label]) -> list[Annotation]:
-    """Write names beside their points, when all else of the figure is drawn."""
+    """Write names beside their points after everything else is drawn: each at the position that costs least."""
     figure.draw_without_rendering()  # which decides where the axes are
     scale = 72 / figure.dpi
-    frame = axes.get_window_extent()
-    middle = scale * (frame.x0 + frame.x1) / 2, scale * (frame.y0 + frame.y1) / 2
-    inside = Box(*middle, scale * frame.width / 2, scale * frame.height / 2)
-    points = [scale * axes.transData.transform((label.x, label.y)) for label in labels]
-    markers, lines = _drawn(axes, scale)
-    names: list[Box] = []
+    frame, obstacles = _scaled(axes.get_window_extent(), scale), _obstacles(axes, scale)
+    names: list[Bbox] = []
     written = []
-    for label, (x, y) in zip(labels, points, strict=True):
+    for label in labels:
+        x, y = scale * axes.transData.transform((label.x, label.y))
         words = axes.annotate(label.text, (label.x, label.y), fontsize=SIZE, parse_math=False)
-        extent = words.get_window_extent()
+        extent = _scaled(words.get_window_extent(), scale)
         words.remove()
-        half = scale * extent.width / 2 + 1, scale * extent.height / 2
-        name, distance = min(
-            ((_beside(x, y, *half, distance, angle), distance) for distance, angle in itertools.product(DISTANCES, ANGLES)),
-            key=lambda found: COSTS["far"] * found[1] / DISTANCES[1] + _hidden(found[0], inside, names, markers, lines),
-        )
-        names.append(name)
+        places = []
+        for step, angle in itertools.product(range(len(DISTANCES)), ANGLES):
+            right, up = (f(angle) * (DISTANCES[step] + s / 2) for f, s in ((math.cos, extent.width), (math.sin, extent.height)))
+            box = Bbox.from_bounds(x + right - extent.width / 2, y + up - extent.height / 2, extent.width, extent.height)
+            cost = NAME * box.count_overlaps(names) + OBSTACLE * box.count_overlaps(obstacles) + FAR * step
+            places.append((cost + OUTSIDE * (not _inside(box, frame)), step, right, up, box))
+        _, step, right, up, box = min(places, key=lambda place: place[0])
+        names.append(box)
         joined = {"arrowstyle": "-", "color": label.color, "linewidth": 0.6, "shrinkB": MARKER, "relpos": (0.5, 0.5)}
         written.append(
             axes.annotate(
-                label.text, (label.x, label.y), (name.x - x, name.y - y), textcoords="offset points", ha="center", va="center",
-                fontsize=SIZE, color=label.color, parse_math=False, in_layout=False,
-                arrowprops=joined if distance > DISTANCES[1] else None,
+                label.text, (label.x, label.y), (right, up), textcoords="offset points", ha="center", va="center",
+                fontsize=SIZE, color=label.color, parse_math=False, in_layout=False, arrowprops=joined if step > 1 else None,
             )
         )  # fmt: skip
     return written
 
 
-def _beside(x: float, y: float, width: float, height: float, distance: float, angle: float) -> Box:
-    """The box of a name so far from its point."""
-    return Box(x + math.cos(angle) * (distance + width), y + math.sin(angle) * (distance + height), width, height)
+def _scaled(box: Bbox, scale: float) -> Bbox:
+    return Bbox(scale * box.get_points())
 
 
-def _hidden(name: Box, inside: Box, names: Sequence[Box], markers: Sequence[Box], lines: Sequence[Box]) -> float:
-    """What a name in this place costs."""
-    over = {"name": names, "marker": markers, "line": lines}
-    costs = (COSTS[kind] * sum(name.meets(box) for box in boxes) for kind, boxes in over.items())
-    return sum(costs) + COSTS["outside"] * (not name.is_in(inside))
+def _inside(box: Bbox, frame: Bbox) -> bool:
+    return bool(np.all(np.asarray(box.min) >= frame.min) and np.all(np.asarray(box.max) <= frame.max))
 
 
-def _drawn(axes: Axes, scale: float) -> tuple[list[Box], list[Box]]:
-    """What names should not hide: markers, and the pieces of lines and error bars, so short that a box each will do."""
-    paths = [np.asarray(line.get_xydata()) for line in axes.get_lines()]
-    paths += [np.asarray(path.vertices) for bars in axes.collections for path in bars.get_paths()]
-    corners = [scale * axes.transData.transform(path) for path in paths]
-    markers = [Box(x, y, MARKER, MARKER) for path in corners[: len(axes.get_lines())] for x, y in path]
-    pieces = []
-    for path in corners:
+def _obstacles(axes: Axes, scale: float) -> list[Bbox]:
+    """Return a box for each marker, and for each short piece of the lines and error bars."""
+    lines = [scale * axes.transData.transform(np.asarray(line.get_xydata())) for line in axes.get_lines()]
+    bars = [scale * axes.transData.transform(np.asarray(path.vertices)) for bars in axes.collections for path in bars.get_paths()]
+    points = [(point, MARKER) for line in lines for point in line]
+    for path in [*lines, *bars]:
         for a, b in itertools.pairwise(path):
-            count = 2 + round(math.dist(a, b) / MARKER)
-            pieces += [Box(x, y, 1, 1) for x, y in np.linspace(a, b, count)]
-    return markers, pieces
+            points += [(point, 1.0) for point in np.linspace(a, b, 2 + round(math.dist(a, b) / MARKER))]
+    return [Bbox([point - half, point + half]) for point, half in points]

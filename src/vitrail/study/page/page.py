@@ -13,8 +13,7 @@ from vitrail.data.images.decode import Source, decode_reduced
 THUMBNAIL = 240
 """Pixels of the longer side of a picture in a gallery."""
 LEAST, NARROW = 0.7, 600
-"""To what share of its size a drawn picture shrinks on a small screen, and scrolls from there on, so that its words stay legible;
-one of fewer pixels always fits."""
+"""Drawn pictures of more pixels than `NARROW` shrink to this share of their size at most, and scroll then."""
 STYLE = """
 :root { color-scheme: light dark; --ground: white; --ink: #1b1b1b; --quiet: #555; --line: #ddd; --faint: #f5f5f5;
   --mark: #fdeee3; --best: #00694b; --bar: #0072b2; --link: #0057a0; }
@@ -69,12 +68,12 @@ class Best(Number):
 
 
 def text(value: object) -> Markup:
-    """Anything as HTML that shows it as it is."""
+    """Escape anything that is not HTML yet."""
     return value if isinstance(value, Markup) else Markup(escape(str(value)))
 
 
 def page(title: str, sections: Iterable[Markup]) -> str:
-    """A whole page."""
+    """Return a whole page."""
     whole = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -84,22 +83,19 @@ def page(title: str, sections: Iterable[Markup]) -> str:
 
 
 def section(title: str, *contents: Markup) -> Markup:
-    """A heading with what belongs to it."""
     return Markup(f"<section><h2>{escape(title)}</h2>{''.join(contents)}</section>")
 
 
 def paragraph(words: str) -> Markup:
-    """Running text."""
     return Markup(f"<p>{text(words)}</p>")
 
 
 def note(words: str) -> Markup:
-    """Smaller, grey text."""
     return Markup(f'<p class="note">{text(words)}</p>')
 
 
 def cards(shown: Iterable[tuple[str, str]]) -> Markup:
-    """Large numbers, each with what it is."""
+    """Return large numbers, each with its description."""
     each = (
         f'<div class="card"><div class="number">{text(number)}</div><div class="note">{text(_unbroken(what))}</div></div>'
         for number, what in shown
@@ -108,12 +104,12 @@ def cards(shown: Iterable[tuple[str, str]]) -> Markup:
 
 
 def _unbroken(words: str) -> str:
-    """No line ends between a number and its %."""
+    """Keep a number and its % on one line."""
     return words.replace(" %", "\u00a0%")
 
 
 def picture(file: Path, title: str, caption: str) -> Markup:
-    """A PNG file, inside of the page."""
+    """Embed a PNG file."""
     content = file.read_bytes()
     with Image.open(BytesIO(content)) as drawn:
         least = round(LEAST * drawn.width) if drawn.width > NARROW else 0
@@ -123,26 +119,25 @@ def picture(file: Path, title: str, caption: str) -> Markup:
 
 
 def link(words: str, address: str) -> Link:
-    """Words that lead to another page."""
     return Link(f'<a href="{escape(address)}">{text(words)}</a>')
 
 
 def inline(picture: Image.Image, name: str) -> Markup:
-    """A small picture, inside of the page, as a JPEG."""
+    """Embed a small picture as JPEG."""
     file = BytesIO()
     picture.save(file, "JPEG", quality=85)
     return Markup(f'<img alt="{escape(name)}" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">')
 
 
 def thumbnail(source: Source, name: str) -> Markup:
-    """An image file at the size of a gallery, inside of the page."""
+    """Embed an image file at the size of a gallery."""
     picture = decode_reduced(source, least=THUMBNAIL).image
     picture.thumbnail((THUMBNAIL, THUMBNAIL))
     return inline(picture, name)
 
 
 def gallery(cells: Iterable[tuple[Markup, str, str]]) -> Markup:
-    """Small pictures side by side, each with what is said of it and its name."""
+    """Return small pictures side by side, each with its caption and name."""
     each = (
         f"<figure>{picture}<figcaption><b>{text(said)}</b><br>{text(name)}</figcaption></figure>" for picture, said, name in cells
     )
@@ -150,14 +145,14 @@ def gallery(cells: Iterable[tuple[Markup, str, str]]) -> Markup:
 
 
 def bar(share: float) -> Markup:
-    """A horizontal bar as long as the share of its column that it stands for."""
+    """Return a horizontal bar as long as a share of its column."""
     return Markup(f'<span class="bar" style="width:{100 * share:.1f}%"></span>')
 
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[object]], *, marked: Iterable[int] = (), total: Sequence[object] | None = None
 ) -> Markup:
-    """Rows of cells: names, `Number`, or a `bar`; those ``marked`` by their place stand out, and ``total`` closes the table."""
+    """Return rows of names, `Number` and `bar` cells; ``marked`` row numbers stand out, and ``total`` closes the table."""
     rows, marks = list(rows), set(marked)
     kinds = [_kind(cell) for cell in (rows or [head])[0]]
     lines = [_row("th", head, kinds)]
@@ -180,10 +175,9 @@ def _row(tag: str, cells: Sequence[object], kinds: Sequence[str], of: str = "") 
 
 
 def folded(title: str, content: Markup) -> Markup:
-    """What is seen after a click on its title."""
+    """Return content that a click on its title opens."""
     return Markup(f"<details><summary>{escape(title)}</summary>{content}</details>")
 
 
 def verbatim(words: str) -> Markup:
-    """Text of fixed width with its own lines."""
     return Markup(f"<pre>{escape(words)}</pre>")

@@ -22,7 +22,7 @@ CAUTIONS = {
     "val": "The epoch that is kept was chosen on these images, which flatters it a little; there are none for testing.",
     "all": "The model was trained on these images; how it does on others is not known.",
 }
-"""What one has to know of the split that is shown."""
+"""Warnings about the split that is shown."""
 CURVES = "Training is measured on {} as they were learned from, validation with the weights that are kept."
 
 RATE = "_per_second"
@@ -34,15 +34,7 @@ PROBE_KEPT = f"{PROBE[:-1]}, and the model that is kept: no later epoch was bett
 
 
 def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: Mapping[str, Any], cost: Cost) -> None:
-    """Write the pictures in ``plots/``, the texts of the task and ``report.html`` of a finished run.
-
-    Args:
-        folder: the run folder.
-        run: what there is to report.
-        environment: versions and machine.
-        kept: the metrics of the model that is evaluated, with its epoch.
-        cost: parameters and multiply-adds.
-    """
+    """Write ``plots/``, the texts of the task and ``report.html`` of a finished run; ``kept`` are the metrics of its model."""
     settings, rows, plots = run.settings, run.rows, run.plots
     part: Part = task_row(run.task.name).module("report").report_part(run)
     for name, text in part.texts.items():
@@ -92,12 +84,12 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
 
 
 def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
-    """What was trained on what, and how; a path may be private, and only its end says anything."""
+    """Return the title: model, data and start. Of a path only the end is shown; the rest may be private."""
     name, tune = settings["model"]["name"], settings["training"]["tune"]
     model = listed_name(config) if name == "custom" else name
     data = name_of(settings["data"]["source"])
     row = task_row(settings["task"]["name"])
-    if row.items == "images" and not row.labelled:
+    if row.items == "images" and row.labels != "required":
         return f"{model} on {data}, learned without labels"
     if not settings["start"]:
         return f"{model} on {data}, trained from scratch"
@@ -107,7 +99,7 @@ def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
 
 
 def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator[str]:
-    """The machine, and what the recipe promises."""
+    """Yield the machine, and the recipe's promises."""
     yield ", ".join(
         [environment["processor"], f"{environment['cores']} core{'s' if environment['cores'] != 1 else ''}", *environment["gpus"]]
     )
@@ -130,12 +122,12 @@ def _speed(rows: Sequence[Mapping[str, Any]], things: str) -> str:
 
 
 def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What is learned from: images, or tokens."""
+    """Return the unit of the training rate: images or tokens."""
     return next(name.removesuffix(RATE) for name in rows[-1] if name.endswith(RATE))
 
 
 def _what(rows: Sequence[Mapping[str, Any]], things: str) -> str:
-    """Of what multiply-adds are counted."""
+    """Return the input whose multiply-adds are counted."""
     if _unit(rows) == "images":
         return "image"
     return "text of 16 tokens into another" if things == "sentences" else "image and 16 tokens about it"

@@ -18,44 +18,40 @@ class Reported:
     """A run as its report shows it."""
 
     settings: Mapping[str, Any]
-    """The complete configuration."""
     rows: Sequence[Mapping[str, Any]]
-    """Metrics of every epoch."""
     task: Task
-    """What the best model has learned."""
+    """Task with the best model."""
     data: Any
     """A `vitrail.data.items.Data`."""
     split: str
-    """Which items the report is about."""
     items: Sequence[Any]
-    """These items."""
+    """Items of the split."""
     metrics: Metrics
-    """Of the best model on them; made to keep what a report needs."""
+    """Metrics of the best model on them, with what a report needs."""
     validation: Metrics | None
-    """On the validation images, where the task's report chooses something by them."""
+    """Metrics on the validation images, if the task's report chooses something by them."""
     plots: Path
-    """The folder for pictures, which exists."""
+    """Folder for pictures, which exists."""
     doubts: Sequence[str] = ()
-    """Why the model has hardly learned anything: then no maps of it are drawn."""
+    """Reasons to think that the model has hardly learned anything: then no maps of it are drawn."""
     floor: Floor | None = None
-    """The scores of one answer for all items."""
+    """Scores of one answer for all items."""
     seconds: float = math.inf
     """Seconds that the report may take beside drawing its pictures."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What of a report depends on the task."""
+    """The parts of a report that depend on the task."""
 
     cards: Sequence[tuple[str, str]]
-    """Numbers to begin with, each with what it is."""
+    """Large numbers, each with its description."""
     sections: Sequence[Markup]
-    """Everything there is to show of the answers."""
     data: Markup
-    """What the splits hold."""
+    """Table of what the splits hold."""
     caption: str = ""
-    """What else there is to say of the curves of training."""
+    """Further notes on the curves of training."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Further files of the run folder, by name."""
     tables: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    """And tables, as `vitrail.tasks.answer_table` has them."""
+    """Further tables, as `vitrail.tasks.answer_table` has them."""

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vitrail.data.images.plan import to_picture
 from vitrail.data.loading.dataset import ImageDataset
-from vitrail.study.page.figures import STYLE, readable
+from vitrail.study.page.figures import bare, canvas, readable, styled
 
 SIDE = 1.35
 """Longer side of a picture on the sheet, in inches."""
 SMALL = 96
-"""Pictures with fewer pixels a side are drawn as they are, pixel by pixel."""
+"""Sides in pixels below which pictures are drawn pixel by pixel."""
 
 
+@styled
 def augmentation_sheet(
     dataset: ImageDataset,
     indices: Sequence[int],
@@ -26,7 +26,7 @@ def augmentation_sheet(
     versions: int = 5,
     about: Callable[[Any], str] | None = None,
 ) -> Figure:
-    """A row for each of some items: the image as prepared, then what training makes of it in ``versions`` turns.
+    """Draw a row for each of some items: the image as prepared, then ``versions`` augmented ones.
 
     The items are a batch, as in training: each is mixed with the one below it, and with repeated augmentation there are
     several versions in an epoch. Where images are mixed, the classes and their shares stand under the picture. What is said
@@ -37,38 +37,34 @@ def augmentation_sheet(
     batches = [dataset.batch([(e, i + copy * len(dataset)) for i in indices for copy in range(repeats)]) for e in epochs]
     height, width = dataset.preparation.image_size
     cell = (SIDE * min(1, width / height), SIDE * min(1, height / width) + (0.3 if dataset.augmentation.mixes else 0))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(
-            figsize=((1 + versions) * (cell[0] + 0.1) + 1, len(indices) * (cell[1] + 0.1) + 0.3), layout="constrained"
-        )
-        grid = figure.subplots(len(indices), 1 + versions, squeeze=False)
-        for row, index in enumerate(indices):
-            item = dataset.items[index]
-            _draw(grid[row, 0], dataset.preparation.pixels(item.image))
-            names = about(item) if about else "\n".join(readable(classes[label]) for label in item.labels) or "no class"
-            grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
-            for version in range(versions):
-                epoch, copy = divmod(version, repeats)
-                sample = {name: part[row * repeats + copy].numpy() for name, part in batches[epoch].items()}
-                _draw(grid[row, 1 + version], sample["images"])
-                if dataset.augmentation.mixes and "labels" in sample:
-                    grid[row, 1 + version].set_xlabel(_shares(sample["labels"], classes), fontsize=7, parse_math=False)
-        grid[0, 0].set_title("as prepared", fontsize=9)
-        for version, axes in enumerate(grid[0, 1:]):
+    size = (1 + versions) * (cell[0] + 0.1) + 1, len(indices) * (cell[1] + 0.1) + 0.3
+    figure, grid = canvas(*size, len(indices), 1 + versions)
+    for row, index in enumerate(indices):
+        item = dataset.items[index]
+        _draw(grid[row, 0], dataset.preparation.pixels(item.image))
+        names = about(item) if about else "\n".join(readable(classes[label]) for label in item.labels) or "no class"
+        grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
+        for version in range(versions):
             epoch, copy = divmod(version, repeats)
-            axes.set_title(f"epoch {epoch + 1}" + (f", copy {copy + 1}" if repeats > 1 else ""), fontsize=9)
+            sample = {name: part[row * repeats + copy].numpy() for name, part in batches[epoch].items()}
+            _draw(grid[row, 1 + version], sample["images"])
+            if dataset.augmentation.mixes and "labels" in sample:
+                grid[row, 1 + version].set_xlabel(_shares(sample["labels"], classes), fontsize=7, parse_math=False)
+    grid[0, 0].set_title("as prepared", fontsize=9)
+    for version, axes in enumerate(grid[0, 1:]):
+        epoch, copy = divmod(version, repeats)
+        axes.set_title(f"epoch {epoch + 1}" + (f", copy {copy + 1}" if repeats > 1 else ""), fontsize=9)
     return figure
 
 
 def _draw(axes: Axes, pixels: np.ndarray) -> None:
-    """uint8 (C, H, W)."""
+    """Draw pixels, uint8 (C, H, W)."""
     style: Any = {"cmap": "gray", "vmin": 0, "vmax": 255} if len(pixels) == 1 else {}
     axes.imshow(to_picture(pixels), interpolation="nearest" if max(pixels.shape[1:]) < SMALL else "antialiased", **style)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
+    bare(axes)
 
 
 def _shares(targets: np.ndarray, classes: list[str]) -> str:
-    """The two largest parts of a mixed target (classes,), a line each."""
+    """Return the two largest parts of a mixed target (classes,), a line each."""
     largest = [label for label in np.argsort(-targets, kind="stable")[:2] if targets[label] >= 0.005]
     return "\n".join(f"{readable(classes[label])} {100 * targets[label]:.0f} %" for label in largest)

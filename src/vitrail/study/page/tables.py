@@ -11,9 +11,9 @@ from vitrail.study.page import page
 from vitrail.study.page.page import Markup, Number
 
 OPEN_CLASSES = 40
-"""Longer tables of classes are folded."""
+"""Most classes of a table that is not folded."""
 PART = re.compile(r"(?:.+\.)?stages\.\d+|[^.]*")
-"""Of the name of a layer, what a table of costs has a row for."""
+"""Pattern of a part of the model in the name of a layer."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Score:
     name: str
     values: np.ndarray
     averaged: bool = True
-    """Whether its mean over the classes means anything."""
+    """True if the mean over the classes means anything."""
 
 
 def class_table(classes: list[str], images: np.ndarray, scores: list[Score]) -> Markup:
-    """Every class with its scores; the last of them is drawn as a bar, and the classes that are weakest by it are marked.
+    """Return every class with its scores; the last score is drawn as a bar, and the weakest classes by it are marked.
 
     Many classes are folded behind a table of the weakest.
     """
@@ -50,18 +50,17 @@ def class_table(classes: list[str], images: np.ndarray, scores: list[Score]) -> 
 
 
 def weakest(values: np.ndarray, images: np.ndarray) -> list[int]:
-    """Of the classes that have images the ten lowest, at most a third, from the lowest up; a perfect one is never weak."""
+    """Return the ten lowest classes with images, at most a third, the lowest first; a perfect one is never weak."""
     order = [i for i in np.argsort(values, kind="stable").tolist() if images[i] and values[i] < 1]
     return order[: min(10, max(1, len(values) // 3))]
 
 
 def percent(value: float) -> Number:
-    """A share as per cent."""
     return Number("–" if np.isnan(value) else f"{100 * value:.1f}")
 
 
 def count_table(classes: list[str], counts: dict[str, list[int]], *, counted: str = "images") -> Markup:
-    """Images of every class by split, with a bar for the first split, training.
+    """Return the images of every class by split, with a bar for the first split.
 
     The last row adds up what is ``counted``: labels, where an image may have several.
     """
@@ -82,7 +81,7 @@ def split_table(data: Data) -> Markup:
 
 
 def cost_table(cost: Cost) -> Markup:
-    """Parameters and multiply-adds of one image by part of the model, of which each stage is one."""
+    """Return parameters and multiply-adds by part of the model; each stage is a part."""
     parts: dict[str, list[int]] = {}
     for layer in cost.layers:
         part = parts.setdefault(PART.findall(layer.name)[0], [0, 0])
@@ -99,7 +98,7 @@ def _cost_cells(cost: Cost, parameters: int, macs: int) -> list[Number]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Return seconds in words."""
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)

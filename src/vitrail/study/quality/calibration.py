@@ -10,7 +10,7 @@ BINS = 15
 
 
 def wilson_interval(hits: int, images: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a share by its score test, which holds for few images and near 0 and 1 (Wilson 1927)."""
+    """Return the score-test interval of a share, which holds for few images and near 0 and 1 (Wilson 1927)."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     share, weight = hits / images, z * z / images
     centre = (share + weight / 2) / (1 + weight)
@@ -24,11 +24,10 @@ class Calibration:
     """Statements in bins of equal width by the probability they were made with: numbers (bins,), means NaN in an empty one."""
 
     counts: np.ndarray
-    """Statements."""
     probability: np.ndarray
-    """Their mean probability."""
+    """Mean probability."""
     share: np.ndarray
-    """The share of them that is true."""
+    """Share of them that is true."""
 
     @property
     def error(self) -> float:

@@ -42,7 +42,7 @@ class FewShot:
 
 @torch.no_grad()
 def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
-    """What an answer could be read from after every layer, and at last what the heads read: arrays (N, D), one each.
+    """Return what an answer could be read from after every layer, and at last what the heads read: arrays (N, D).
 
     After a layer that is the class token, the mean of the patches, or whatever `read` reads; a model that does not attend, or
     has blocks of somebody's own, gives what its heads read alone.
@@ -64,7 +64,7 @@ def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
 def few_shot(
     train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray, *, shots: int, draws: int = 5, seed: int = 0
 ) -> FewShot:
-    """Accuracy of a linear map that is fitted to ``shots`` images of every class, averaged over draws of them.
+    """Return the accuracy of a linear map fitted to ``shots`` images of every class, averaged over draws.
 
     Regularised least squares from standardised features to {−1, 1} for every class, in closed form (Dosovitskiy et al. 2021,
     section 4.1).
@@ -100,7 +100,7 @@ def few_shot(
 
 
 def linear_probe(train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray) -> float:
-    """Accuracy of logistic regression on standardised features; arguments as in `few_shot`."""
+    """Return the accuracy of logistic regression on standardised features; arguments as in `few_shot`."""
     fitted = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000)).fit(train, labels)
     return float(fitted.score(test, expected))
 
@@ -108,6 +108,6 @@ def linear_probe(train: np.ndarray, labels: np.ndarray, test: np.ndarray, expect
 def nearest_neighbours(
     train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray, *, count: int = NEIGHBOURS
 ) -> float:
-    """Accuracy of the vote of the nearest images by cosine, nearer ones counting more; arguments as in `few_shot`."""
+    """Return the accuracy of the nearest images' vote by cosine, nearer ones counting more; arguments as in `few_shot`."""
     voters = KNeighborsClassifier(min(count, len(train)), metric="cosine", weights="distance").fit(train, labels)
     return float(voters.score(test, expected))

@@ -11,7 +11,7 @@ SHOWN = 50
 
 
 def write_similar(folder: Path, found: Sequence[tuple[Path, Sequence[tuple[Path, float]]]], *, title: str) -> None:
-    """``report.html``: the first `SHOWN` images, each with those that are nearest to it and their cosines."""
+    """Write ``report.html`` with the first `SHOWN` images, each with its nearest images and their cosines."""
     sections = [
         page.section(
             query.name,
@@ -27,5 +27,5 @@ def write_similar(folder: Path, found: Sequence[tuple[Path, Sequence[tuple[Path,
 
 
 def _name(file: Path) -> str:
-    """With its folder, which tells files of several classes apart."""
+    """Return a file's name with its folder, which tells files of several classes apart."""
     return "/".join(file.parts[-2:])

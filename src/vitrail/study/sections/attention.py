@@ -21,7 +21,6 @@ from vitrail.study.page.page import Markup
 from vitrail.study.sections.context import Predicted, StudyContext
 
 SHOWN = 6
-"""Images whose maps are drawn."""
 Maps = dict[str, Callable[[ImageModel, Tensor], Tensor]]
 ORDERS = {
     "least relevant first": ("relevance", -1),
@@ -30,7 +29,7 @@ ORDERS = {
     "most by rollout first": ("rollout", 1),
     "most relevant first": ("relevance", 1),
 }
-"""In which patches are taken away: by which map, from its highest or its lowest."""
+"""Map and sign of the scores by which patches are removed."""
 
 MISTAKES = " Mistakes are orange; there may be more of them here than among all images."
 ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
@@ -74,13 +73,11 @@ class Look:
     query: Patch | None = None
 
     def map(self, model: Any, images: Tensor) -> Tensor:
-        """(B, rows, columns)."""
         if self == LAST:
             return reading_map(model, images)
         return attention_map(model, images, layer=-1 if self.layer is None else self.layer, head=self.head, query=self.query)
 
     def describe(self, model: Any) -> str:
-        """What the map is, as a sentence."""
         layer = "the last layer" if self.layer is None else f"layer {self.layer}"
         heads = "" if self.head is None else f", head {self.head}"
         if self == LAST and model.config.pools_by_attention:
@@ -95,7 +92,7 @@ LAST = Look()
 
 
 def where_it_looks(study: StudyContext, look: Look) -> Markup:
-    """Maps of some images: attention, rollout and relevance, laid over the pictures."""
+    """Return maps of some images, attention, rollout and relevance, laid over the pictures."""
     made: Maps = {"attention": look.map, "rollout": rollout_map}
     if study.predictions is not None:
         made["relevance"] = relevance_map
@@ -107,14 +104,7 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
 
 
 def laid_over(study: StudyContext, places: Mapping[str, Places], shown: str, more: str) -> Markup:
-    """Maps that the study has, laid over the pictures of some images.
-
-    Args:
-        study: whose ``maps`` they are, (N, rows, columns) each.
-        places: where the values of each map stand, by its name; a file is called so.
-        shown: what they are, as a sentence.
-        more: what else is to be said.
-    """
+    """Return the study's maps laid over some pictures, at the ``places`` of each map; ``shown`` and ``more`` describe them."""
     rows, captions = [], []
     (study.folder / "overlays").mkdir()
     drawn = _drawn(study)
@@ -136,7 +126,7 @@ def laid_over(study: StudyContext, places: Mapping[str, Places], shown: str, mor
 
 
 def _drawn(study: StudyContext) -> list[int]:
-    """Places of the images that are drawn: the first, some of all, and among them up to half that the model gets wrong."""
+    """Return the images that are drawn: the first, some of all, and up to half that the model gets wrong."""
     wrong = [number for number in range(len(study.pixels)) if _mistaken(study, number)]
     kept = [wrong[place] for place in spread(len(wrong), SHOWN // 2)]
     others = [number for number in spread(len(study.pixels), SHOWN) if number not in kept]
@@ -144,7 +134,6 @@ def _drawn(study: StudyContext) -> list[int]:
 
 
 def _mistaken(study: StudyContext, number: int) -> bool:
-    """Whether the guess for an image of one known class is wrong."""
     predictions = study.predictions
     if predictions is None or predictions.multi_label or not study.subjects.labelled:
         return False
@@ -152,7 +141,7 @@ def _mistaken(study: StudyContext, number: int) -> bool:
 
 
 def _caption(study: StudyContext, number: int) -> str:
-    """The file, the guess, and where it is known what is true."""
+    """Return the file, the guess, and the true label if it is known."""
     predictions, item = study.predictions, study.subjects.items[number]
     lines = [figures.short_path(item.name)]
     if predictions is not None:
@@ -164,7 +153,6 @@ def _caption(study: StudyContext, number: int) -> str:
 
 
 def heads(study: StudyContext) -> Markup:
-    """The first image, as the heads of all layers look at it."""
     image = study.preparation.normalize(study.pixels[:1].to(study.device))
     found = head_maps(study.model, image)[0].cpu()
     study.maps["heads"] = found
@@ -172,7 +160,7 @@ def heads(study: StudyContext) -> Markup:
 
 
 def occlusion_curves(study: StudyContext, predictions: Predicted) -> Markup:
-    """How answers change when patches are taken away in the order of the maps."""
+    """Return how answers change when patches are removed in the order of the maps."""
     guesses = torch.from_numpy(predictions.probabilities.argmax(axis=1))
     by_label = study.subjects.labelled and not predictions.multi_label
     followed = torch.tensor([item.target for item in study.subjects.items]) if by_label else guesses
@@ -188,7 +176,7 @@ def occlusion_curves(study: StudyContext, predictions: Predicted) -> Markup:
     }
 
     def left(what: str, map_: Tensor, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """Whether the class is still the best guess, and its probability: (steps, images) each."""
+        """Return whether the class is still the best guess, and its probability: (steps, images) each."""
         parts = []
         study.begin(f"occlusion, {what}", len(shares) * len(study.pixels))
         for part, by, labels in zip(*(t.split(32) for t in (study.pixels, map_, followed)), strict=True):
@@ -223,14 +211,13 @@ def occlusion_curves(study: StudyContext, predictions: Predicted) -> Markup:
 
 
 def distances(study: StudyContext) -> Markup:
-    """How far every head looks on average."""
     return distances_by(study, mean_attention_distances, ACROSS)
 
 
 def distances_by(
     study: StudyContext, of_images: Callable[[nn.Module, Tensor], Iterable[Tensor]], said: str, stages: Sequence[int] = ()
 ) -> Markup:
-    """How far every head looks on average, by what gives the mean over some images: (k,) of every layer.
+    """Return the mean attention distance of every head, by a function from images to the mean over them: (k,) of every layer.
 
     ``said`` is of this kind of attention; ``stages`` are the first layers of all stages but the first.
     """

@@ -20,7 +20,7 @@ from vitrail.study.sections.study_images import Subjects
 from vitrail.weights.model_folder.folder import TrainedModel
 
 WORK = 2**29
-"""Bytes that a pass may take for what it keeps of its layers."""
+"""Bytes that a pass may keep of its layers."""
 KEPT = 96
 """Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
 PER_PAIR = 16
@@ -63,7 +63,7 @@ class StudyContext:
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
         self.changed = changed_parts(self.model)
-        """Parts that somebody changed by hand, with a sentence about each: the model's configuration tells no cost then."""
+        """Parts changed by hand, with a sentence about each. The model's configuration does not tell its cost then."""
         self.hidden = hides(self.model)
         self.sight = None if self.hidden else self.model.sight
         self.counted, self.attends = cost(self.model.config), self.sight == "image"
@@ -73,7 +73,7 @@ class StudyContext:
         self.numbers: dict[str, Any] = {"images": len(subjects.items)}
 
     def _bytes(self) -> int:
-        """What a pass takes of one image: with gradients where all layers see all of it, else of the largest attention."""
+        """Return the bytes that a pass takes of one image: with gradients if maps follow them, else of the largest attention."""
         c: Any = self.model.config
         if self.attends:
             tokens = c.prefix + c.grid[0] * c.grid[1]
@@ -83,11 +83,11 @@ class StudyContext:
         return PER_PAIR * most_weights(self.model, torch.zeros(1, c.channels, *c.image_size, device=self.device))
 
     def pixels_of(self, item: Any) -> np.ndarray:
-        """What the model sees of an item, uint8 (C, H, W)."""
+        """Return the prepared pixels of an item, uint8 (C, H, W)."""
         return self.preparation.pixels(item.image)
 
     def read(self, items: list[Any], what: str) -> Tensor:
-        """Prepared pixels, uint8 (N, C, H, W)."""
+        """Return the prepared pixels of all items, uint8 (N, C, H, W)."""
         self.begin(what, len(items))
         found = []
         for item in items:
@@ -96,14 +96,14 @@ class StudyContext:
         return torch.stack(found)
 
     def batches(self, pixels: Tensor, what: str) -> Iterator[Tensor]:
-        """Normalised images, where the model is."""
+        """Yield normalised images on the model's device."""
         self.begin(what, len(pixels))
         for part in pixels.split(self.batch):
             yield self.preparation.normalize(part.to(self.device))
             self.advance(len(part))
 
     def batches_of(self, items: list[Any], what: str) -> Iterator[Tensor]:
-        """The same of items whose pixels nothing else needs, which may be too many to keep: read a batch at a time."""
+        """Yield normalised images of items, read a batch at a time: they may be too many to keep."""
         self.begin(what, len(items))
         for start in range(0, len(items), self.batch):
             part = items[start : start + self.batch]
@@ -112,13 +112,13 @@ class StudyContext:
             self.advance(len(part))
 
     def picture(self, figure: Any, name: str, title: str, caption: str) -> Markup:
-        """Save a figure as NAME.png, and show it on the page."""
+        """Save a figure as NAME.png, and return it for the page."""
         file = self.folder / f"{name}.png"
         figures.save(figure, file)
         return page.picture(file, title, caption)
 
     def written(self, title: str, sections: Iterable[Markup]) -> dict[str, Any]:
-        """Write ``maps.npz``, ``study.json`` and ``report.html``, and give what is in ``study.json``."""
+        """Write ``maps.npz``, ``study.json`` and ``report.html``; return the content of ``study.json``."""
         write_text(self.folder / "report.html", page.page(title, list(sections)))
         maps: dict[str, Any] = {name: found.numpy() for name, found in self.maps.items()}
         with (self.folder / "maps.npz").open("wb") as file:
@@ -128,5 +128,5 @@ class StudyContext:
 
 
 def _batch(size: int) -> int:
-    """Images at a time, so that a pass that takes so many bytes for each finds room."""
+    """Return how many images fit into a pass at so many bytes each."""
     return max(1, min(32, WORK // size))

@@ -23,7 +23,7 @@ COST = "Images per second of this machine, in single precision; memory is what t
 
 
 def size(study: StudyContext) -> Iterator[tuple[str, str]]:
-    """Cards for the page: parameters and multiply-adds."""
+    """Yield cards with parameters and multiply-adds."""
     if study.changed:  # whose configuration counts another model
         study.numbers["parameters"] = sum(parameter.numel() for parameter in study.model.parameters())
         yield f"{study.numbers['parameters'] / 1e6:.2f} M", "parameters"
@@ -34,7 +34,6 @@ def size(study: StudyContext) -> Iterator[tuple[str, str]]:
 
 
 def positions(study: StudyContext) -> Markup:
-    """How alike the positions of the patches are."""
     scheme = cast(Any, study.model.config).position
     if scheme == "none":
         return page.section("Positions", page.paragraph("The model knows no positions."))
@@ -53,7 +52,6 @@ def positions(study: StudyContext) -> Markup:
 
 
 def filter_components(study: StudyContext) -> Markup:
-    """Principal components of the patch embedding's filters."""
     components, shares = principal_filters(study.model)
     caption = (
         f"Principal components of the first filters, those that explain most first; these {len(shares)} hold "
@@ -64,7 +62,6 @@ def filter_components(study: StudyContext) -> Markup:
 
 
 def probe(study: StudyContext) -> Markup:
-    """Few-shot and linear probes and nearest neighbours on frozen features."""
     known, tested = study.subjects.known, study.subjects.tested
     sides = ((known, "probes"), (tested, "tests of probes"))
     train, test = (probes.features(study.model, study.batches_of(part, what)) for part, what in sides)
@@ -110,7 +107,7 @@ def probe(study: StudyContext) -> Markup:
 
 
 def cost(study: StudyContext) -> Markup:
-    """Multiply-adds, memory and speed by image size, and the cost of every layer."""
+    """Return multiply-adds, memory and speed by image size, and the cost of every layer."""
     found = measured(study.model, study.batch)
     study.numbers["cost"] = [row.to_dict() for row in found]
     rows = [

@@ -10,16 +10,7 @@ from vitrail.runtime.observer import Observer
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """A study as it is asked for: what a task's ``study.sections`` makes its items and its page of.
-
-    Args:
-        model: the MODEL or the loaded model.
-        data: where items are; a run's own data by default.
-        split, images: which of them to look at, and how many.
-        layer, head, query: of the attention that is drawn; None for the usual one.
-        joints: names of those whose maps are drawn, of a model that finds joints.
-        observer: gets the progress.
-    """
+    """Request for a study; ``layer``, ``head`` and ``query`` choose the attention that is drawn, ``joints`` the joints."""
 
     model: Any = None
     data: str | Path | None = None

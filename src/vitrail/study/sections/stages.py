@@ -48,7 +48,7 @@ NO_POSITIONS = "The model knows no positions but for the zeros around its convol
 
 
 def where_it_looks(study: StudyContext) -> Markup:
-    """What is looked at in the last block of every stage, laid over some images."""
+    """Return the last block's attention of every stage, laid over some images."""
     model: Any = study.model
     parts = [[found.cpu() for found in stage_maps(model, images)] for images in study.batches(study.pixels, "maps of stages")]
     found = {f"stage-{number}": torch.cat(stage) for number, stage in enumerate(zip(*parts, strict=True))}
@@ -65,14 +65,13 @@ def where_it_looks(study: StudyContext) -> Markup:
 
 
 def distances(study: StudyContext) -> Markup:
-    """How far every head looks on average, from stage to stage."""
     model: Any = study.model
     firsts = [sum(model.config.depths[:number]) for number in range(1, len(model.config.depths))]
     return distances_by(study, stage_distances, REACH[model.sight], firsts)
 
 
 def positions(study: StudyContext) -> Markup:
-    """The bias of windows by offset, the similarity of the first stage's positions, or that there are none."""
+    """Return the bias by offset, the similarity of the first stage's positions, or that there are none."""
     model: Any = study.model
     scheme = model.config.position
     if scheme == "none":
@@ -88,7 +87,7 @@ def positions(study: StudyContext) -> Markup:
 
 
 def _fewer(heads: Sequence[int]) -> str:
-    """How many heads are drawn of the stages that have too many for a picture; empty where all are."""
+    """Return a note on stages with too many heads to draw; empty otherwise."""
     most = pictures.MOST_CELLS
     many = [str(count) for count in sorted(set(heads)) if count > most]
     return FEWER.format(heads=" or ".join(many), drawn=most) if many else ""

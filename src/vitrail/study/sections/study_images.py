@@ -1,8 +1,6 @@
 """The images of a study: which images of a data set are studied, and which fit and test probes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from vitrail.data.items import ImageData, Item, count_classes
@@ -10,14 +8,15 @@ from vitrail.data.loading.sampler import pick_items, shuffled
 from vitrail.data.readers.unlabelled import unlabelled, unlabelled_items
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Note
+from vitrail.study.sections.request import StudyRequest
 from vitrail.weights.model_folder.folder import TrainedModel
 
 KNOWN, TESTED = 1000, 500
 """Most images that probes are fitted to, and tested on."""
 PER_CLASS, MOST_KNOWN = 10, 10_000
-"""Of many classes probes are fitted to so many images of each, as long as these are not too many."""
+"""Images of each class for probes of many classes, and the most of all classes."""
 FEWEST = 5
-"""Training images of a class, at least, for probes to know it."""
+"""Least training images of a class that probes know."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +25,12 @@ class Subjects:
 
     Args:
         items: the images, or people in images.
-        split: where they come from; "all" where there are no splits.
-        labelled: whether the labels or joints of the items are the model's own; if not they mean nothing.
-        why: why they are not.
-        known: labelled images to fit probes on, the same number of every class; their labels may be of any classes, also of
-            ones that the model does not have.
-        tested: others, to test the probes on.
-        rare: classes that probes leave out, since they have too few training images.
-        beyond: further ones that they leave out, since none of their images is among the known.
-        unprobed: why there are no images for probes, where there might have been.
+        split: their split; "all" without splits.
+        labelled: True if their labels or joints are the model's own; else they mean nothing.
+        why: the reason why they are not.
+        known, tested: images to fit probes on and to test them on; their labels may be of any classes.
+        rare, beyond: numbers of classes that probes leave out: of too few training images, and of no known image.
+        unprobed: the reason for a lack of probes.
     """
 
     items: list[Any]
@@ -48,27 +44,22 @@ class Subjects:
     unprobed: str = ""
 
 
-def subjects_of(
-    trained: TrainedModel,
-    data: str | Path | None,
-    opened: Callable[[], tuple[ImageData, bool]],
-    split: str | None,
-    count: int,
-    note: Note,
-) -> tuple[str, Subjects]:
-    """Return where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
-    plain = unlabelled_items(data, count, trained.multi_label, note=note) if data is not None else []
-    if plain and split is not None:
-        raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
-    if plain:
-        return str(data), Subjects(plain)
-    source, own_splits = opened()
-    chosen = split or (source.evaluation_split if own_splits else "all")
-    return source.source, labelled_subjects(trained, source, chosen, count, note)
+def plain_items(request: StudyRequest, lacking: str, *, multi_label: bool = False) -> list[Item]:
+    """Return the images of a request for data without labels or joints; none of other data.
+
+    Raises:
+        ConfigError: a split of such images is requested.
+    """
+    if request.data is None:
+        return []
+    plain = unlabelled_items(request.data, request.images, multi_label, note=request.observer.note)
+    if plain and request.split is not None:
+        raise ConfigError(f"images without {lacking} have no splits", where="--split", hint="leave it out")
+    return plain
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int, note: Note = lambda text: None) -> Subjects:
-    """``count`` images of a split, at random, and those for probes."""
+    """Return ``count`` random images of a split, and those for probes."""
     every, why = data.split(split), ""
     items = [every[i] for i in _at_random(len(every), count)]
     probed = _for_probes(data)
@@ -81,7 +72,7 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
 
 
 def _for_probes(data: ImageData) -> dict[str, Any]:
-    """What `Subjects` has of probes: images of the classes that have enough for training, or why there are none."""
+    """Return the fields of `Subjects` on probes."""
     train, rest = data.splits.get("train", []), data.splits.get(data.evaluation_split, [])
     if data.multi_label or not train or not rest:
         return {}

@@ -1,4 +1,4 @@
-"""The data of a run of captioning, and of an evaluation: opening and checking it, and what it decides of settings and model."""
+"""The data of a run of captioning, and of an evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,8 +8,6 @@ from typing import Any
 from vitrail.checks import refuse_given
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
-from vitrail.data.text.tokenizer import Tokenizer
-from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
@@ -23,14 +21,13 @@ from vitrail.tasks.captioning.images.sources import open_captions
 from vitrail.tasks.captioning.scores import words
 from vitrail.tasks.captioning.sentences import begin_with_sentences, read_sentences
 from vitrail.tasks.captioning.settings import CaptionSettings
-from vitrail.tasks.captioning.task import Captioning, ToEvaluate
+from vitrail.tasks.captioning.task import Captioning
 from vitrail.tasks.captioning.weights import TrainedCaptioner, load_captioner, open_captioner
 from vitrail.tasks.task import Task
 from vitrail.training.images import check_images, fit_whitening, preparation_of
-from vitrail.training.run_data import RunData
-from vitrail.training.runs.data_of_model import own_run
 from vitrail.training.runs.plan import RunPlan, Work
 from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.token_data import TokenData
 from vitrail.weights.locate import absolute, is_captioner
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
@@ -39,11 +36,13 @@ from vitrail.weights.transfer import transfer
 Start = TrainedModel | TrainedCaptioner
 SIDES = {"left", "right"}
 SIDED = 0.1
-"""Share of the images from which on it is told that captions tell left from right."""
+"""Least fraction of the images with captions that tell left from right for a warning."""
 
 
-class CaptioningData(RunData):
+class CaptioningData(TokenData):
     """Images and sentences about them as the data of a run."""
+
+    noun, example = "captioner", "name images to evaluate on: captions.csv"
 
     def open_start(self, reference: str) -> Start:
         return open_captioner(reference) if is_captioner(reference) else open_model(reference)
@@ -52,31 +51,25 @@ class CaptioningData(RunData):
         return load_captioner(folder)
 
     def open_source(self, settings: RunSettings, *, run: RunFolder | None = None, start: Start | None = None) -> CaptionData:
-        """Open the images of a run, with tokens of the run itself, of the captioner to start from, or learned from captions."""
-        assignment, text = run.assignment if run else None, _task(settings).text
+        text = _task(settings).text
         more = [] if run or text is None else read_sentences(text)  # before anything begins
-        source = open_captions(settings.data.source, **settings.data.splitting, assignment=assignment)
-        tokenizer: Tokens
-        if run:
-            tokenizer = open_tokens(run.path)
-        elif isinstance(start, TrainedCaptioner):
-            tokenizer = start.tokenizer
-        else:
-            captions = [caption for item in source.split("train") for caption in item.target]
-            task = _task(settings)
-            tokenizer = Tokenizer.learned([*captions, *more], task.vocabulary, task.normalization)
-        return replace(source, tokenizer=tokenizer)
+        source = open_captions(settings.data.source, **settings.data.splitting, assignment=run.assignment if run else None)
+        tokens = start.tokenizer if isinstance(start, TrainedCaptioner) else None
+        learned = () if run or tokens else source.split("train")
+        texts = [*(caption for item in learned for caption in item.target), *more]
+        return replace(source, tokenizer=self.tokens(settings, run, tokens, texts))
 
     def complete(self, settings: RunSettings, source: CaptionData, start: Start | None) -> RunSettings:
-        """Return the settings with the size of the vocabulary, and with paths that hold wherever one stands."""
+        """Return the settings with the size of the vocabulary, and with absolute paths."""
         require_of_captions(settings)
         source.split("train")
-        task, tokens = _task(settings), _tokenizer(source)
+        task, tokens = _task(settings), source.tokenizer
+        assert tokens is not None
         if tokens.pad == tokens.end:
             what = "the captioner to start from ends a text with the token that fills rows up, so that no end could be learned"
             raise ConfigError(what, where="--from", hint="start from a ViT, or from a captioner whose pad is a token of its own")
         if isinstance(start, TrainedCaptioner):
-            task = task.changed(vocabulary=len(tokens))  # which it brings, whatever was asked for
+            task = task.changed(vocabulary=len(tokens))  # a captioner to start from brings its own
         return settings.changed(
             task=task if task.text is None else task.changed(text=str(path_of(task.text).resolve())),
             model=settings.model.changed(vocabulary=len(tokens), pad=tokens.pad, start=tokens.start, end=tokens.end),
@@ -90,18 +83,15 @@ class CaptioningData(RunData):
 
     def warnings(self, settings: RunSettings, source: CaptionData) -> list[str]:
         """Warn that mirror images would make captions wrong, or that nothing is left to validate on."""
-        found = []
+        lines = []
         train = source.splits["train"]
         sided = [item.name for item in train if any(SIDES & set(words(caption)) for caption in item.target)]
         if settings.augmentation.horizontal_flip and len(sided) > SIDED * len(train):
             what = f"warning: captions of {len(sided):,} of {len(train):,} images tell left from right, as in {sided[0]}"
-            found.append(f"{what}, and images are mirrored in training; train with --no-flip")
+            lines.append(f"{what}, and images are mirrored in training; train with --no-flip")
         if not source.splits["val"]:
-            found.append("warning: there are no images to validate on but those that are learned from: scores will be too good")
-        return found
-
-    def files(self, source: CaptionData) -> dict[str, bytes]:
-        return _tokenizer(source).files()
+            lines.append("warning: there are no images to validate on but those that are learned from: scores will be too good")
+        return lines
 
     def preparation_of(self, settings: RunSettings, source: CaptionData) -> Preparation:
         return preparation_of(settings)
@@ -109,10 +99,7 @@ class CaptioningData(RunData):
     def start_model(self, settings: RunSettings, start: Start | None, source: CaptionData) -> TextModel:
         model: Any = build(settings.model.config)
         if isinstance(start, TrainedCaptioner):
-            if faults := model.differences(start.config, model.config, keep_head=True):
-                what = f"the captioner to start from is of another kind: {', '.join(faults)}"
-                raise ConfigError(what, where="--from", hint="leave these settings as they are in it")
-            model.load_state_dict(start.model.state_dict())
+            self.continue_from(model, start)
         elif start is not None:
             transfer(start.model, model.encoder, keep_head=False)
         else:
@@ -129,23 +116,15 @@ DATA = CaptioningData(task_row("caption"))
 
 
 def open_captions_for(
-    trained: TrainedCaptioner, reference: object, data: str | Path | None, split: str | None, note: Note
-) -> ToEvaluate:
-    """What a captioner is evaluated on: images, a run's own by default, and how captions are written.
+    reference: object, data: str | Path | None, split: str | None, note: Note
+) -> tuple[Sequence[Captioned], str, CaptionSettings, Sequence[Captioned]]:
+    """Return images to evaluate a captioner on, a run's own by default, their split, and the settings of the search.
 
-    Images from another file are compared with the run's training images, if these are still there.
-
-    Raises:
-        DataError: there are none.
-        ConfigError: no data is named, and the model is no run.
+    The last are the images that the captioner learned from, to compare with: those of the data, else the run's, if these are
+    still there. Raises `DataError` where there are no images, `ConfigError` where no data is named and the model is no run.
     """
-    run, own = own_run(reference, data)
-    if data is None and run is None:
-        raise ConfigError("no data given", where="--data", hint="name images to evaluate on: captions.csv")
-    source = _of_run(run) if run and own else open_captions(str(data))
-    source.tell(note)
+    source, chosen, run, own = DATA.to_evaluate(reference, data, split, note, open_captions)
     settings = _task(run.settings) if run else CaptionSettings()
-    chosen = split or (source.evaluation_split if own or source.has_splits else "all")
     samples = f", {settings.samples} samples" if settings.samples and settings.beams > 1 else ""
     note(f"captions of {settings.beams} beams{samples}")
     known: Sequence[Captioned] = source.splits.get("train", [])
@@ -153,25 +132,21 @@ def open_captions_for(
         known = [] if run is None else _learned_from(run, note)
     elif chosen in ("train", "all"):
         known = []  # each image would be the most similar to itself
-    return ToEvaluate(source.split(chosen), chosen, settings, known)
-
-
-def _of_run(run: RunFolder) -> CaptionData:
-    """The images of a run, without those that it left out."""
-    return DATA.used(DATA.open_source(run.settings, run=run), run.bad_images, run.settings)
+    return source.split(chosen), chosen, settings, known
 
 
 def _learned_from(run: RunFolder, note: Note) -> Sequence[Captioned]:
-    """The images that a run has learned from, none if they are not there any more."""
+    """Return the images that a run has learned from, none if they are not there any more."""
     try:
-        return _of_run(run).splits["train"]
+        images: Sequence[Captioned] = DATA.of_run(run).splits["train"]
     except DataError as error:
         note(f"nothing to compare with, as the run's images cannot be opened: {error.what}")
         return []
+    return images
 
 
 def require_of_captions(settings: RunSettings) -> None:
-    """Refuse settings that mean nothing where there are captions; raises `ConfigError`."""
+    """Raise `ConfigError` for settings that mean nothing where there are captions."""
     a = settings.augmentation
     refused = {
         "augmentation.mixup, augmentation.cutmix": a.mixes,
@@ -182,10 +157,7 @@ def require_of_captions(settings: RunSettings) -> None:
         "--parallel fsdp": settings.training.parallel == "fsdp",  # each process writes captions of its own length
     }
     refuse_given("it does not go with captions", refused)
-    others = {
-        "--teacher": settings.distillation.has_teacher,
-        "--balance": settings.data.balance != "none",
-    }
+    others = {"--teacher": settings.distillation.has_teacher, "--balance": settings.data.balance != "none"}
     refuse_given("captioning has no classes and no teacher", others)
     config = settings.model.config
     if not isinstance(config, TextConfig) or config.reads != "images":
@@ -196,8 +168,3 @@ def require_of_captions(settings: RunSettings) -> None:
 def _task(settings: RunSettings) -> CaptionSettings:
     assert isinstance(settings.task, CaptionSettings)
     return settings.task
-
-
-def _tokenizer(source: CaptionData) -> Tokens:
-    assert source.tokenizer is not None
-    return source.tokenizer

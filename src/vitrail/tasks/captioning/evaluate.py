@@ -1,4 +1,4 @@
-"""How good the captions of a captioner are, beside what can be had without one."""
+"""Scores of a captioner, beside those of simple answers that need no captioner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from vitrail.tasks.evaluation import Request, StreamedEvaluation, TableOptions
 
 
 class CaptionEvaluationOptions(TableOptions):
-    """What an evaluation is asked of captions."""
+    """Options of an evaluation of captions."""
 
     refusal: ClassVar[str] = "a captioner is evaluated in Python, in fp32"
 
@@ -24,15 +24,10 @@ SETTINGS = CaptionEvaluationOptions
 
 
 def evaluation(request: Request) -> "CaptionEvaluation":
-    """Return the evaluation of a captioner on images with captions.
-
-    Raises:
-        DataError: there are none.
-        ConfigError: no data is named, and the model is no run.
-    """
+    """Return the evaluation of a captioner on images with captions; raises as `open_captions_for`."""
     model = request.model
     trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
-    items, split, settings, known = open_captions_for(trained, request.reference, request.data, request.split, request.note)
+    items, split, settings, known = open_captions_for(request.reference, request.data, request.split, request.note)
     copy = in_evaluation_mode(trained.model, pick_device())
     task = Captioning(copy, trained.preparation, trained.tokenizer, settings)
     return CaptionEvaluation.of_task(task, items, split, request.options.batch_size, captioning=task, known=known)
@@ -40,15 +35,14 @@ def evaluation(request: Request) -> "CaptionEvaluation":
 
 @dataclass
 class CaptionEvaluation(StreamedEvaluation):
-    """Images with captions."""
+    """Images with captions, and those that the captioner learned from, for the floors; none where they are not known."""
 
     captioning: Any = None
     known: Sequence[Captioned] = ()
-    """Images that the captioner learned from, for what can be had without a captioner; none where they are not known."""
 
-    def run(self, **how: Any) -> CaptionMetrics:
-        """Return the metrics, with ``floors`` where it is known what was learned from."""
-        metrics: CaptionMetrics = super().run(**how)
+    def run(self, **options: Any) -> CaptionMetrics:
+        """Return the metrics, with ``floors`` where the images that were learned from are known."""
+        metrics: CaptionMetrics = super().run(**options)
         if self.known:
             metrics.floors = floors(self.captioning, self.known, self.items)
         return metrics

@@ -1,4 +1,4 @@
-"""What a captioner has to be better than: one caption for all images, and the caption of the most similar image."""
+"""Scores that a captioner has to exceed: of one caption for all images, and of the caption of the most similar image."""
 
 import math
 import time
@@ -55,7 +55,7 @@ def _references(items: Sequence[Captioned]) -> list[list[list[str]]]:
 
 
 def typical_caption(known: Sequence[Captioned]) -> str:
-    """Of some images' captions the one that is most like the captions of the other images, by CIDEr-D."""
+    """Return the caption of some images that is most like the captions of the other images, by CIDEr-D."""
     judges = _references(some_items(known, JUDGES, 1))
     rarity = Rarity.of(judges)
     known_ones = [[rarity.weighed(caption) for caption in own] for own in judges]
@@ -68,7 +68,7 @@ def typical_caption(known: Sequence[Captioned]) -> str:
 
 
 def _vectors(task: Any, items: Sequence[Captioned]) -> Tensor:
-    """The vector of each image, of length 1: (N, D)."""
+    """Return the vector of each image, of length 1: (N, D)."""
     model: Any = task.model
     device, encoder = next(task.parameters()).device, model.encoder
     loader = EpochLoader(task.dataset(items), 64, shuffle=False)

@@ -1,6 +1,5 @@
-"""Pictures in, sentences about them out, with the place that the model looked at for each word."""
+"""Images to sentences about them, with the model's attention for each word."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -14,9 +13,9 @@ from torch import Tensor
 from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
 from vitrail.data.images.pictures import Picture, pictures_of
 from vitrail.data.loading.prefetch import each_answer
+from vitrail.deploy.fast_writing import fast_copy, require_scores
 from vitrail.deploy.predictor import Predictor, Prepared, Sink, predict_each
-from vitrail.deploy.speculative_decoding import fast_copy
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError
 from vitrail.files import whole_folder
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.inference import for_inference, in_evaluation_mode, sharing_copy
@@ -30,17 +29,17 @@ MOST_BEAMS, MOST_SAMPLES = 64, 1024
 
 
 class Writer(Predictor):
-    """A trained captioner, ready to answer.
+    """A captioner of images.
 
     Args:
-        model: a captioner, or the MODEL that it is behind.
+        model: a captioner, or its MODEL.
         beams: captions that are followed side by side; 1 takes the likeliest token each time.
         samples: captions that are drawn from the model, of which the beam most like them is taken, for better captions in a
             multiple of the time; 0 takes the likeliest beam.
         no_repeat: so many tokens in a row are written once in a caption; 0 for no such rule.
         max_length: tokens of a caption, at most; a model that has learned longer ones can write them.
-        precision: fp32 or bf16, of what looks at the images; the decoder computes in fp32.
-        looks: a folder to write, with where the model looked for each word.
+        precision: of the encoder, fp32 or bf16; the decoder computes in fp32.
+        looks: a folder to write the attention for each word to.
     """
 
     task: ClassVar[str] = "caption"
@@ -58,9 +57,8 @@ class Writer(Predictor):
     ):
         require_positive(beams=beams, max_length=max_length)
         require_at_most("beams", beams, MOST_BEAMS)
-        require_not_negative(samples=samples)
+        require_not_negative(samples=samples, no_repeat=no_repeat)
         require_at_most("samples", samples, MOST_SAMPLES)
-        require_not_negative(no_repeat=no_repeat)
         refuse_given("samples choose among several beams, and there is one", {"samples": beams == 1 and samples > 0})
         self.trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
         self.device = pick_device()
@@ -79,24 +77,21 @@ class Writer(Predictor):
 
     @property
     def engine(self) -> str:
-        """What computes, in what precision."""
+        """Engine and precision."""
         return self.name
 
     @property
     def attends(self) -> bool:
-        """Whether the model has attention, and can say where it looked."""
+        """True where the model has attention."""
         return getattr(self.trained.config, "attention", "") != "none"
 
     @torch.inference_mode()
     def captions(self, pixels: Tensor, *, attention: bool = False) -> list[Caption]:
-        """A caption for each image, uint8 (B, C, H, W); with ``attention`` its words know where the model looked."""
+        """Return a caption for each image, uint8 (B, C, H, W), whose words have the ``attention`` if it is requested."""
         images = self.preparation.normalize(pixels.to(self.device))
         encoded = self.looking.encode(images)
         options: dict[str, Any] = {"max_length": self.max_length, "no_repeat": self.no_repeat, "encoded": encoded}
-        written = write(self.fast, images, beams=self.beams, samples=self.samples, **options)
-        if not all(math.isfinite(one.score) for one in written):
-            hint = "its weights are damaged, or too large"
-            raise ModelFileError("the model gives no numbers", where="model", hint=hint)
+        written = require_scores(write(self.fast, images, beams=self.beams, samples=self.samples, **options))
         return captions_of(self.model, self.tokenizer, encoded, written, attention=attention)
 
     @property
@@ -111,7 +106,7 @@ class Writer(Predictor):
         return Prepared([self.preparation.pixels(source)])
 
     def compute(self, rows: Sequence[np.ndarray], batch_size: int) -> list[Caption]:
-        """Return the caption of each image, whose words know where the model looked if that is wanted."""
+        """Return the caption of each image."""
         batches = torch.from_numpy(np.stack(rows)).split(batch_size)
         return [caption for batch in batches for caption in self.captions(batch, attention=self.attention)]
 
@@ -125,16 +120,12 @@ class Writer(Predictor):
 @contextmanager
 def _written_looks(folder: Path, writer: Writer) -> Iterator[Callable[[tuple[Path, Caption]], None]]:
     """Write a picture for each image, and a page with all of them, at the end."""
-    from vitrail.tasks.captioning.caption_attention import write_looks  # and matplotlib
+    from vitrail.tasks.captioning.report import write_looks  # and matplotlib
 
-    found: list[tuple[Path, Caption]] = []
-    yield found.append
-    seen = [
-        (file, caption.text, [(word.text, word.look) for word in caption.words if word.look is not None])
-        for file, caption in found
-    ]
+    captions: list[tuple[Path, Caption]] = []
+    yield captions.append
     with whole_folder(folder, replace=False) as draft:
-        write_looks(draft, writer.trained, seen)
+        write_looks(draft, writer.trained, captions)
 
 
 def in_python(
@@ -156,7 +147,7 @@ def caption(
     attention: bool = False,
     batch_size: int = 16,
 ) -> list[Caption]:
-    """A sentence about every picture.
+    """Write a sentence about every picture.
 
     >>> caption("runs/captions", ["cat.jpg", "dog.jpg"])[0].text  # doctest: +SKIP
     'A cat is sitting outside.'
@@ -165,7 +156,7 @@ def caption(
         model: a run folder, a model folder or a loaded captioner; or a `Writer`, which has the choices below.
         images: as in `vitrail.predict`.
         beams, samples, no_repeat, max_length, precision: as in `Writer`.
-        attention: whether each word of a caption is to know where the model looked, a map over the image's patches.
+        attention: give each word of a caption its attention, a map over the image's patches.
         batch_size: images per batch.
 
     Raises:
@@ -174,8 +165,6 @@ def caption(
     """
     require_positive(batch_size=batch_size)
     options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}
-    options["precision"] = precision
-    writer = model if isinstance(model, Writer) else Writer(model, **options)
-    asked = copy(writer)
-    asked.attention = attention
-    return list(each_answer(predict_each(asked, pictures_of(images), batch_size=batch_size)))
+    writer = copy(model if isinstance(model, Writer) else Writer(model, precision=precision, **options))
+    writer.attention = attention
+    return list(each_answer(predict_each(writer, pictures_of(images), batch_size=batch_size)))

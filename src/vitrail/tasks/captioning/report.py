@@ -1,32 +1,46 @@
-"""The report on captioning: scores beside the two floors, where the model looked for each word, and what it wrote."""
+"""The report on captioning: scores beside the two floors, attention for each word, and captions."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
 from vitrail.data.loading.sampler import spread
-from vitrail.study.maps.patch_coordinates import patch_places
+from vitrail.files import write_text
+from vitrail.study.maps.patch_coordinates import Places, patch_places
 from vitrail.study.maps.token_alignment import which_attention
 from vitrail.study.page import figures, page
+from vitrail.study.page import images as pictures
 from vitrail.study.page.page import Markup, Number
 from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
-from vitrail.tasks.captioning.caption_attention import LOOKS, looks_sheet
 from vitrail.tasks.captioning.floors import nearest_image
 from vitrail.tasks.captioning.images.captioned_images import Captioned
 from vitrail.tasks.captioning.task import Captioning, CaptionMetrics, caption_rows
+from vitrail.tasks.captioning.weights import TrainedCaptioner
+from vitrail.tasks.captioning.words import Caption, Look
 from vitrail.tasks.metrics import metrics_in
 
 CAPTIONS = "captions.csv"
-"""In the run folder: every image that the run was evaluated on."""
+"""The file in the run folder with every image that the run was evaluated on."""
 SHOWN, DRAWN = 24, 3
-"""Images that are shown with their captions, and of how many it is drawn where the model looked."""
+"""Images that are shown with their captions, and those whose attention is drawn."""
 FLOORS = (
     "The last two rows are what can be had without a captioner: one caption for every image, and the caption of the most similar "
     "training image."
 )
+LOOKS = "The picture, then for each word how much the model looked at each part of it, {}; what it did not see is pale."
+COLUMNS, SIDE = 6, 1.9
+"""Pictures in a row of a sheet, and the side of each in inches."""
+LONGEST = 200
+"""Bytes of an image's name in the name of its sheet: a file system takes 255, with a number and an ending."""
 
 
 def report_part(run: Reported) -> Part:
-    """CIDEr-D, BLEU and ROUGE-L, how many captions differ, and some images with what was written and what people wrote."""
+    """Return the scores, how many captions differ, and some images with their captions and references."""
     metrics = run.metrics
     assert isinstance(run.task, Captioning) and isinstance(metrics, CaptionMetrics)
     scores, kind = metrics.scores(), SPLIT_WORDS[run.split]
@@ -34,15 +48,14 @@ def report_part(run: Reported) -> Part:
     shown = [(run.items[place], written[place][1]) for place in spread(len(written), SHOWN)]
     gallery = page.gallery((page.thumbnail(item.image, item.name), caption, item.target[0]) for item, caption in shown)
     floors = _floors(run)
-    compared = {"the model": scores, **floors}
-    told = [metric for metric in metrics_in(scores) if metric.name not in ("loss", "token_accuracy")]
-    rows = [(who, *(Number(metric.shown(found[metric.name])) for metric in told)) for who, found in compared.items()]
-    table = page.table(("", *(metric.short for metric in told)), rows)
+    shown_metrics = [metric for metric in metrics_in(scores) if metric.name not in ("loss", "token_accuracy")]
+    compared = {"the model": scores, **floors}.items()
+    rows = [(name, *(Number(metric.shown(own[metric.name])) for metric in shown_metrics)) for name, own in compared]
+    table = page.table(("", *(metric.short for metric in shown_metrics)), rows)
     warning = [page.paragraph(f"{metrics.warning}.")] if metrics.warning else []
-    beams = run.task.settings.beams
     return Part(
         cards=[
-            (f"{scores['cider_d']:.1f}", f"CIDEr-D on {len(written):,} {kind}images, beam {beams}"),
+            (f"{scores['cider_d']:.1f}", f"CIDEr-D on {len(written):,} {kind}images, beam {run.task.settings.beams}"),
             (f"{scores['bleu4']:.1f}", "BLEU-4"),
             (f"{scores['different_captions']:,}", f"different captions of {len(written):,}"),
         ],
@@ -64,24 +77,65 @@ def report_part(run: Reported) -> Part:
 
 
 def _looks(task: Captioning, shown: Sequence[tuple[Captioned, str]], run: Reported) -> list[Markup]:
-    """Where the model looked for each word of some captions; nothing of a model without attention."""
+    """Return a section with the attention for each word of some captions; none for a model without attention."""
     drawn, places = [], patch_places(task.model.get_submodule("encoder"))
     for number, place in enumerate(spread(len(shown), DRAWN)):
         item = shown[place][0]
         caption = task.caption(item.image)
-        words = [(word.text, word.look) for word in caption.words if word.look is not None]
-        if words:
+        if caption.looks:
             picture, file = task.preparation.decode(item.image), run.plots / f"looks-{number}.png"
-            figures.save(looks_sheet(picture, task.preparation.box(*picture.size), places, words), file)
+            figures.save(looks_sheet(picture, task.preparation.box(*picture.size), places, caption.looks), file)
             drawn.append(page.picture(file, caption.text, f"{item.name}: {caption.text}"))
     about = page.note(LOOKS.format(which_attention(task.model)))
     return [page.section("Where it looked", *drawn, about)] if drawn else []
 
 
 def _floors(run: Reported) -> dict[str, dict[str, Any]]:
-    """Return what can be had without a captioner, by what a row is called; nothing where the images were learned from."""
+    """Return the scores of simple answers, by name; none where the images were learned from."""
     if run.split in ("train", "all") or run.floor is None:
         return {}
     nearest = nearest_image(run.task, run.data.splits["train"], run.items, seconds=run.seconds)
     others = {"the nearest training image's": nearest} if nearest else {}
     return {run.floor.name: dict(run.floor.scores), **others}
+
+
+def overlays(picture: Image.Image, view: pictures.Box, places: Places, looks: Sequence[Look]) -> list[Image.Image]:
+    """Return the upright picture once for each word, aglow where the model looked.
+
+    ``view`` is the part of the picture that the model saw, ``places`` the positions of the numbers of a look in it.
+    """
+    small = pictures.thumbnail(picture)
+    scale = small.width / picture.width
+    box, seen = places.within((view[0] * scale, view[1] * scale, view[2] * scale, view[3] * scale))
+    return [pictures.overlay(small, look, box, seen) for _, look in looks]
+
+
+def looks_sheet(picture: Image.Image, view: pictures.Box, places: Places, looks: Sequence[Look]) -> Figure:
+    """Draw the picture, then its `overlays`, each under its word."""
+    laid = zip([word for word, _ in looks], overlays(picture, view, places, looks), strict=True)
+    shown = [("", pictures.thumbnail(picture)), *laid]
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    tall = min(pictures.TALLEST, picture.height / picture.width)
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(SIDE * columns, rows * (SIDE * tall + 0.3)), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes in grid:
+            axes.set_axis_off()
+        for axes, (word, image) in zip(grid, shown, strict=False):
+            axes.imshow(np.asarray(image))
+            axes.set_title(word, fontsize=10, parse_math=False)
+    return figure
+
+
+def write_looks(folder: Path, trained: TrainedCaptioner, captions: Sequence[tuple[Path, Caption]]) -> None:
+    """Write a picture NUMBER-NAME.png for each image with its attention, and ``index.html`` with all of them."""
+    sections, preparation, places = [], trained.preparation, patch_places(trained.model.get_submodule("encoder"))
+    about = LOOKS.format(which_attention(trained.model))
+    for number, (file, caption) in enumerate(captions, 1):
+        picture = preparation.decode(file)
+        name = file.stem.encode(errors="ignore")[:LONGEST].decode(errors="ignore")
+        drawn = folder / f"{number:04}-{name}.png"
+        figures.save(looks_sheet(picture, preparation.box(*picture.size), places, caption.looks), drawn)
+        sections.append(page.section(caption.text, page.picture(drawn, caption.text, f"{file.name}. {about}")))
+    write_text(folder / "index.html", page.page("Where the model looked for each word", sections))

@@ -1,4 +1,4 @@
-"""How good captions are beside those that people wrote: BLEU, ROUGE-L and CIDEr-D, as in COCO's evaluation."""
+"""Scores of captions against references: BLEU, ROUGE-L and CIDEr-D, as in COCO's evaluation."""
 
 import math
 import re
@@ -15,13 +15,13 @@ NGrams = Counter[tuple[Any, ...]]
 LONGEST = 4
 """Words of the longest n-grams that are compared."""
 SPREAD = 6.0
-"""CIDEr-D: deviation of the difference in length that is forgiven."""
+"""Standard deviation of the difference in length that CIDEr-D forgives."""
 RECALL = 1.2
-"""ROUGE-L: weight of recall against precision."""
+"""Weight of recall against precision in ROUGE-L."""
 TINY, SMALL = 1e-15, 1e-9
-"""What COCO's BLEU adds to counts so that none is divided by zero."""
+"""Additions to the counts of COCO's BLEU, so that nothing is divided by zero."""
 MARKS = range(0x300, 0x20000)
-"""The part of Unicode in which signs that follow a letter are."""
+"""Range of Unicode with signs that follow a letter."""
 JOINERS = "\u200c\u200d"
 """Invisible characters within words of Persian and of Indian languages."""
 UNSPACED = (
@@ -29,13 +29,13 @@ UNSPACED = (
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Han
     "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Kana
 )
-"""Of scripts that leave no space between words, in which a character stands for one; Hangul leaves some."""
+"""Characters of scripts without spaces between words, each of which counts as a word; Hangul has spaces."""
 
 
 def words(caption: str) -> list[str]:
-    """The words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two.
+    """Return the words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two.
 
-    In a script without spaces a whole sentence would be one word, which hardly ever two people write: each character is one.
+    In scripts without spaces each character is a word, since two people hardly ever write the same sentence.
     """
     text = caption.lower().replace("’", "'").replace("n't", " n't")
     return _pattern(marks=not text.isascii()).findall(text)
@@ -43,7 +43,7 @@ def words(caption: str) -> list[str]:
 
 @cache
 def _pattern(*, marks: bool) -> re.Pattern[str]:
-    """Of words; with ``marks`` signs that follow a letter, such as vowels in Hindi, belong to it, which ``\\w`` leaves out."""
+    """Return a pattern of words; with ``marks`` it takes signs behind a letter, such as vowels in Hindi, which ``\\w`` lacks."""
     signs = "".join(chr(code) for code in MARKS if unicodedata.category(chr(code)).startswith("M"))
     letter = rf"[^\W{UNSPACED}]"
     word = rf"{letter}+(?:[{JOINERS}{signs}]+{letter}*)*" if marks else r"\w+"
@@ -52,16 +52,11 @@ def _pattern(*, marks: bool) -> re.Pattern[str]:
 
 
 def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
-    """Scores of a caption for each image beside the several that people wrote, times 100, and how many captions differ.
+    """Return the scores of a caption for each image against its references, at least one, times 100.
 
-    Args:
-        written: the words of each caption.
-        references: the words of all captions of each image; at least one.
-
-    Returns:
-        ``bleu1`` to ``bleu4`` (Papineni et al. 2002), ``rouge_l`` (Lin 2004) and ``cider_d`` (Vedantam et al. 2015,
-        https://arxiv.org/abs/1411.5726). How rare words are, CIDEr learns from the references of these images; of one image
-        it is 0.
+    These are ``bleu1`` to ``bleu4`` (Papineni et al. 2002), ``rouge_l`` (Lin 2004) and ``cider_d`` (Vedantam et al. 2015,
+    https://arxiv.org/abs/1411.5726), which counts in the references how rare words are and is 0 for a single image; and the
+    number of ``different_captions``.
     """
     rarity = Rarity.of(references)
     return {
@@ -73,8 +68,8 @@ def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words
 
 
 def bleu(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
-    """BLEU with n-grams up to 1, 2, 3 and 4 words, of all captions together, from 0 to 1."""
-    found, right = [0] * LONGEST, [0] * LONGEST
+    """Return BLEU with n-grams up to 1, 2, 3 and 4 words, of all captions together, from 0 to 1."""
+    written_ngrams, right = [0] * LONGEST, [0] * LONGEST
     length = wanted = 0
     for caption, own in zip(written, references, strict=True):
         length += len(caption)
@@ -83,19 +78,19 @@ def bleu(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> lis
             ngrams, most = _ngrams(caption, n + 1), Counter[tuple[Any, ...]]()
             for reference in own:
                 most |= _ngrams(reference, n + 1)
-            found[n] += ngrams.total()
+            written_ngrams[n] += ngrams.total()
             right[n] += (ngrams & most).total()
     ratio = (length + TINY) / (wanted + SMALL)
     brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
     scores, product = [], 1.0
     for n in range(LONGEST):
-        product *= (right[n] + TINY) / (found[n] + SMALL)
+        product *= (right[n] + TINY) / (written_ngrams[n] + SMALL)
         scores.append(brevity * product ** (1 / (n + 1)))
     return scores
 
 
 def rouge_l(caption: Words, references: Sequence[Words]) -> float:
-    """How much of a caption is a common subsequence with one of its references, from 0 to 1."""
+    """Return ROUGE-L, by the longest common subsequence of a caption and a reference, from 0 to 1."""
     common = [_common(caption, reference) for reference in references]
     precision = max(common) / max(1, len(caption))
     recall = max(count / max(1, len(reference)) for count, reference in zip(common, references, strict=True))
@@ -106,24 +101,26 @@ def rouge_l(caption: Words, references: Sequence[Words]) -> float:
 
 @dataclass(frozen=True)
 class Rarity:
-    """In the captions of how many images each n-gram stands, of so many images."""
+    """Number of images with each n-gram in their captions."""
 
     images: int
     count: NGrams
 
     @classmethod
     def of(cls, references: Sequence[Sequence[Words]]) -> "Rarity":
-        """Of the n-grams of up to four words in all captions of each image."""
-        count = Counter(ngram for own in references for ngram in {ngram for caption in own for ngram in _all_ngrams(caption)})
+        """Count the n-grams of up to four words in all captions of each image."""
+        count: NGrams = Counter()
+        for own in references:
+            count.update({ngram for caption in own for n in range(LONGEST) for ngram in _ngrams(caption, n + 1)})
         return cls(len(references), count)
 
     def cider_d(self, caption: Words, references: Sequence[Words]) -> float:
-        """Of one image, from 0 to 10: how much a caption is like its references, where rare words weigh more."""
+        """Return CIDEr-D of one image, from 0 to 10: rare words weigh more."""
         own = self.weighed(caption)
         return 10 * _mean(own.likeness(self.weighed(reference)) for reference in references)
 
     def weighed(self, caption: Words) -> "Weighed":
-        """How often each n-gram stands in a caption, times the logarithm of its rarity."""
+        """Return the count of each n-gram in a caption, times the logarithm of its rarity."""
         whole = math.log(self.images)
         weights = [
             {ngram: often * (whole - math.log(max(1, self.count[ngram]))) for ngram, often in _ngrams(caption, n + 1).items()}
@@ -138,11 +135,11 @@ class Weighed:
 
     length: int
     weights: list[dict[tuple[Any, ...], float]]
-    """Of one word, of two, and so on."""
+    """Weights of n-grams of one word, of two, and so on."""
     norms: list[float]
 
     def likeness(self, reference: "Weighed") -> float:
-        """The mean cosine of n-grams of both, from 0 to 1; repeating a word gains nothing, and another length loses."""
+        """Return the mean cosine of n-grams of both, from 0 to 1; repeated words gain nothing, another length loses."""
         cosines = []
         for own, theirs, *norms in zip(self.weights, reference.weights, self.norms, reference.norms, strict=True):
             product = sum(min(weight, theirs[ngram]) * theirs[ngram] for ngram, weight in own.items() if ngram in theirs)
@@ -152,10 +149,10 @@ class Weighed:
 
 
 def most_like_all(captions: Sequence[Words], others: Sequence[Words]) -> int:
-    """Which caption is the most like all others, in the mean: CIDEr-D where every n-gram weighs the same.
+    """Return the number of the caption that is most like all others: by the mean CIDEr-D where all n-grams weigh the same.
 
     Where the others are drawn from a model, it is the caption that the model expects to score best (decoding by minimum Bayes
-    risk; Kumar & Byrne 2004, https://aclanthology.org/N04-1022), which need not be the likeliest.
+    risk; Kumar & Byrne 2004, https://aclanthology.org/N04-1022).
     """
     alike = Rarity(images=2, count=NGrams())
     known = [alike.weighed(other) for other in others]
@@ -167,12 +164,8 @@ def _ngrams(caption: Words, n: int) -> NGrams:
     return Counter(tuple(caption[at : at + n]) for at in range(len(caption) - n + 1))
 
 
-def _all_ngrams(caption: Words) -> Iterable[tuple[Any, ...]]:
-    return (ngram for n in range(LONGEST) for ngram in _ngrams(caption, n + 1))
-
-
 def _common(a: Words, b: Words) -> int:
-    """Words of the longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     row = [0] * (len(b) + 1)
     for word in a:
         before = 0
@@ -182,5 +175,4 @@ def _common(a: Words, b: Words) -> int:
 
 
 def _mean(numbers: Iterable[float]) -> float:
-    listed = list(numbers)
-    return sum(listed) / max(1, len(listed))
+    return sum(listed := list(numbers)) / max(1, len(listed))

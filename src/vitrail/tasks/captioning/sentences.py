@@ -28,12 +28,12 @@ BATCH = 2048
 FEW = 32
 """Sentences of a fast run for developers."""
 SENTENCES = 1 / 3
-"""Share of a time limit that the sentences may take."""
+"""Fraction of a time limit that the sentences may take."""
 BEGUN_AGAIN = "interrupted before the first image; the sentences are learned from the beginning when the run goes on"
 
 
 class Sentences(TokenTask):
-    """Every token of a sentence, where in place of an image there is nothing. No run has this task by itself."""
+    """Every token of a sentence without an image. No run has this task by itself."""
 
     name = "sentences"
     model: Any
@@ -46,15 +46,15 @@ def read_sentences(file: str | Path) -> list[str]:
     """Return the sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
     place = path_of(file)
     try:
-        found = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
+        sentences = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
     except OSError as error:
         what = f"no sentences at {str(file)!r}: {error.strerror}"
         raise DataError(what, where="task.text", hint="give a text file with a sentence in each line") from None
     except UnicodeDecodeError:
         raise DataError("the sentences are not in UTF-8", where=place, hint="save the file in UTF-8") from None
-    if not found:
+    if not sentences:
         raise DataError("there are no sentences", where=place, hint="write one in each line")
-    return found
+    return sentences
 
 
 def begin_with_sentences(plan: RunPlan, task: Captioning, work: Work) -> None:
@@ -68,7 +68,7 @@ def begin_with_sentences(plan: RunPlan, task: Captioning, work: Work) -> None:
     begun, room = clock.spent, SENTENCES * clock.left
 
     def share() -> float:
-        """Return the used share of the time for sentences, the same in every process."""
+        """Return the used fraction of the time for sentences, the same in every process."""
         (micro,) = group.all_reduce_max(int(1e6 * (clock.spent - begun) / room))
         return micro / 1e6
 
@@ -94,20 +94,14 @@ def learn_sentences(
     on_step: Callable[[], None] = lambda: None,
     share: Callable[[], float] = lambda: 0.0,
 ) -> tuple[float, int, int]:
-    """Train the decoder of a captioner on sentences, with the optimizer and the schedule of a run.
+    """Train the decoder of a captioner on sentences, with the optimizer and the schedule of a run; its encoder stays as it is.
 
     Returns the loss of the last epoch, the steps that were made, and the steps of all epochs.
 
     Args:
-        model: a captioner; its encoder stays as it is.
-        tokens: of its captions.
-        sentences: to learn from.
-        settings: of the run.
-        epochs: passes over the sentences.
         most: tokens of a sentence; of a longer one the rest is left out.
-        observer: hears of the progress.
-        on_step: called before every step; what it raises ends it.
-        share: the used share of the time, which moves the schedule on; 1 ends it after the step.
+        on_step: called before every step; an exception from it ends the training.
+        share: gives the used fraction of the time, which moves the schedule on; 1 ends the training after the step.
 
     Raises:
         DivergedError: a loss or a gradient that is not finite.

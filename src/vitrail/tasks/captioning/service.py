@@ -1,6 +1,5 @@
 """What a captioner contributes to a server: a sentence about an image, and where it looked for each word."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ from vitrail.deploy.server.http.pages import Page
 from vitrail.deploy.server.http.problems import unseen
 from vitrail.deploy.server.images import IMAGES, black, encoded, framed, image_limits
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
-from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.tasks.captioning import schema
 from vitrail.tasks.captioning.predictor import Writer
@@ -30,11 +28,10 @@ class Settings(ServerSettings):
     engine: str = "auto"
 
 
-def open_served(model: str | Path, settings: Settings) -> Callable[[Place], "ServedCaptions"]:
-    """Return what gives the captions of a worker; what all workers share is opened now."""
+def open_served(model: str | Path, settings: Settings) -> "ServedCaptions":
+    """Open a captioner for a server."""
     refuse_given("a captioner writes in Python", {"--engine": settings.engine not in ("auto", "torch")})
-    writer = Writer(model, precision=settings.precision)
-    return lambda place: ServedCaptions(writer, settings.limits)
+    return ServedCaptions(Writer(model, precision=settings.precision), settings.limits)
 
 
 class Row(NamedTuple):
@@ -53,7 +50,7 @@ class ServedCaptions:
     """
 
     summary, items = "Captions of images, and where the model looked for each word.", "images"
-    document = schema.CaptionModel
+    document, tensors = schema.CaptionModel, None
     page = Page(Path(__file__).parent / "page", "captions", "-F images=@dog.jpg 'ADDRESS/caption?attention=true'")
 
     def __init__(self, writer: Writer, limits: Limits):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +17,8 @@ from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens
 from vitrail.models.inference import evaluation_mode
 from vitrail.models.text.sampling import sample
-from vitrail.models.text.search import Written, beam_search, greedy
+from vitrail.models.text.search import Written, beam_search
 from vitrail.models.text.text_model import TextModel
-from vitrail.runtime.processes import Processes
 from vitrail.tasks.captioning.floors import one_caption
 from vitrail.tasks.captioning.images.captioned_images import CaptionData, Captioned
 from vitrail.tasks.captioning.images.dataset import CaptionDataset
@@ -30,38 +29,18 @@ from vitrail.tasks.captioning.words import Caption, captions_of
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.metrics import metrics_in
 from vitrail.tasks.task import Answers, Metrics, Options
-from vitrail.tasks.token_task import TokenTask
+from vitrail.tasks.token_task import TokenMetrics, TokenTask
 
 SAME = 0.2
-"""Share of the images from which on it is told that they have the same caption."""
+"""Least fraction of the images with the same caption for a warning."""
 FLOORS = {"one_caption": "one caption for all", "nearest_image": "the nearest training image's caption"}
 """Names of the floors of captions, for people."""
 TEMPERATURE = 0.65
-"""Of the captions that are drawn; of those at 1 too many are unlike all others to say what they have in common."""
-
-
-class ToEvaluate(NamedTuple):
-    """What a captioner is evaluated on."""
-
-    items: Sequence[Captioned]
-    split: str
-    """Which part of the data the images are."""
-    settings: CaptionSettings
-    """How captions are written."""
-    known: Sequence[Captioned]
-    """Images that it learned from, for what can be had without a captioner; none where there are none."""
+"""Temperature of drawn captions; at 1 too many are unlike all others to say what they have in common."""
 
 
 class Captioning(TokenTask):
-    """Cross-entropy with every token of each caption of an image, given those before it (teacher forcing).
-
-    Args:
-        model: images and captions to logits of the next token.
-        preparation: normalizes the pixels.
-        tokenizer: captions to tokens and back.
-        settings: how captions are written when the model is evaluated.
-        label_smoothing: share of the target that is spread over all tokens.
-    """
+    """Cross-entropy with every token of each caption of an image, given those before it (teacher forcing)."""
 
     name = "caption"
     report_seconds: ClassVar[float] = 6.0
@@ -91,7 +70,7 @@ class Captioning(TokenTask):
         seed: int = 0,
         transform: Transform | None = None,
     ) -> CaptionDataset:
-        """Images as the model sees them, with their captions: what is learned from no longer than ``task.max_length``."""
+        """Return images as the model sees them, with their captions; in training no longer than ``task.max_length``."""
         most = self.model.config.max_tokens if augmentation is None else self.longest
         return CaptionDataset(items, self.preparation, self.tokenizer, augmentation, seed, most=most, transform=transform)
 
@@ -99,10 +78,7 @@ class Captioning(TokenTask):
         return self.model.encode(self.preparation.normalize(batch["images"]))
 
     def answer(self, batch: Batch) -> Answers:
-        """Of the captions of each image the sum of the losses of their tokens, and how many are the likeliest, (B,) each.
-
-        And ``written``, int64 (B, longest): the caption that the model writes, filled up with ``pad``.
-        """
+        """Return `token_answers`, and ``written``, int64 (B, longest): the model's captions, filled up with ``pad``."""
         encoded = self.encode(batch)
         written = filled([one.tokens for one in self.write(batch["images"], encoded)], self.pad, self.longest)
         rest = (0, self.longest - written.shape[1])
@@ -110,17 +86,17 @@ class Captioning(TokenTask):
 
     @property
     def longest(self) -> int:
-        """Tokens of a caption that is written, its end among them."""
+        """Most tokens of a caption that is written, with the end."""
         return min(self.settings.max_length, self.model.config.max_tokens)
 
     def write(self, images: Tensor, encoded: Any) -> list[Written]:
-        """The caption of each image, which the model has ``encoded``."""
+        """Write the caption of each image, which the model has ``encoded``."""
         options: dict[str, Any] = {"max_length": self.longest, "no_repeat": self.settings.no_repeat, "encoded": encoded}
         return write(self.model, images, beams=self.settings.beams, samples=self.settings.samples, **options)
 
     @torch.inference_mode()
     def caption(self, image: Source) -> Caption:
-        """What the model writes about a picture, and where it looked for each word."""
+        """Return the model's caption of an image, with its attention for each word."""
         with evaluation_mode(self):
             pixels = torch.from_numpy(self.preparation.pixels(image))[None].to(next(self.model.parameters()).device)
             encoded = self.encode({"images": pixels})
@@ -140,67 +116,44 @@ class Captioning(TokenTask):
         return TrainedCaptioner(model, self.tokenizer, self.preparation)
 
 
+create = Captioning.create
+
+
 def write(model: TextModel, images: Tensor, *, beams: int, samples: int = 0, no_repeat: int = 0, **options: Any) -> list[Written]:
-    """The caption of each image: the likeliest token each time (``beams`` of 1), or the best of several beams.
+    """Write the caption of each image: the likeliest token each time (``beams`` of 1), or the best of several beams.
 
     Without ``samples`` the best is the one with the largest mean over its tokens, as ``generate`` of transformers does; with them
-    it is the one most like so many captions that are drawn from the model. See `greedy` for the ``options``.
+    it is the one most like so many captions that are drawn from the model. See `beam_search` for the ``options``.
     """
-    if beams == 1:
-        return greedy(model, images, no_repeat=no_repeat, **options)
-    options_of_beams = {"length_penalty": 1.0, "length_offset": 0, "no_repeat": no_repeat, **options}
-    found = beam_search(model, images, beams=beams, best=beams if samples else 1, **options_of_beams)
+    many: dict[str, Any] = {"best": beams if samples else 1, "length_penalty": 0 if beams == 1 else 1.0, "length_offset": 0}
+    searched = beam_search(model, images, beams=beams, no_repeat=no_repeat, **many, **options)
     if not samples:
-        return [captions[0] for captions in found]
+        return [captions[0] for captions in searched]
     drawn = sample(model, images, samples=samples, temperature=TEMPERATURE, **options)
-    return [beam[most_like_all([one.tokens for one in beam], others)] for beam, others in zip(found, drawn, strict=True)]
+    return [beam[most_like_all([one.tokens for one in beam], others)] for beam, others in zip(searched, drawn, strict=True)]
 
 
-class CaptionMetrics(Metrics):
-    """BLEU, ROUGE-L and CIDEr-D of what is written, and the loss and accuracy per token of what people wrote.
-
-    The tokens of a long caption may be cut; what is written is compared with all of it, so it needs the images: `take_items`.
-    """
+class CaptionMetrics(TokenMetrics):
+    """BLEU, ROUGE-L and CIDEr-D of written captions, and loss and accuracy per token of the references."""
 
     floors: dict[str, dict[str, Any]] | None = None
-    """Scores of what can be had without a captioner, where they are known; see `vitrail.tasks.captioning.floors`."""
+    """Scores of simple answers, where they are known; see `vitrail.tasks.captioning.floors`."""
 
     def __init__(self, task: Captioning):
+        super().__init__(task.pad)
         self.tokenizer = task.tokenizer
-        self.items: Sequence[Captioned] = ()
-        self.sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, tokens
-        self.captions: list[tuple[int, str, list[str]]] = []
-        """Of every image its number, the caption that was written, and what people wrote."""
-
-    def take_items(self, items: Sequence[Captioned]) -> None:
-        """The images, with all that people wrote."""
-        self.items = items
 
     def update(self, answers: Answers, batch: Batch) -> None:
-        tokenizer, labels = self.tokenizer, batch["labels"]
-        sums = answers["loss"].sum(), answers["right"].sum(), (labels != tokenizer.pad).sum()
-        self.sums += torch.stack([number.cpu().double() for number in sums])
-        for number, tokens in zip(batch["number"].tolist(), answers["written"].tolist(), strict=True):
-            self.captions.append((number, tokenizer.decode(tokens), list(self.items[number].target)))
-
-    def reduce(self, group: Processes) -> None:
-        self.sums = group.all_reduce(self.sums)
-        self.captions = sorted(group.gathered(self.captions), key=lambda caption: caption[0])
+        self.add_tokens(answers, batch["labels"])
+        self.add_texts(batch["number"], [self.tokenizer.decode(tokens) for tokens in answers["written"].tolist()])
 
     def scores(self) -> dict[str, float | int]:
-        loss, right, tokens = self.sums.tolist()
-        tokens = max(1.0, tokens)
-        written = [words(caption) for _, caption, _ in self.captions]
-        found = caption_scores(written, [[words(one) for one in own] for _, _, own in self.captions]) if written else {}
-        return {
-            **found,
-            "loss": loss / tokens,
-            "token_accuracy": right / tokens,
-            "images": len(written),
-        }
+        written = [words(caption) for _, caption, _ in self.texts]
+        references = [[words(one) for one in own] for _, _, own in self.texts]
+        return {**(caption_scores(written, references) if written else {}), **super().scores(), "images": len(written)}
 
     def details(self) -> dict[str, Any]:
-        """The `scores`, the floors, and a warning where many images have the same caption."""
+        """Return the `scores`, the floors, and a warning where many images have the same caption."""
         scores: dict[str, Any] = dict(self.scores())
         if self.floors is not None:
             scores["floors"] = self.floors
@@ -220,18 +173,15 @@ class CaptionMetrics(Metrics):
 
     @property
     def warning(self) -> str:
-        """That more than a fifth of the images have the same caption; nothing where they have not."""
-        often = Counter(" ".join(words(caption)) for _, caption, _ in self.captions).most_common(1)
+        """A line where more than a fifth of the images have the same caption, else nothing."""
+        often = Counter(" ".join(words(caption)) for _, caption, _ in self.texts).most_common(1)
         caption, count = often[0] if often else ("", 0)
-        if count <= SAME * len(self.captions) or count < 2:
+        if count <= SAME * len(self.texts) or count < 2:
             return ""
-        return f"{count:,} of {len(self.captions):,} images have the same caption: {caption}"
+        return f"{count:,} of {len(self.texts):,} images have the same caption: {caption}"
 
 
 def caption_rows(items: Sequence[Captioned], metrics: CaptionMetrics) -> list[tuple[str, str, str]]:
-    """A head, then name, caption, and what people wrote, of the images in their order."""
-    rows = [(items[number].name, caption, " | ".join(items[number].target)) for number, caption, _ in metrics.captions]
+    """Return a head, then name, caption and references of the images in their order."""
+    rows = [(items[number].name, caption, " | ".join(items[number].target)) for number, caption, _ in metrics.texts]
     return [("image", "caption", "references"), *rows]
-
-
-create = Captioning.create

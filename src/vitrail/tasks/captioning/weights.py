@@ -1,10 +1,8 @@
-"""A trained captioner with its tokens and its preparation of images, and the folder that keeps them."""
+"""A trained captioner with its tokens and its preparation of images, and the folder that holds them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.text.tokens import Tokens, open_tokens
@@ -25,14 +23,7 @@ ROW = TASKS["caption"]
 
 
 class TrainedCaptioner(TrainedTexts):
-    """A model with what it needs to write about a picture.
-
-    Args:
-        model: images and captions to logits.
-        tokenizer: captions to tokens and back.
-        preparation: what makes the model's input of a picture.
-        card: the model card, as Markdown.
-    """
+    """A model with its tokenizer and its preparation of images."""
 
     layouts = CAPTIONER_LAYOUTS
     no_labels = "a captioner writes sentences and gives no labels", "call vitrail.caption(run.trained, images)"
@@ -63,11 +54,9 @@ class TrainedCaptioner(TrainedTexts):
 
 
 def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
-    """The captioner behind a MODEL: a run folder, a model folder, one of transformers' VisionEncoderDecoder, or a file in one.
+    """Return the captioner behind a MODEL: a run folder, a model folder, transformers' VisionEncoderDecoder, or a file in one.
 
-    Args:
-        reference: the MODEL.
-        trust_pickle: also read weights in a pickle, by torch's restricted reader; only for files you trust.
+    With ``trust_pickle`` weights in a pickle are read, too, by torch's restricted reader: only for files you trust.
 
     Raises:
         ModelFileError: missing, damaged, refused, or a model of another kind.
@@ -76,42 +65,34 @@ def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> Trai
 
 
 def load_captioner(path: Path) -> TrainedCaptioner:
-    """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
+    """Read a model folder, or a file of weights with its neighbours; raises `ModelFileError`."""
     with Checkpoint.opened(path) as checkpoint:
         return read(checkpoint)
 
 
 def read(checkpoint: Checkpoint) -> TrainedCaptioner:
     """Return the captioner that a checkpoint holds; raises `ModelFileError`."""
-    foreign = checkpoint.config.get("model_type") in ROW.model_types
-    config, tensors = (_foreign if foreign else _own)(checkpoint)
+    foreign, tensors = checkpoint.config.get("model_type") in ROW.model_types, checkpoint.tensors
+    if foreign:
+        layouts = CAPTIONER_LAYOUTS.values()
+        ignored = {name for name in tensors if all(layout.passes_over(name) for layout in layouts)}  # masks are no numbers
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in ignored}
+    else:
+        hint = "give the folder of a run that learned to write captions, or its best"
+        config, _ = own_config(checkpoint, ROW, "captioner", hint)
+    require_numbers(tensors, checkpoint.file)
+    if foreign:
+        vision_encoder_decoder.settle(tensors, checkpoint.config, where=checkpoint.file)
+        config, tensors = recognised(checkpoint, tensors, CAPTIONER_LAYOUTS)
     tokens = open_tokens(checkpoint.file.parent, (config.pad, config.start, config.end))
     preparation = _preparation(checkpoint, config, foreign=foreign)
     return TrainedCaptioner(model_of_tokens(config, tokens, tensors, checkpoint), tokens, preparation, checkpoint.card)
 
 
 def no_labels(where: object) -> ModelFileError:
-    """Return the error for a captioner where a model of images that gives labels or vectors is wanted."""
+    """Return the error for a captioner where a model that gives labels or vectors is needed."""
     hint = "give it to vitrail caption, evaluate, serve, convert or summary"
     return ModelFileError("a captioner gives no labels and no vectors", where=where, hint=hint)
-
-
-def _own(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
-    """Read a folder of our own."""
-    hint = "give the folder of a run that learned to write captions, or its best"
-    config, _ = own_config(checkpoint, ROW, "captioner", hint)
-    require_numbers(checkpoint.tensors, checkpoint.file)
-    return config, checkpoint.tensors
-
-
-def _foreign(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
-    """Read a folder of transformers'."""
-    layouts = CAPTIONER_LAYOUTS.values()
-    ignored = {name for name in checkpoint.tensors if all(layout.passes_over(name) for layout in layouts)}
-    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in ignored}  # masks are no numbers
-    require_numbers(tensors, checkpoint.file)
-    vision_encoder_decoder.settle(tensors, checkpoint.config, where=checkpoint.file)
-    return recognised(checkpoint, tensors, CAPTIONER_LAYOUTS)
 
 
 def _preparation(checkpoint: Checkpoint, config: Any, *, foreign: bool) -> Preparation:

@@ -1,4 +1,4 @@
-"""A caption word by word: how sure the model was of each, and where it looked for it."""
+"""A caption word by word, with the probability of each word and the model's attention for it."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vitrail.data.text.dataset import behind_start, filled
 from vitrail.data.text.tokens import Tokens
@@ -15,6 +14,9 @@ from vitrail.models.text.search import Written
 from vitrail.models.text.text_model import TextModel
 from vitrail.tasks.answer import Answer
 from vitrail.tasks.answer_table import Row
+
+Look = tuple[str, np.ndarray]
+"""A word, and the attention to each patch, (rows, columns)."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Word:
     score: float
     """Its probability behind the words before it."""
     look: np.ndarray | None = None
-    """How much the model looked at each patch of the image, (rows, columns); with what it looked at beside them the sum is 1."""
+    """Attention to each patch of the image, (rows, columns); with the attention to the other tokens the sum is 1."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,12 @@ class Caption(Answer):
     """The logarithm of its probability, its end included where the greatest length has not cut it."""
     words: tuple[Word, ...]
 
+    @property
+    def looks(self) -> list[Look]:
+        """The words with their attention; none where it was not requested, or the model has none."""
+        return [(word.text, word.look) for word in self.words if word.look is not None]
+
     def to_json(self, name: str) -> dict[str, Any]:
-        """As ``vitrail caption --json`` has it."""
         words = [{"word": word.text, "score": round(word.score, 4)} for word in self.words]
         return {"image": name, "caption": self.text, "score": round(self.score, 4), "words": words}
 
@@ -54,16 +60,16 @@ class Caption(Answer):
 def captions_of(
     model: TextModel, tokenizer: Tokens, encoded: Any, written: Sequence[Written], *, attention: bool = False
 ) -> list[Caption]:
-    """The captions that a search has written, word by word.
+    """Return the captions that a search has written, word by word.
 
     They pass the decoder once more, all tokens at once; so the search itself runs with the fastest kernels.
 
     Args:
         model: of images, in evaluation mode.
         tokenizer: of its captions.
-        encoded: what the model's `encode` made of the images.
+        encoded: the result of the model's `encode` of the images.
         written: the caption of each.
-        attention: whether words know where the model looked; they never do in a model without attention.
+        attention: give words their attention, if the model has any.
     """
     c: Any = model.config
     rows = [[*one.tokens, *[c.end] * one.finished] for one in written]
@@ -72,22 +78,17 @@ def captions_of(
     x, weights = model.decode_with_attention(target, encoded) if attention else (model.decode(target, encoded), None)
     known = model.logits(x).float().log_softmax(dim=-1)
     scores = known.gather(-1, labels[..., None])[..., 0].tolist()
-    looks: Any = [None] * len(rows) if weights is None else _on_grid(weights, c)
+    looks: Any = [None] * len(rows)
+    if weights is not None:  # (B, T, S) of an image's tokens, to (B, T, rows, columns) of its patches
+        looks = weights[..., c.encoder.prefix :].unflatten(-1, c.encoder.grid).float().cpu().numpy()
     return [
         Caption(tokenizer.decode(one.tokens), one.score, tuple(_words(tokenizer, one.tokens, *each)))
         for one, *each in zip(written, scores, looks, strict=True)
     ]
 
 
-def _on_grid(weights: Tensor, config: Any) -> np.ndarray:
-    """Weights (B, T, S) of an image's tokens, at its patches: (B, T, rows, columns)."""
-    encoder = config.encoder
-    maps: np.ndarray = weights[..., encoder.prefix :].unflatten(-1, encoder.grid).float().cpu().numpy()
-    return maps
-
-
 def _words(tokenizer: Tokens, tokens: Sequence[int], scores: list[float], looks: np.ndarray | None) -> Iterator[Word]:
-    """The words that tokens make; one begins where the text has a space."""
+    """Yield the words that tokens make; one begins where the text has a space."""
     pieces = tokenizer.pieces(tokens)
     starts = [place for place, piece in enumerate(pieces) if place == 0 or piece.startswith(" ")]
     for start, end in zip(starts, [*starts, len(pieces)][1:], strict=True):

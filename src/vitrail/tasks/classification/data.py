@@ -1,33 +1,40 @@
 """The data of a run of classification: what labels decide, and what comes before the first epoch."""
 
-from collections.abc import Callable
-
 from vitrail.config.settings import RunSettings
 from vitrail.data.items import ImageData
-from vitrail.data.loading.batches import Samples
-from vitrail.data.loading.loader import EpochLoader
-from vitrail.runtime.observer import Observer
-from vitrail.runtime.processes import Processes
+from vitrail.data.loading.dataset import ImageDataset
 from vitrail.task_registry import task_row
-from vitrail.tasks.classification.advice import advice_to_start
-from vitrail.tasks.classification.probe import Probed, is_probed, run_probe
-from vitrail.tasks.classification.teacher_logits import ask_once
+from vitrail.tasks.classification.learning.distillation import Distillation
+from vitrail.tasks.classification.learning.probe import Probed, is_probed, run_probe
 from vitrail.tasks.task import Task
-from vitrail.training.images import LabelledRunData
+from vitrail.training.finetune.features import FeatureFile, read_features
+from vitrail.training.images import ImageRunData
 from vitrail.training.loop.clock import OutOfTimeError
-from vitrail.training.loop.learner import Learner
+from vitrail.training.run_data import BeforeSteps
 from vitrail.training.runs.plan import RunPlan, Work
+from vitrail.weights.published import SMALLEST
 
+FEW = 10_000
+"""Training images below which a pretrained model does far better than one from scratch."""
+LEAST_SIDE = 64
+"""Shortest side of photographs, in pixels: images with a shorter side are digits, icons or CIFAR-10's."""
 NO_TIME = "there is no time to ask the teacher for every image once: it is asked in every step"
 
 
-class ClassificationData(LabelledRunData):
+class ClassificationData(ImageRunData):
     """Images and their classes as the data of a run."""
 
     counts_batch_memory = True
 
     def advice(self, settings: RunSettings, source: ImageData) -> str | None:
-        return advice_to_start(settings, source)
+        """Return a line that names a pretrained model, for a classifier that learns from few photographs alone."""
+        images = len(source.split("train"))
+        if settings.start is not None or images >= FEW or min(settings.model.config.image_size) < LEAST_SIDE:
+            return None
+        return (
+            f"{images:,} images are few to learn from scratch: a model that is trained already usually answers far better, "
+            f"within minutes: add --from {SMALLEST} (in Python start={SMALLEST!r}; needs the extra hf, and a network once)"
+        )
 
     def has_first_model(self, settings: RunSettings, task: Task) -> bool:
         return is_probed(settings, task)
@@ -36,20 +43,26 @@ class ClassificationData(LabelledRunData):
         """Fit a head to features of the frozen model to start from."""
         return run_probe(plan, task, work) if is_probed(plan.settings, task) else None
 
-    def before_steps(
-        self,
-        learner: Learner,
-        learned: Samples,
-        loader_of: Callable[[Samples], EpochLoader],
-        observer: Observer,
-        on_batch: Callable[[int], None],
-        group: Processes,
-    ) -> None:
-        """Let a teacher answer for every image, where it is asked once."""
+    def before_steps(self, work: BeforeSteps) -> None:
+        """Compute a teacher's logits of every image, if it is asked once; a resumed run asks it again."""
+        learner, learned = work.learner, work.samples
+        task = learner.task
+        if not isinstance(task, Distillation) or not task.distillation.once:
+            return
+        assert isinstance(learned, ImageDataset)
+        loader = work.loader_of(task.dataset(learned.items, transform=learned.transform))
+        work.observer.begin("asking the teacher", len(learned.items))
+        kept = FeatureFile(None, (len(learned.items), len(task.classes)), "")
         try:
-            ask_once(learner, learned, loader_of, observer, on_batch, group)
+            with learner.precision():
+                logits = read_features(
+                    task.teacher, loader, kept, device=learner.device, view=0, on_batch=work.on_batch, group=learner.group
+                )
         except OutOfTimeError:
             raise OutOfTimeError(NO_TIME) from None
+        finally:
+            loader.close()
+        task.answers.update(zip((item.name for item in learned.items), logits.numpy(), strict=True))
 
 
 DATA = ClassificationData(task_row("classification"))

@@ -6,7 +6,7 @@ from vitrail.training.runs.data_of_model import open_for
 
 
 class LabelEvaluationOptions(TableOptions):
-    """What an evaluation is asked of labels."""
+    """Options of an evaluation of labels."""
 
     keep: bool = False
     """Whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``."""
@@ -18,12 +18,7 @@ SETTINGS = LabelEvaluationOptions
 
 
 def evaluation(request: Request) -> LabelEvaluation:
-    """Return the evaluation of a predictor on images whose classes are matched with its labels.
-
-    Raises:
-        DataError: there are no images, or a class is none of the model's.
-        ConfigError: no data is named, and the model is no run.
-    """
+    """Return the evaluation of a predictor on images whose classes are matched with its labels; raises `VitrailError`."""
     options = request.options
     predictor = request.model.with_mirror_images() if options.mirror else request.model
     source, own_splits = open_for(request.reference, request.data, note=request.note)

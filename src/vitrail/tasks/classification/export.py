@@ -7,7 +7,7 @@ from vitrail.tasks.classification.predictor import require_classes
 from vitrail.weights.model_folder.folder import TrainedModel
 
 FLOATS = ""
-"""Why `auto` stands for floats alone; int8 is tried first where there is no reason."""
+"""Reason why `auto` leaves int8 out; none here."""
 judging = Judging
 
 

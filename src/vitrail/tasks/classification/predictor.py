@@ -24,10 +24,10 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
 from vitrail.runtime.device import Precision
 from vitrail.tasks.answer_table import Row
-from vitrail.tasks.classification.answer import LabelAnswer, evaluated_rows, head_of
-from vitrail.tasks.classification.multi_label import label_metrics
-from vitrail.tasks.classification.single_label import LabelMetrics
-from vitrail.tasks.classification.sorting import sorted_copies
+from vitrail.tasks.classification.labels.answer import LabelAnswer, evaluated_rows, head_of
+from vitrail.tasks.classification.labels.multi_label import label_metrics
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
+from vitrail.tasks.classification.labels.sorting import sorted_copies
 from vitrail.tasks.evaluation import StreamedEvaluation
 from vitrail.tasks.options import OptionPath, Options
 from vitrail.tasks.task import Answers
@@ -36,11 +36,11 @@ from vitrail.weights.model_folder.classifier_output import Labelled, Labels
 from vitrail.weights.model_folder.folder import TrainedModel
 
 TOP = 5
-"""Labels of each image where nobody says otherwise."""
+"""Default number of labels of each image."""
 
 
 class LabelOptions(Options):
-    """What `vitrail predict` is asked of labels."""
+    """Options of `vitrail predict` for labels."""
 
     top: int | None = None
     """Labels of each image."""
@@ -102,7 +102,7 @@ class LabelPredictor(Labelled, Predictor):
         return [] if folder is None else [sorted_copies(folder, self, files)]
 
     def with_mirror_images(self) -> Self:
-        """The same, whose logits are the mean of its answers to an image and to its mirror image, in twice the time."""
+        """Return the same predictor with logits averaged over an image and its mirror image, in twice the time."""
 
         def logits(pixels: Tensor) -> Tensor:
             return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
@@ -110,11 +110,7 @@ class LabelPredictor(Labelled, Predictor):
         return replace(self, logits=logits)
 
     def rejecting(self) -> Self:
-        """Return the same predictor, which says “none of these” of an image whose surest label does not reach its threshold.
-
-        Raises:
-            ConfigError: the model was trained without such a threshold, or an image may have no label anyway.
-        """
+        """Return the predictor that rejects images below the threshold; raises `ConfigError` for a model without one."""
         if self.multi_label:
             hint = "leave it out: labels that do not reach their thresholds are left out anyway"
             raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
@@ -124,11 +120,7 @@ class LabelPredictor(Labelled, Predictor):
         return replace(self, reject=True)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
-        """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
-
-        Raises:
-            ModelFileError: the model's answers are not finite.
-        """
+        """Return the probabilities (B, classes) of prepared pixels, uint8 (B, C, H, W); raises `ModelFileError` unless finite."""
         return self._probabilities(self.logits(pixels))
 
     def _probabilities(self, logits: Tensor) -> Tensor:
@@ -136,19 +128,18 @@ class LabelPredictor(Labelled, Predictor):
         return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
 
     def best(self, pixels: Tensor, top: int) -> list[classifier_output.Answer]:
-        """The ``top`` labels of prepared pixels, uint8 (B, C, H, W), and what is told; see `Labelled.answers`."""
+        """Return the ``top`` labels of prepared pixels, uint8 (B, C, H, W); see `Labelled.answers`."""
         return self.answers(self.probabilities(pixels), top)
 
     def dataset(self, items: list[Item]) -> ImageDataset:
-        """Items of its own labels, as it takes them."""
         return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
 
     def answer(self, batch: Batch) -> Answers:
-        """Its answers to a batch, as `vitrail.tasks.evaluation.evaluate` takes them."""
+        """Return the output for a batch, as `vitrail.tasks.evaluation.evaluate` takes it."""
         return {"logits": self.logits(batch["images"])}
 
     def metrics(self, *, keep: bool = False) -> LabelMetrics:
-        """Metrics for its answers; ``keep`` also keeps the logits of every image."""
+        """Return metrics for its predictions; ``keep`` also keeps the logits of every image."""
         return label_metrics(multi_label=self.multi_label, keep=keep, thresholds=self.thresholds)
 
     def evaluation(self, items: list[Item], *, batch_size: int, split: str = "all", keep: bool = False) -> "LabelEvaluation":
@@ -195,11 +186,7 @@ DESCRIPTION = LabelDescription
 def in_python(
     trained: TrainedModel, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> LabelPredictor:
-    """Return the predictor of a trained model; see `vitrail.deploy.predictor.in_python`.
-
-    Raises:
-        ModelFileError: it gives vectors, or heatmaps, or another number of logits than it has labels.
-    """
+    """Return the predictor of a trained model; raises `ModelFileError` unless it gives a logit for each of its labels."""
     require_classes(trained)
     network = network_of(trained, precision, device, prepacked=prepacked)
 
@@ -248,7 +235,7 @@ def predict(
     engine: str = "auto",
     reject: bool = False,
 ) -> list[Labels]:
-    """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
+    """Return the ``top`` labels of every image with their probabilities, best first.
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.

@@ -5,16 +5,16 @@ import torch
 from vitrail.study.page.report_part import Part, Reported
 from vitrail.study.page.tables import count_table
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.classification.answer import evaluated_rows
-from vitrail.tasks.classification.multi_label import scanty_thresholds
-from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.tasks.classification.labels.answer import evaluated_rows
+from vitrail.tasks.classification.labels.multi_label import scanty_thresholds
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.study.multi_label_report import MultiLabel
 from vitrail.tasks.classification.study.predictions import Predictions
 from vitrail.tasks.classification.study.single_label_report import SingleLabel
 
 
 def report_part(run: Reported) -> Part:
-    """Scores, classes, calibration and mistakes, and how many images of each class there are."""
+    """Return scores, classes, calibration and mistakes, and how many images of each class there are."""
     metrics, data = run.metrics, run.data
     assert isinstance(metrics, LabelMetrics)
     trained = run.task.trained(run.task.model)
@@ -37,7 +37,7 @@ def chosen_on(run: Reported) -> str:
 
 
 def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
-    """Thresholds come from the validation images, or from the images that stood in for them, unless these are shown."""
+    """Return the part of several labels, with thresholds from the validation images, or from those that stood in for them."""
     if run.validation is None or predictions.split == "val":
         shown = MultiLabel(predictions)
         shown.warning = scanty_thresholds(shown.true, predictions.classes)
@@ -48,7 +48,7 @@ def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
 
 
 def curves_caption(run: Reported) -> str:
-    """What else there is to know of the curves: smoothing, mixed images, metrics of validation images alone."""
+    """Return notes on the curves: smoothing, mixed images, metrics of validation images alone."""
     augmentation, several = run.settings["augmentation"], "val_map" in run.rows[0]
     words = ["The training loss has label smoothing in it."] if run.settings["training"]["label_smoothing"] else []
     if augmentation["mixup"] or augmentation["cutmix"]:

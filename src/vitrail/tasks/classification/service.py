@@ -1,6 +1,5 @@
 """What a model of classes contributes to a server: the labels of images, and where it looked."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +9,13 @@ import torch
 from torch import Tensor
 
 from vitrail.data.images.decode import SERVED
+from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
-from vitrail.deploy.server.images import EXPORTED, IMAGES, Look, black, encoded, framed, image_limits
-from vitrail.deploy.server.opening import Model, predictor_of
+from vitrail.deploy.server.images import EXPORTED, IMAGES, Look, black, encoded, framed, image_limits, image_tensors
+from vitrail.deploy.server.opening import Model
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
-from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.study.maps.attention import look_of, relevance_map
 from vitrail.tasks.classification import schema
@@ -34,17 +33,12 @@ class Settings(ServerSettings):
     """Give an image no label where its surest one does not reach its threshold."""
 
 
-def open_served(model: Model, settings: Settings) -> Callable[[Place], "ServedLabels"]:
-    """Return what gives the labels of a worker; what all workers share is opened now."""
-
-    def finish(predictor: Any) -> LabelPredictor:
-        labels = of_classes(predictor)
-        return labels.rejecting() if settings.reject else labels
-
-    predictor = predictor_of(model, settings.precision, settings.engine, finish)
+def open_served(model: Model, settings: Settings) -> "ServedLabels":
+    """Open a model of classes for a server."""
+    predictor = of_classes(open_predictor(model, settings.precision, engine=settings.engine))
     look, unseen = look_of(model) if isinstance(model, TrainedModel) else (None, EXPORTED)
     relevance = look_of(model, relevance_map)[0] if isinstance(model, TrainedModel) else None
-    return lambda place: ServedLabels(predictor(place), settings.limits, look, unseen, relevance)
+    return ServedLabels(predictor.rejecting() if settings.reject else predictor, settings.limits, look, unseen, relevance)
 
 
 class Row(NamedTuple):
@@ -78,6 +72,7 @@ class ServedLabels:
     ):
         self.predictor, self.limits = predictor, limits
         self._look, self._unseen, self._relevance = look, "" if look else unseen, relevance
+        self.tensors = image_tensors(predictor, "logits", len(predictor.labels))
         check = partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED)
         self.operations = (
             Operation(

@@ -3,9 +3,9 @@
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData
 from vitrail.models.base import ImageModel
-from vitrail.tasks.classification.distillation import Distillation
-from vitrail.tasks.classification.multi_label import MultiLabel
-from vitrail.tasks.classification.single_label import Classification
+from vitrail.tasks.classification.labels.multi_label import MultiLabel
+from vitrail.tasks.classification.labels.single_label import Classification
+from vitrail.tasks.classification.learning.distillation import Distillation
 from vitrail.tasks.task import Options
 
 

@@ -24,7 +24,7 @@ BATCH = 64
 def zero_shot(
     model: str | Path, labels: Sequence[str], *, template: str = "{}", precision: Precision | None = None
 ) -> LabelPredictor:
-    """A CLIP that answers with the label whose text is nearest to the image: ``softmax(s · cos(image, text))``.
+    """Return a CLIP that predicts the label whose text is nearest to the image: ``softmax(s · cos(image, text))``.
 
     >>> vitrail.predict(vitrail.zero_shot("clip", ["a cat", "a dog"]), "photo.jpg")  # doctest: +SKIP
 

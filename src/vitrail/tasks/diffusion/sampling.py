@@ -125,9 +125,9 @@ def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling
         times = process.model_times(torch.full((len(x),), float(time), device=device))
         scale = sampling.guidance_at(time / last)
         if not len(classes):
-            return model(x, times)  # type: ignore[no-any-return]
+            return model(x, times)
         if scale == 1:
-            return model(x, times, classes)  # type: ignore[no-any-return]
+            return model(x, times, classes)
         both = model(torch.cat([x, x]), torch.cat([times, times]), torch.cat([classes, null]))
         own, free = both.chunk(2)
         guided = sampling.guided_channels or x.shape[1]

@@ -1,25 +1,12 @@
-"""A check and samples of images without labels."""
+"""A check of images without labels."""
 
-from typing import Any
-
-from vitrail.data.checks.found import Check
-from vitrail.runtime.observer import Note
-from vitrail.tasks.inspection import Inspection, InspectionRequest
+from vitrail.tasks.inspection import Inspection
 
 
 class UnlabelledInspection(Inspection):
     """A check of every image, whatever its label."""
 
-    def check(self, request: InspectionRequest) -> Check:
-        from vitrail.data.checks.check import check_data
-
-        return check_data(request.data, labelled=False, **request.progress)
-
-    def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
-        from vitrail.study.page.samples import augmentation_sheet
-        from vitrail.training.samples import image_samples
-
-        return augmentation_sheet(*image_samples(run, split, count, note))
+    labelled = False
 
 
 INSPECTION = UnlabelledInspection()

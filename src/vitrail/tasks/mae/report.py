@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import matplotlib
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -15,12 +14,11 @@ from vitrail.study.page.tables import split_table
 from vitrail.tasks.mae.task import Reconstruction
 
 SHOWN = 8
-"""Images that are drawn."""
 COLUMNS = ("seen", "reconstructed", "original")
 
 
 def report_part(run: Reported) -> Part:
-    """The loss, some reconstructions, and how many images there are."""
+    """Return the loss, some reconstructions, and how many images there are."""
     task, scores = run.task, run.metrics.scores()
     assert isinstance(task, Reconstruction)
     items = [run.items[place] for place in spread(len(run.items), SHOWN)]
@@ -51,18 +49,17 @@ def report_part(run: Reported) -> Part:
     )
 
 
+@figures.styled
 def sheet(rows: Sequence[Sequence[Image.Image]]) -> Figure:
-    """A picture for each of `COLUMNS` in a row, two rows side by side."""
+    """Draw a picture for each of `COLUMNS` in a row, two rows side by side."""
     lines = -(-len(rows) // 2)
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(9.6, 1.65 * lines + 0.3), layout="constrained")
-        grid = figure.subplots(lines, 7, squeeze=False, width_ratios=(4, 4, 4, 1, 4, 4, 4))
-        for axes in grid.flat:
-            axes.set_axis_off()
-        for number, row in enumerate(rows):
-            for column, picture in enumerate(row):
-                axes = grid[number // 2, 4 * (number % 2) + column]
-                axes.imshow(picture, cmap="gray" if picture.mode == "L" else None, vmin=0, vmax=255)
-                if number < 2:
-                    axes.set_title(COLUMNS[column], fontsize=9)
+    figure, grid = figures.canvas(9.6, 1.65 * lines + 0.3, lines, 7, width_ratios=(4, 4, 4, 1, 4, 4, 4))
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for number, row in enumerate(rows):
+        for column, picture in enumerate(row):
+            axes = grid[number // 2, 4 * (number % 2) + column]
+            axes.imshow(picture, cmap="gray" if picture.mode == "L" else None, vmin=0, vmax=255)
+            if number < 2:
+                axes.set_title(COLUMNS[column], fontsize=9)
     return figure

@@ -29,7 +29,7 @@ from vitrail.weights.model_folder.folder import TrainedModel
 SOME = 64
 """Images that the floor is measured on."""
 EPSILON = 1e-6
-"""Added to the variance of a patch before its root is taken."""
+"""Number added to the variance of a patch."""
 
 
 class Reconstruction(ImageTask):
@@ -66,7 +66,7 @@ class Reconstruction(ImageTask):
         return {"loss": self.loss(self.images(batch), batch["noise"]).mean()}
 
     def answer(self, batch: Batch) -> Answers:
-        """The loss of each image, (B,)."""
+        """Return the loss of each image, (B,)."""
         return {"loss": self.loss(self.images(batch), batch["noise"])}
 
     def metrics(self, *, keep: bool = False) -> Means:
@@ -88,7 +88,7 @@ class Reconstruction(ImageTask):
         raise ConfigError("masked autoencoding takes images of one size", where="schedule", hint=hint)
 
     def loss(self, images: Tensor, noise: Tensor) -> Tensor:
-        """The mean squared error of the masked patches of normalized images (B, C, H, W), for each image: (B,)."""
+        """Return the mean squared error of the masked patches of normalized images (B, C, H, W), for each image: (B,)."""
         drawn, masked = self.reconstruct(images, noise)
         true = self._wanted(images)
         errors = (drawn.float() - true).square().mean(dim=2)  # (B, N)
@@ -103,7 +103,7 @@ class Reconstruction(ImageTask):
         return true
 
     def reconstruct(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """What the decoder draws of every patch, (B, N, P² C), and which of them the encoder has not seen, (B, N).
+        """Return the decoder's pixels of every patch, (B, N, P² C), and 1 for each masked patch, (B, N).
 
         The patches of the smallest ``noise`` (B, N) are seen, see `seen_of`.
         """
@@ -116,12 +116,12 @@ class Reconstruction(ImageTask):
         return self.decoder(z, kept, count), masked
 
     def seen_of(self, count: int) -> int:
-        """How many of so many patches the encoder sees: ``1 - mask_ratio`` of them, rounded down, and neither none nor all."""
+        """Return how many of ``count`` patches the encoder sees: ``1 - mask_ratio`` of them, rounded down, but at least one."""
         return min(count - 1, max(1, int(count * (1 - self.settings.mask_ratio))))
 
     @torch.no_grad()
     def drawn(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalized images (B, C, H, W) as the encoder sees them, masked patches at zero, and with these as they are drawn.
+        """Return normalized images (B, C, H, W) with masked patches at zero, and with masked patches as the decoder draws them.
 
         Where patches were normalized, each gets its own mean and deviation back: without them a reconstruction is noise.
         """
@@ -135,11 +135,11 @@ class Reconstruction(ImageTask):
         return self.images_of(seen), self.images_of(seen + patches * masked)
 
     def patches_of(self, images: Tensor) -> Tensor:
-        """The pixels of the patches of images (B, C, H, W), channels last as the authors have them: (B, N, P² C)."""
+        """Cut images (B, C, H, W) into the pixels of their patches, channels last as the authors have them: (B, N, P² C)."""
         return parts.patchify(images, self.config.patch_size, channels_last=True)
 
     def images_of(self, patches: Tensor) -> Tensor:
-        """The images (B, C, H, W) that patches (B, N, P² C) make up."""
+        """Put patches (B, N, P² C) together to images (B, C, H, W)."""
         return parts.unpatchify(patches, self.config.patch_size, self.config.grid, channels_last=True)
 
 
@@ -155,12 +155,7 @@ class Noise:
 
 
 class Decoder(nn.Module):
-    """Tokens of the seen patches to the pixels of all.
-
-    Args:
-        config: of the encoder.
-        settings: width, depth and heads.
-    """
+    """A small transformer from tokens of the seen patches to the pixels of all."""
 
     def __init__(self, config: Any, settings: ReconstructionSettings):
         super().__init__()
@@ -179,7 +174,7 @@ class Decoder(nn.Module):
         nn.init.normal_(self.mask_token, std=0.02)
 
     def forward(self, z: Tensor, kept: Tensor, count: int) -> Tensor:
-        """Tokens (B, prefix + K, D) of the patches ``kept`` (B, K) to the pixels of all ``count`` patches, (B, N, P² C)."""
+        """Convert tokens (B, prefix + K, D) of the patches ``kept`` (B, K) to the pixels of all patches, (B, N, P² C)."""
         x = self.embedding(z).to(self.mask_token.dtype)  # as the encoder's, the sum of all branches keeps its precision
         first, seen = x[:, : self.prefix], x[:, self.prefix :]
         patches = self.mask_token.expand(len(x), count, -1)
@@ -191,12 +186,12 @@ class Decoder(nn.Module):
 
 
 def patch_statistics(patches: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of the pixels of each patch, (B, N, 1); the variance is the unbiased one."""
+    """Return mean and deviation of the pixels of each patch, (B, N, 1); the variance is the unbiased one."""
     return patches.mean(dim=2, keepdim=True), (patches.var(dim=2, keepdim=True) + EPSILON).sqrt()
 
 
 def _require_encoder(model: ImageModel) -> Any:
-    """The configuration of a model that can be an encoder; raises `ConfigError`."""
+    """Return the configuration of a model that can be an encoder; raises `ConfigError`."""
     config: Any = model.config
     faults = {
         "a model whose patches can be left out": not hasattr(model, "encode"),
@@ -223,7 +218,7 @@ def _require_deviation(config: Any, settings: ReconstructionSettings) -> None:
 
 
 def _initialize(module: nn.Module) -> None:
-    """As the authors: Xavier's uniform for matrices, no biases."""
+    """Initialize as the authors do: Xavier's uniform for matrices, no biases."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:

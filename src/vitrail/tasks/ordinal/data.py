@@ -1,10 +1,10 @@
 """Images and their ordered classes as the data of a run."""
 
 from vitrail.task_registry import task_row
-from vitrail.training.images import LabelledRunData
+from vitrail.training.images import ImageRunData
 
 
-class OrdinalData(LabelledRunData):
+class OrdinalData(ImageRunData):
     """Images of ordered classes, whose models are scored by the order that the run knows."""
 
     counts_batch_memory = True

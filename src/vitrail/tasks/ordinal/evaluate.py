@@ -10,7 +10,7 @@ from vitrail.weights.reference import open_model
 
 
 class OrdinalOptions(EvaluationOptions):
-    """What an evaluation is asked of ordered classes."""
+    """Options of an evaluation of ordered classes."""
 
     refusal: ClassVar[str] = "a run on ordered classes is evaluated in Python, in fp32"
 
@@ -19,11 +19,7 @@ SETTINGS = OrdinalOptions
 
 
 def evaluation(request: Request) -> StreamedEvaluation:
-    """Return the evaluation of a run's best model on images whose classes are matched with its own.
-
-    Raises:
-        DataError: there are no images, or a class is none of the model's.
-    """
+    """Return the evaluation of a run's best model on images whose classes are matched with its own; raises `DataError`."""
     run = scoring_run(request.reference)
     assert run is not None
     source, own_splits = open_for(request.reference, request.data, note=request.note)

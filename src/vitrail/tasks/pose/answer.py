@@ -1,4 +1,4 @@
-"""People in an image, with their joints: as JSON, as rows of a table, as lines, as a picture."""
+"""People in an image, with their joints: as JSON, rows of a table, lines, or a picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from PIL import Image
 from vitrail.data.images.box_preparation import Box
 from vitrail.tasks.answer import Answer
 from vitrail.tasks.answer_table import Row
-from vitrail.tasks.pose.metrics import CATEGORY
+from vitrail.tasks.pose.metrics import CATEGORY, Found, distances, oks, person_score
+from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
-from vitrail.tasks.pose.table import person_cells
 
 
 class FoundPerson(NamedTuple):
-    """A person in a picture, as a model finds the joints."""
+    """A person in a picture, with the joints that a model found."""
 
     box: Box
-    """In which they were looked for."""
+    """The box in which they were looked for."""
     joints: np.ndarray
     """float64 (K, 2): x and y in pixels of the upright picture, where the centre of the first pixel is (0, 0)."""
     scores: np.ndarray
-    """float64 (K,): how sure the model is of each."""
+    """float64 (K,): the model's confidence in each."""
     score: float
-    """How sure it is of the person; see `vitrail.tasks.pose.metrics.person_score`."""
+    """Its confidence in the person; see `vitrail.tasks.pose.metrics.person_score`."""
 
     def to_json(self, skeleton: Skeleton) -> dict[str, Any]:
-        """As in COCO's results of keypoints, and the joints by their names.
+        """Return the person as in COCO's results of keypoints, with the joints by their names.
 
-        Without ``bbox``: where results have one, COCO's evaluators take the size of a person from it, and not from the joints.
+        There is no ``bbox``: from it COCO's evaluators would take the size of a person, and not from the joints.
         """
         rows = np.column_stack([self.joints, self.scores])  # (K, 3)
         return {
@@ -55,8 +55,8 @@ class PoseAnswer(Answer):
 
     def entries(self, name: str) -> list[dict[str, Any]]:
         """Return an entry for each person, as in COCO's results of keypoints."""
-        whose = {"image": name, "image_id": self.number}
-        return [{**whose, "box": list(one.box), **one.to_json(self.skeleton)} for one in self.people]
+        picture = {"image": name, "image_id": self.number}
+        return [{**picture, "box": list(one.box), **one.to_json(self.skeleton)} for one in self.people]
 
     def rows(self) -> list[Row]:
         return [
@@ -72,7 +72,7 @@ class PoseAnswer(Answer):
         return found or ["nobody"]
 
     def draw(self, picture: Image.Image) -> Image.Image:
-        """Return the picture with skeletons, and with the boxes that somebody gave."""
+        """Return the picture with skeletons, and with boxes, unless the only one is the whole picture."""
         from vitrail.tasks.pose.study import skeletons
 
         count, boxes = len(self.skeleton.joints), [one.box for one in self.people]
@@ -80,3 +80,45 @@ class PoseAnswer(Answer):
         scores = np.array([one.scores for one in self.people]).reshape(-1, count)
         given = [] if boxes == [Box.of_picture(picture.size)] else boxes
         return skeletons.draw_people(picture, joints, self.skeleton, scores, boxes=given)
+
+
+def person_head(skeleton: Skeleton) -> Row:
+    """Return the names of the columns of `person_cells`."""
+    return [*Box._fields, "score", *(f"{joint}_{column}" for joint in skeleton.joints for column in ("x", "y", "score"))]
+
+
+def person_cells(box: Box, score: float, joints: np.ndarray, scores: np.ndarray) -> Row:
+    """Return the box, the score, and the position and the score of each joint.
+
+    Args:
+        box: in which the person was looked for.
+        score: of the person.
+        joints: positions in the picture, (K, 2).
+        scores: of the joints, (K,).
+    """
+    cells = [
+        cell for (x, y), own in zip(joints.tolist(), scores.tolist(), strict=True) for cell in (_pixel(x), _pixel(y), _share(own))
+    ]
+    return [*map(_pixel, box), _share(score), *cells]
+
+
+def judged_rows(people: Sequence[Person], found: Found, skeleton: Skeleton) -> list[Row]:
+    """Return a head and a row for each marked person: as `person_cells`, OKS, pixels from each joint to where it is marked."""
+    head = ["image", *person_head(skeleton), "oks", *(f"{joint}_distance" for joint in skeleton.joints)]
+    scores, alike = person_score(found.scores).tolist(), oks(found, people, skeleton).tolist()
+    judged = zip(people, found.joints, found.scores, scores, alike, distances(found, people, skeleton).tolist(), strict=True)
+    return [
+        head,
+        *(
+            [person.name, *person_cells(person.target.box, score, joints, own), _share(similar), *map(_pixel, distance)]
+            for person, joints, own, score, similar, distance in judged
+        ),
+    ]
+
+
+def _pixel(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f}"
+
+
+def _share(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.6f}"

@@ -1,4 +1,4 @@
-"""The data of a run of pose estimation, and of an evaluation: opening and checking it, and what it decides of the settings."""
+"""The data of a run of pose estimation, and of an evaluation: opening and checking it, and the settings that it decides."""
 
 import os
 from dataclasses import replace
@@ -34,7 +34,7 @@ from vitrail.weights.reference import load_model
 from vitrail.weights.transfer import transfer
 
 LEANING, LEAN = 45, 0.2
-"""Degrees from which on somebody leans, and the share of such people from which on all are turned upright."""
+"""Degrees above which a person leans, and the share of leaning people from which on all are turned upright."""
 
 
 class PoseData(RunData):
@@ -46,7 +46,7 @@ class PoseData(RunData):
     def open_source(
         self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None
     ) -> PeopleData:
-        """Open the people of a run; a note tells where a model to start from has other joints."""
+        """Open the people of a run, with a note where a model to start from has other joints."""
         task, data = _task(settings), settings.data
         assignment = run.assignment if run else None
         refuse_given("people are split by picture", {"--data.group": data.group is not None})
@@ -54,14 +54,14 @@ class PoseData(RunData):
         if isinstance(start, TrainedPose) and not start.skeleton.is_like(source.skeleton):
             how = start.skeleton.difference(source.skeleton)
             kept = ", but for the layers before its last" if _enlarges_alike(start, settings) else ""
-            told = f"the data has other joints than the model to start from ({how}): its decoder is learned anew{kept}"
-            source = replace(source, notes=(*source.notes, told))
+            note = f"the data has other joints than the model to start from ({how}): its decoder is learned anew{kept}"
+            source = replace(source, notes=(*source.notes, note))
         return source
 
     def complete(self, settings: RunSettings, source: PeopleData, start: TrainedModel | None) -> RunSettings:
-        """Return the settings with what the data decides, and with paths that hold wherever one stands."""
+        """Return the settings with those that the data decides, and with absolute paths."""
         require_of_people(settings)
-        coco_eval()  # which the report needs: better told now than after hours
+        coco_eval()  # needed by the report, hours later
         source.split("train")
         task = _task(settings)
         boxes = task.boxes if task.boxes in OF_DATA else os.path.abspath(path_of(task.boxes))
@@ -74,7 +74,7 @@ class PoseData(RunData):
         )
 
     def check(self, source: PeopleData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-        """Look at every picture once; people in pictures that cannot be read are returned by name, where they may be left out."""
+        """Open every picture once; return people in unreadable pictures by name, where they may be left out."""
         people = source.split("all")
         pictures = {str(person.image): person.image for person in people}
         found = dict(unreadable(list(pictures.items()), settings, observer, group))
@@ -88,22 +88,22 @@ class PoseData(RunData):
         return bad
 
     def warnings(self, settings: RunSettings, source: PeopleData) -> list[str]:
-        """Return a line for pictures that stand in two splits, and `warnings_at_a_glance`."""
+        """Return a line for pictures in two splits, and `warnings_at_a_glance`."""
         leak = leak_warning(source, check_command(settings, source=False))
         return [*([leak] if leak else []), *warnings_at_a_glance(settings, source)]
 
     def preparation_of(self, settings: RunSettings, source: PeopleData) -> BoxPreparation:
-        """Return how people are prepared: in the colours of the model to start from, if there is one."""
+        """Return the preparation of people: in the colours of the model to start from, if there is one."""
         model, theirs, task = settings.model.config, settings.preparation, _task(settings)
-        told = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
+        own = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
         if isinstance(theirs, BoxPreparation):
             if theirs.channels != model.channels:
                 usual = BoxPreparation.of_size(model.image_size, model.channels)
                 theirs = theirs.changed(channels=usual.channels, mean=usual.mean, std=usual.std)
             upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
-            return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)
+            return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **own)
         colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
-        return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours, **told)
+        return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours, **own)
 
     def start_model(self, settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:
         model: ImageModel = build(settings.model.config)
@@ -125,7 +125,7 @@ DATA = PoseData(task_row("pose"))
 
 
 def _enlarges_alike(start: TrainedPose, settings: RunSettings) -> bool:
-    """Whether the layers of the decoder before its last, in which joints are not told apart yet, can be taken over."""
+    """Return True if the layers of the decoder before its last, which are the same for all joints, can be taken over."""
     configs = settings.model.config, start.model.config
     ours, theirs = ((getattr(config, "decoder", None), getattr(config, "decoder_dim", 0)) for config in configs)
     return ours == theirs and ours[0] == "classic"
@@ -134,7 +134,7 @@ def _enlarges_alike(start: TrainedPose, settings: RunSettings) -> bool:
 def open_people_for(
     skeleton: Skeleton, reference: object, data: str | Path | None, split: str | None, note: Note
 ) -> tuple[PeopleData, str, PoseSettings]:
-    """People to evaluate a model with this skeleton on, a run's own by default, which split of them, and how it is done.
+    """Open people to evaluate a model with this skeleton, a run's own by default; return them, their split and the settings.
 
     Raises:
         DataError: there are none, or they have other joints.
@@ -156,27 +156,25 @@ def open_people_for(
 
 
 def _upright(settings: RunSettings, source: PeopleData) -> bool:
-    """Whether people are turned upright: where it is said, or where many lean and the model can look at every turn."""
-    config, told, torso = settings.model.config, _task(settings).upright, torso_of(source.skeleton)
+    """Return True if people are turned upright: by the settings, or where many lean and the model can look at every turn."""
+    config, upright, torso = settings.model.config, _task(settings).upright, torso_of(source.skeleton)
     possible = all(ends.any() for ends in torso) and _square(config)
-    if told == "always" and not possible:
+    if upright == "always" and not possible:
         what = "people can be turned upright by shoulders and hips alone, for a model of square images and square patches"
-        raise ConfigError(
-            what, where="task.upright", hint="give --image-size 224, and name the joints such as left_hip; or leave it out"
-        )
-    if told != "auto" or not possible:
-        return told == "always"
+        hint = "give --image-size 224, and name the joints such as left_hip; or leave it out"
+        raise ConfigError(what, where="task.upright", hint=hint)
+    if upright != "auto" or not possible:
+        return upright == "always"
     tilts = [abs(tilt(person.joints, torso)) for person in source.splits["train"]]
     return bool(tilts) and sum(angle > LEANING for angle in tilts) >= LEAN * len(tilts)
 
 
 def _square(config: Any) -> bool:
-    """Whether images and heatmaps stay as they are where they are turned by a quarter."""
     return len(set(config.image_size)) == len(set(config.grid)) == 1
 
 
 def require_of_people(settings: RunSettings) -> None:
-    """Refuse settings that mean nothing where there are joints; raises `ConfigError`."""
+    """Raise `ConfigError` for settings that mean nothing for joints."""
     a = settings.augmentation
     refused = {
         "augmentation.crop": a.crop != "none",
@@ -188,10 +186,7 @@ def require_of_people(settings: RunSettings) -> None:
         "transform": bool(settings.transform),
     }
     refuse_given("it does not go with joints", refused)
-    others = {
-        "--teacher": settings.distillation.has_teacher,
-        "--balance": settings.data.balance != "none",
-    }
+    others = {"--teacher": settings.distillation.has_teacher, "--balance": settings.data.balance != "none"}
     refuse_given("pose estimation has no classes and no teacher", others)
     if getattr(settings.model.config, "answer", "") != "heatmaps":
         hint = "take one of those that vitrail models lists for poses, or start from a ViT with --from"
@@ -199,7 +194,7 @@ def require_of_people(settings: RunSettings) -> None:
 
 
 def _unseen(source: PeopleData, preparation: BoxPreparation) -> dict[str, DataError]:
-    """People of whom the model sees no marked joint, so that every heatmap to learn would be empty."""
+    """Return errors about people of whom the model sees no marked joint, by name: all their heatmaps would be empty."""
     found = {}
     for person in source.split("all"):
         joints, seen = person.joints, person.joints[:, 2] > 0
@@ -212,7 +207,7 @@ def _unseen(source: PeopleData, preparation: BoxPreparation) -> dict[str, DataEr
 
 
 def warnings_at_a_glance(settings: RunSettings, source: PeopleData) -> list[str]:
-    """That people are turned upright, that mirror images would be wrong, or that nobody is left to validate on."""
+    """Return lines on people turned upright, on wrong mirror images, and on missing people for validation."""
     found = []
     if DATA.preparation_of(settings, source).upright:
         what = "people are turned upright to be learned from, and every box is looked at in eight turns afterwards"
@@ -225,7 +220,7 @@ def warnings_at_a_glance(settings: RunSettings, source: PeopleData) -> list[str]
 
 
 def _without_pairs(skeleton: Skeleton) -> str:
-    """That joints seem to lack what they change places with in a mirror image; empty where none does."""
+    """Return a clause on joints that seem to lack a counterpart in a mirror image; "" where none does."""
     if unpaired := skeleton.unpaired:
         others = " and others" if len(unpaired) > 8 else ""
         return f"joints that are called left or right are in no pair: {', '.join(map(repr, unpaired[:8]))}{others}"

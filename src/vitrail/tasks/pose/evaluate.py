@@ -1,4 +1,4 @@
-"""How well a model finds joints, in Python or in an engine: in the boxes of marked people, or in a detector's boxes."""
+"""Evaluation of found joints, in Python or in an engine: in the boxes of marked people, or in a detector's boxes."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import Evaluation, Request, TableOptions
 from vitrail.tasks.options import OptionPath
 from vitrail.tasks.pose.answer import PoseAnswer
-from vitrail.tasks.pose.cut_out import BoxReport, Framed
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.files.detections import Detections
 from vitrail.tasks.pose.metrics import average_precision
+from vitrail.tasks.pose.people.cut_out import BoxReport, Framed
 from vitrail.tasks.pose.people.people import Person, Picture
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.predictor import PoseOptions, PosePredictor
@@ -28,16 +28,16 @@ from vitrail.tasks.task import Metrics
 
 
 class PoseEvaluationOptions(TableOptions):
-    """What an evaluation is asked of people; its table has a row for each person."""
+    """Options of an evaluation on people; its table has a row for each person."""
 
     boxes: OptionPath | None = None
-    """A file of a detector's boxes, as `Detections.read` has it, in which people are looked for in place of their own."""
+    """A file of a detector's boxes, see `Detections.read`, in place of people's own."""
     mirror: bool = True
-    """Whether the mean of the heatmaps of a box and of its mirror image is taken; by default as in the run."""
+    """Take the mean of the heatmaps of a box and of its mirror image; by default as in the run."""
     smoothing: Smoothing | None = None
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; None as the model keeps it."""
     pictures: OptionPath | None = None
-    """A folder to write, which must not exist, with the people who were found worst and bars of the joints."""
+    """A new folder for pictures of the worst answers and a chart of the joints."""
 
     @classmethod
     def missing(cls, where: object) -> ModelFileError:
@@ -71,8 +71,8 @@ def evaluation(request: Request) -> Evaluation:
         return found
     detections = Detections.read(options.boxes)
     detections.tell(note)
-    asked = replace(predictor, settings=PoseOptions(mirror=settings.mirror), report=BoxReport())
-    return BoxEvaluation.of(asked, people, source.pictures_of(split), detections, split=split, batch_size=size, note=note)
+    reporting = replace(predictor, settings=PoseOptions(mirror=settings.mirror), report=BoxReport())
+    return BoxEvaluation.of(reporting, people, source.pictures_of(split), detections, split=split, batch_size=size, note=note)
 
 
 @dataclass
@@ -90,18 +90,7 @@ class BoxEvaluation(Evaluation):
     def of(
         cls, predictor: Any, people: Sequence[Person], pictures: Sequence[Picture], detections: Detections, **fields: Any
     ) -> "BoxEvaluation":
-        """Return the evaluation on the pictures in which somebody is marked, or somebody may be by the detections.
-
-        Args:
-            predictor: finds the joints.
-            people: who is to be found.
-            pictures: where.
-            detections: the boxes.
-            fields: of the evaluation.
-
-        Raises:
-            DataError: no box is in any of the pictures.
-        """
+        """Return the evaluation on the pictures with marked people or with boxes; raise `DataError` where no box is in any."""
         note = fields["note"]
         boxes = detections.of([(picture.path, picture.known) for picture in pictures])
         detections.tell_of_empty(boxes, note)
@@ -149,27 +138,21 @@ class InPicture(NamedTuple):
 
 
 class BoxMetrics(Metrics):
-    """COCO's average precision of people who were found in boxes of a detector.
-
-    Args:
-        people: who is to be found.
-        skeleton: their joints.
-        pictures: what was found.
-    """
+    """COCO's average precision of people who were found in boxes of a detector."""
 
     def __init__(self, people: Sequence[Person], skeleton: Skeleton, pictures: Sequence[InPicture]):
         self.people, self.skeleton, self.pictures = people, skeleton, pictures
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """In COCO's format."""
+        """Return the found people as COCO's results."""
         return [
             {"image_id": one.picture.number, **each.to_json(self.skeleton)} for one in self.pictures for each in one.found.people
         ]
 
     @property
     def ignored(self) -> list[dict[str, Any]]:
-        """COCO's annotations whom to find is no mistake."""
+        """Return COCO's annotations that the evaluation ignores."""
         return [{"image_id": one.picture.number, **each} for one in self.pictures for each in one.picture.ignored]
 
     def scores(self) -> dict[str, float | int]:

@@ -8,17 +8,17 @@ from vitrail.runtime.observer import Note, Observer
 from vitrail.tasks.pose.weights import TrainedPose
 
 FLOATS = "a model that finds joints is exported in floats"
-"""Why `auto` stands for floats alone."""
+"""Reason why `auto` stands for floats alone."""
 
 
-def require_exportable(trained: TrainedPose, to: str, asked: dict[str, bool], note: Note) -> None:
-    """Refuse what is judged by labels, or needs images of other sizes than the model's; raises `ConfigError`."""
-    refuse_given(f"{FLOATS}, with all its tokens, for boxes of one size", asked)
+def require_exportable(trained: TrainedPose, to: str, options: dict[str, bool], note: Note) -> None:
+    """Raise `ConfigError` for options that need labels, or images of other sizes than the model's."""
+    refuse_given(f"{FLOATS}, with all its tokens, for boxes of one size", options)
     if trained.preparation.smaller_sizes:
         note("a graph takes images of one size, and so looks at people in that size alone")
 
 
 def judging(predictor: Any, model: Any, data: str | Path | None, observer: Observer) -> None:
-    """Say that speed alone is measured; raises `ConfigError` where data is named."""
+    """Note that speed alone is measured; raise `ConfigError` where data is named."""
     refuse_given("how well joints are found is told by vitrail evaluate", {"--data": data is not None})
     observer.note("joints: speed alone is measured, in floats")

@@ -5,32 +5,43 @@ Places are (x, y), x to the right and y down. The centre of the first pixel is a
 (W - 1, H - 1), in the image as in the heatmap, so that the outermost pixels of both lie on each other.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.checks import nearest_multiple
+from vitrail.data.images.box_preparation import BoxPreparation
+from vitrail.models.configs.base import ENLARGED
 from vitrail.parts.vision.heatmap_decoder import pixels_per_place
+from vitrail.tasks.pose.people.skeleton import Skeleton
 
 Size = tuple[int, int]
 """Height and width."""
+Network = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) to heatmaps (B, K, h, w)."""
+SHARPNESS = 20.0
+"""Factor of the mean height of a view's peaks in the softmax that weighs views. On validation 10 to 40 were alike."""
+FEW = 8
+"""Number of images below which several turns are answered at once."""
 
 REACH = 3
 """Deviations from a joint beyond which its heatmap is zero."""
 RADIUS = 5
 """Places to each side that the smoothing of a heatmap takes in: a kernel of 11, as its authors have it."""
 LEAST, MOST = 1e-3, 50.0
-"""What values are cut to before their logarithm is taken."""
+"""Limits of values before their logarithm is taken."""
 FARTHEST = 3.0
 """Places by which a joint may lie off the highest value; in a heatmap that is no bell the step may lead anywhere."""
 
 
 def encode(joints: Tensor, image: Size, heatmap: Size, *, sigma: float = 2.0) -> tuple[Tensor, Tensor]:
-    """What a model is to answer: places in the image (…, K, 2) to heatmaps (…, K, h, w), and which of them show anything (…, K).
+    """Compute the heatmaps (…, K, h, w) of joints at positions in the image (…, K, 2), and which of them show anything (…, K).
 
-    Each is ``exp(-d² / 2σ²)`` of the distance d to the joint, which may lie between places, in a square around the place next to
-    it, and zero elsewhere. ``sigma`` is in places.
+    Each is ``exp(-d² / 2σ²)`` of the distance d to the joint, which may lie between places, in a square around the nearest place,
+    and zero elsewhere. ``sigma`` is in places of the heatmap.
     """
     exact = joints / pixels_per_place(image, heatmap).to(joints)
     nearest = (exact + 0.5).trunc()
@@ -48,7 +59,7 @@ def _bell(places: Tensor, exact: Tensor, nearest: Tensor, sigma: float) -> Tenso
 
 
 def decode(heatmaps: Tensor, *, sigma: float = 2.0, exact_rim: bool = True) -> tuple[Tensor, Tensor]:
-    """The joints that heatmaps (B, K, h, w) show: places in the heatmap (B, K, 2), and how high each peak is, (B, K).
+    """Read the joints in heatmaps (B, K, h, w): positions in the heatmap (B, K, 2), and the height of each peak, (B, K).
 
     From the highest value, one step of Newton's method on the logarithm of the smoothed map, which is a parabola where the map
     is a bell: ``m - H⁻¹ g``.
@@ -75,7 +86,7 @@ def decode(heatmaps: Tensor, *, sigma: float = 2.0, exact_rim: bool = True) -> t
 
 
 def _step(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """``H⁻¹ g`` of the logarithm of maps (B, K, h, w) at places (B, K): (B, K, 2); 0 where H has no inverse."""
+    """Compute ``H⁻¹ g`` of the logarithm of maps (B, K, h, w) at places (B, K): (B, K, 2); 0 where H has no inverse."""
     logs = F.pad(maps.clamp(LEAST, MOST).log(), (1, 1, 1, 1), mode="replicate")
     flat, stride = logs.flatten(2), maps.shape[-1] + 2
 
@@ -93,7 +104,7 @@ def _step(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def smoothed(heatmaps: Tensor, sigma: float) -> Tensor:
-    """(…, h, w) with a Gaussian of this deviation, mirrored at the rim: as SciPy's ``gaussian_filter`` with a radius of 5."""
+    """Smooth (…, h, w) by a Gaussian, mirrored at the rim, as SciPy's ``gaussian_filter`` with a radius of 5."""
     if not sigma:
         return heatmaps
     down, across = (_smoothing(size, sigma).to(heatmaps) for size in heatmaps.shape[-2:])
@@ -101,7 +112,6 @@ def smoothed(heatmaps: Tensor, sigma: float) -> Tensor:
 
 
 def _smoothing(size: int, sigma: float) -> Tensor:
-    """The matrix (size, size) that smooths a line."""
     offsets = torch.arange(-RADIUS, RADIUS + 1)
     weights = torch.exp(-(offsets.double() ** 2) / (2 * sigma**2))
     places = (torch.arange(size)[:, None] + offsets) % (2 * size)
@@ -111,5 +121,103 @@ def _smoothing(size: int, sigma: float) -> Tensor:
 
 
 def mirrored(heatmaps: Tensor, order: Sequence[int]) -> Tensor:
-    """Heatmaps (B, K, h, w) of a mirrored image as the image itself would have them; ``order`` as `Skeleton.order_mirrored`."""
+    """Return heatmaps (B, K, h, w) of a mirrored image as the image would have them; ``order`` as `Skeleton.order_mirrored`."""
     return heatmaps[:, list(order)].flip(-1)
+
+
+def heatmaps_of(
+    network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool
+) -> tuple[Tensor, Tensor]:
+    """Return heatmaps of images (B, C, H, W) to read joints from, and those to compute the loss of: (B, K, h, w) each.
+
+    If the preparation has several views, both are their mean, `in_views`. Else the loss is computed of the image alone, and with
+    ``mirror`` joints are read from the mean of an image and its mirror image, which is left out beside turns: it adds nothing.
+    """
+    mirror = mirror and not preparation.upright
+
+    def both_sides(plain: Tensor, images: Tensor) -> Tensor:
+        return (plain + mirrored(network(images.flip(-1)), skeleton.order_mirrored)) / 2 if mirror else plain
+
+    if preparation.views > 1:
+        turns, smaller = preparation.turns, preparation.smaller_sizes
+        heatmaps = in_views(lambda images: both_sides(network(images), images), images, turns, smaller)
+        return heatmaps, heatmaps
+    plain = network(images)
+    return both_sides(plain, images), plain
+
+
+def in_views(network: Network, images: Tensor, turns: Sequence[int], smaller: Sequence[float] = ()) -> Tensor:
+    """Return the mean heatmaps (B, K, h, w) of some views of images (B, C, H, W); views with higher peaks weigh more.
+
+    Images are square where they are turned.
+
+    Args:
+        network: images to heatmaps; of any size, if there are smaller ones.
+        images: as the network takes them.
+        turns: eighths of a turn against the clock.
+        smaller: sizes beside the images' own, as shares of it, to whole patches.
+    """
+    peaks, back = in_turns(network, images, turns)
+    size = back.shape[-2:]
+    patch = [ENLARGED * side // places for side, places in zip(images.shape[-2:], size, strict=True)]
+    for share in smaller:
+        sides = [nearest_multiple(share * side, own) for side, own in zip(images.shape[-2:], patch, strict=True)]
+        more, answers = in_turns(network, resized(images, sides), turns)
+        peaks, back = torch.cat([peaks, more]), torch.cat([back, resized(answers.flatten(0, 1), size).unflatten(0, more.shape)])
+    return torch.einsum("vb,vbkhw->bkhw", (SHARPNESS * peaks).softmax(dim=0), back)
+
+
+def in_turns(network: Network, images: Tensor, turns: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return `peaks_of` images (B, C, H, W) in T turns, (T, B), and their heatmaps, turned back, (T, B, K, h, w)."""
+    together = max(1, FEW // len(images))  # of one image several turns at once
+    parts = [turns[start : start + together] for start in range(0, len(turns), together)]
+    answers = torch.cat([network(torch.cat([turned_by(images, eighths) for eighths in part])) for part in parts])
+    answers = answers.unflatten(0, (len(turns), -1))
+    back = [turned_by(answer, -eighths, beyond="zeros") for eighths, answer in zip(turns, answers, strict=True)]
+    return peaks_of(answers), torch.stack(back)
+
+
+def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor:
+    """Turn square images (B, C, H, H) by eighths against the clock; ``beyond`` them lie "zeros", or the "border" goes on."""
+    quarters, diagonal = divmod(eighths, 2)
+    images = torch.rot90(images, quarters, (-2, -1)) if quarters else images
+    if not diagonal:
+        return images
+    side = math.sqrt(0.5)
+    matrix = torch.tensor([[side, -side, 0.0], [side, side, 0.0]], device=images.device).expand(len(images), 2, 3)
+    grid = F.affine_grid(matrix, list(images.shape), align_corners=True)
+    return _of_kind(images.dtype, F.grid_sample(images.float(), grid, padding_mode=beyond, align_corners=True))
+
+
+def resized(images: Tensor, size: Sequence[int]) -> Tensor:
+    """Resize images (B, C, H, W), corners on corners, as heatmaps lie on images."""
+    return _of_kind(images.dtype, F.interpolate(images.float(), list(size), mode="bilinear", align_corners=True))
+
+
+def _of_kind(kind: torch.dtype, values: Tensor) -> Tensor:
+    return values if kind.is_floating_point else values.round().to(kind)
+
+
+def surest_turns(network: Network, images: Tensor) -> Tensor:
+    """Return the quarter turns against the clock, (B,), in which the peaks of square images (B, C, H, H) are the highest."""
+    answers = torch.stack([network(torch.rot90(images, turns, (-2, -1))) for turns in range(4)])  # (4, B, K, h, h)
+    return peaks_of(answers).argmax(dim=0).cpu()
+
+
+def peaks_of(heatmaps: Tensor) -> Tensor:
+    """Compute the mean height of the joints' peaks in heatmaps (…, K, h, w): (…)."""
+    return heatmaps.flatten(-2).amax(dim=-1).mean(dim=-1)
+
+
+def turned(images: Tensor, turns: Tensor) -> Tensor:
+    """Turn square images (B, C, H, H), each by its own number of quarter turns against the clock (B,)."""
+    if not turns.any():
+        return images
+    return torch.stack([torch.rot90(image, int(count), (-2, -1)) for image, count in zip(images, turns, strict=True)])
+
+
+def joints_in(heatmaps: Tensor, preparation: BoxPreparation) -> tuple[Tensor, Tensor]:
+    """Read the joints in heatmaps (B, K, h, w) of prepared inputs: positions in the input (B, K, 2), and scores (B, K)."""
+    places, scores = decode(heatmaps.float(), sigma=preparation.smoothing)
+    size = (heatmaps.shape[-2], heatmaps.shape[-1])
+    return places * pixels_per_place(preparation.image_size, size).to(places), scores

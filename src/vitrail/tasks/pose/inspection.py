@@ -40,7 +40,6 @@ class PeopleInspection(Inspection):
 
 
 def _skeleton(request: InspectionRequest) -> Skeleton | None:
-    """Return the skeleton in the settings of a run, if there are any; refuses others that are given beside it."""
     if request.config is None and not request.settings:
         return None
     from vitrail.config.configuration import nested

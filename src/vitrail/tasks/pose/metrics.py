@@ -1,4 +1,4 @@
-"""How near found joints are to marked ones: object keypoint similarity (OKS), correct keypoints (PCK), average precision.
+"""Scores of found joints: object keypoint similarity (OKS), correct keypoints (PCK), average precision.
 
 Places are (x, y) in pixels of the picture, where the centre of the first pixel is (0, 0).
 """
@@ -14,18 +14,18 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 Length = Literal["torso", "box", "head"]
-"""What the distances of PCK are measured by."""
+"""Length by which PCK measures distances."""
 ENDS = {
     "torso": ((("left", "shoulder"), ("l", "shoulder")), (("right", "hip"), ("r", "hip"))),
     "head": ((("neck",),), (("head", "top"), ("head",))),
 }
-"""Words in the names of the joints at both ends of a length; the first of several ways that a skeleton has."""
+"""Words in the names of the joints at both ends of a length, in several spellings, of which the first is taken."""
 CATEGORY = 1
 """COCO's number of people."""
 SURE = 0.2
-"""Only joints with a higher score count in the score of a person, as in ViTPose's evaluation."""
+"""Score that a joint needs to count in the score of a person, as in ViTPose's evaluation."""
 SCORES = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
-"""In the order of COCO's summary."""
+"""Names of COCO's scores, in the order of its summary."""
 
 
 class Found(NamedTuple):
@@ -34,17 +34,17 @@ class Found(NamedTuple):
     joints: np.ndarray
     """float64 (N, K, 2): x and y."""
     scores: np.ndarray
-    """float64 (N, K): how sure the model is of each."""
+    """float64 (N, K): the model's confidence in each."""
 
 
 def marked_joints(people: Sequence[Person], skeleton: Skeleton) -> tuple[np.ndarray, np.ndarray]:
-    """Places of all joints, float64 (N, K, 2), and which of them are marked, bool (N, K)."""
+    """Return the positions of all joints, float64 (N, K, 2), and which of them are marked, bool (N, K)."""
     joints = np.array([person.target.joints for person in people], np.float64).reshape(len(people), len(skeleton.joints), 3)
     return joints[..., :2], joints[..., 2] > 0
 
 
 def mean_pose(people: Sequence[Person]) -> np.ndarray:
-    """Return where each joint lies on average in a person's box, in shares of its sides: float64 (K, 2).
+    """Return the mean position of each joint in a person's box, in shares of its sides: float64 (K, 2).
 
     A joint that nobody has marked lies in the middle.
     """
@@ -62,13 +62,13 @@ def in_boxes(pose: np.ndarray, people: Sequence[Person]) -> np.ndarray:
 
 
 def distances(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarray:
-    """Pixels from found to marked joints, float64 (N, K), NaN for a joint that is not marked."""
+    """Compute the pixels from found to marked joints, float64 (N, K), NaN for a joint that is not marked."""
     places, marked = marked_joints(people, skeleton)
     return np.where(marked, np.linalg.norm(found.joints - places, axis=-1), np.nan)
 
 
 def joint_similarity(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarray:
-    """``exp(-d² / (2 s² k²))`` of every marked joint, float64 (N, K), NaN for any other.
+    """Compute ``exp(-d² / (2 s² k²))`` of every marked joint, float64 (N, K), NaN for any other.
 
     d is the distance, s² the area of the person, and k twice the joint's sigma.
     """
@@ -78,7 +78,7 @@ def joint_similarity(found: Found, people: Sequence[Person], skeleton: Skeleton)
 
 
 def oks(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarray:
-    """Object keypoint similarity of each person, float64 (N,): the mean of `joint_similarity` over marked joints.
+    """Compute the object keypoint similarity of each person, float64 (N,): the mean of `joint_similarity` over marked joints.
 
     As COCO has it (https://cocodataset.org/#keypoints-eval); NaN for a person of whom no joint is marked.
     """
@@ -86,7 +86,6 @@ def oks(found: Found, people: Sequence[Person], skeleton: Skeleton) -> np.ndarra
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """The mean of numbers that are there, NaN where there are none."""
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     return np.where(count, np.where(known, values, 0).sum(axis=axis) / np.maximum(count, 1), np.nan)
@@ -105,17 +104,17 @@ class PCK:
 
     @property
     def per_joint(self) -> np.ndarray:
-        """Shares, float64 (K,), NaN for a joint that is nowhere marked."""
+        """Return the share of each joint, float64 (K,), NaN for a joint that is nowhere marked."""
         return np.where(self.counts, self.hits / np.maximum(self.counts, 1), np.nan)
 
     @property
     def total(self) -> float:
-        """The share of all marked joints, 0 where there are none."""
+        """Return the share of all marked joints, 0 without any."""
         return float(self.hits.sum() / max(1, self.counts.sum()))
 
 
 def pck(found: Found, people: Sequence[Person], skeleton: Skeleton, threshold: float = 0.2, by: Length = "torso") -> PCK:
-    """How many marked joints are found no farther away than a share ``threshold`` of a length of the person; see `lengths`.
+    """Count the marked joints found no farther away than a share ``threshold`` of a length of the person; see `lengths`.
 
     The total is a share of joints, as MPII's evaluation weighs them; mmpose has the mean of the joints' shares.
 
@@ -131,13 +130,13 @@ def pck(found: Found, people: Sequence[Person], skeleton: Skeleton, threshold: f
 def correct_joints(
     found: Found, people: Sequence[Person], skeleton: Skeleton, threshold: float = 0.2, by: Length = "torso"
 ) -> np.ndarray:
-    """1 for a joint that is near enough and 0 for any other, float64 (N, K); NaN where not marked, or the length not known."""
+    """Return 1 for a near enough joint and 0 for any other, float64 (N, K); NaN where not marked, or the length not known."""
     relative = distances(found, people, skeleton) / lengths(people, skeleton, by)[:, None]
     return np.where(np.isnan(relative), np.nan, relative <= threshold)
 
 
 def lengths(people: Sequence[Person], skeleton: Skeleton, by: Length) -> np.ndarray:
-    """A length of each person in pixels, float64 (N,), NaN where its joints are not marked or lie on each other.
+    """Compute a length of each person in pixels, float64 (N,), NaN where its joints are not marked or lie on each other.
 
     - ``torso``: from the left shoulder to the right hip (Toshev and Szegedy 2014, https://arxiv.org/abs/1312.4659), for PCK@0.2.
     - ``box``: the longer side of the box (Yang and Ramanan 2013, https://doi.org/10.1109/TPAMI.2012.261).
@@ -162,23 +161,22 @@ def lengths(people: Sequence[Person], skeleton: Skeleton, by: Length) -> np.ndar
 
 
 def usual_length(people: Sequence[Person], skeleton: Skeleton) -> Length:
-    """What PCK is measured by where nothing else is said: the torso, or the box where fewer than half of the people have one.
+    """Return the default length of PCK: the torso, or the box where fewer than half of the people have a torso.
 
-    Who has no torso is left out of it: most people would not count.
+    By the torso people without one do not count.
     """
     known = _known(people, skeleton, "torso")
     return "torso" if known and 2 * known >= len(people) else "box"
 
 
 def _known(people: Sequence[Person], skeleton: Skeleton, by: Length) -> int:
-    """Of how many people the length is known."""
     if by != "box" and _ends(skeleton, by) is None:
         return 0
     return int(np.isfinite(lengths(people, skeleton, by)).sum())
 
 
 def correct_shares(found: Found, people: Sequence[Person], skeleton: Skeleton) -> dict[str, float]:
-    """The shares of joints that are near enough, by each length that is known: ``pck``, ``pck_box``, ``pckh``."""
+    """Compute the shares of near enough joints, by each length that is known: ``pck``, ``pck_box``, ``pckh``."""
     lengths: dict[str, tuple[float, Length]] = {
         "pck": (0.2, usual_length(people, skeleton)),
         "pck_box": (0.2, "box"),
@@ -192,29 +190,29 @@ def correct_shares(found: Found, people: Sequence[Person], skeleton: Skeleton) -
 
 
 def _ends(skeleton: Skeleton, by: Length) -> tuple[int, int] | None:
-    """The joints at the ends of a length; None where the skeleton does not have both."""
+    """Return the joints at the ends of a length; None where the skeleton lacks one."""
     one, other = (skeleton.joint_with(*spellings) for spellings in ENDS[by])
     return None if one is None or other is None else (one, other)
 
 
 def person_score(scores: np.ndarray, box_scores: np.ndarray | float = 1.0) -> np.ndarray:
-    """Compute how sure a model is of each person, (N,), by the scores of the joints, (N, K), and of the box, (N,).
+    """Compute the score of each person, (N,), by the scores of the joints, (N, K), and of the box, (N,).
 
-    The mean score of joints that have more than 0.2, times the score of the box, as ViTPose's evaluation has it, which took it
-    from Simple Baselines (Xiao et al. 2018, https://arxiv.org/abs/1804.06208). Where no joint has more these give 0, and all
-    such people are ranked alike; here it is the mean of all joints, which is less than 0.2.
+    It is the mean score of joints above 0.2, times the score of the box, as in ViTPose's evaluation and Simple Baselines (Xiao et
+    al. 2018, https://arxiv.org/abs/1804.06208). Without such a joint these give 0, and rank all such people alike; here it is the
+    mean of all joints, which is less than 0.2.
     """
     sure = _mean(np.where(scores > SURE, scores, np.nan), axis=1)
     return np.where(np.isnan(sure), scores.mean(axis=1), sure) * box_scores
 
 
 def coco_results(images: Sequence[int], found: Found, box_scores: np.ndarray | float = 1.0) -> list[dict[str, Any]]:
-    """Found people as COCO's results, JSON-able.
+    """Return found people as COCO's results, JSON-able.
 
     Args:
         images: the number of each person's picture, as in `Pose.image`.
         found: their joints.
-        box_scores: how sure it is that each box, (N,), has a person in it.
+        box_scores: the detector's confidence in each box, (N,).
     """
     keypoints = np.concatenate([found.joints, found.scores[..., None]], axis=-1)  # (N, K, 3)
     scores = person_score(found.scores, box_scores)
@@ -231,31 +229,31 @@ def average_precision(
     *,
     ignored: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, float]:
-    """COCO's average precision and recall of found people, by the library faster-coco-eval; see `SCORES`.
+    """Compute COCO's average precision and recall of found people, by the library faster-coco-eval; see `SCORES`.
 
     Each is the mean over ten thresholds of OKS from 0.5 to 0.95, or at 0.5 or 0.75 alone, or of people of medium (32² to 96²
     pixels) and large areas; scores of people of whom there are none are left out.
 
     Args:
-        results: COCO's, of people in any number and order. Whom nobody marked is a mistake, in whatever picture.
-        people: who is to be found.
+        results: COCO's, of people in any number and order; a person whom nobody marked is a mistake.
+        people: the marked ones.
         skeleton: their joints.
-        ignored: COCO's annotations of crowds and of people without marked joints, whom to find is no mistake.
+        ignored: COCO's annotations of crowds and of people without marked joints; finding them is no mistake.
 
     Raises:
         ConfigError: the extra ``pose`` is not installed.
     """
-    library = coco_eval()
-    told = [{key: result[key] for key in ("image_id", "keypoints", "score")} | {"category_id": CATEGORY} for result in results]
-    truth = library.COCO(_truth(people, skeleton, ignored, {result["image_id"] for result in told}), print_function=_silent)
+    library, silent = coco_eval(), lambda *words: None
+    rows = [{key: result[key] for key in ("image_id", "keypoints", "score")} | {"category_id": CATEGORY} for result in results]
+    truth = library.COCO(_truth(people, skeleton, ignored, {result["image_id"] for result in rows}), print_function=silent)
     sigmas = list(skeleton.complete.sigmas or ())
-    judge = library.COCOeval_faster(truth, truth.loadRes(told), "keypoints", print_function=_silent, kpt_oks_sigmas=sigmas)
+    judge = library.COCOeval_faster(truth, truth.loadRes(rows), "keypoints", print_function=silent, kpt_oks_sigmas=sigmas)
     judge.run()
     return {name: float(score) for name, score in zip(SCORES, judge.all_stats, strict=True) if score >= 0}
 
 
 def coco_eval() -> Any:
-    """The library that measures average precision; raises `ConfigError` where it is not installed."""
+    """Import the library that measures average precision; raise `ConfigError` where it is not installed."""
     try:
         import faster_coco_eval
     except ImportError:
@@ -264,14 +262,9 @@ def coco_eval() -> Any:
     return faster_coco_eval
 
 
-def _silent(*_: object) -> None:
-    """Print nothing."""
-
-
 def _truth(
     people: Sequence[Person], skeleton: Skeleton, ignored: Sequence[Mapping[str, Any]], images: set[int]
 ) -> dict[str, list[dict[str, Any]]]:
-    """People as a file of COCO's, with these pictures beside their own."""
     marked = [_annotation(person) for person in people]
     nothing = {"category_id": CATEGORY, "keypoints": [0] * 3 * len(skeleton.joints), "num_keypoints": 0}
     annotations = [*marked, *({**nothing, **one, "category_id": CATEGORY} for one in ignored)]

@@ -1,4 +1,4 @@
-"""Images in, people with their joints out, in Python or behind an engine."""
+"""The predictor of people with their joints, in Python or behind an engine."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -27,30 +27,30 @@ from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import StreamedEvaluation
 from vitrail.tasks.options import OptionPath, Options
-from vitrail.tasks.pose.answer import FoundPerson, PoseAnswer
-from vitrail.tasks.pose.cut_out import Boxes, BoxReport, Framed, boxes_of, cut_out, numbers_of
+from vitrail.tasks.pose.answer import FoundPerson, PoseAnswer, judged_rows, person_head
 from vitrail.tasks.pose.files.detections import Detections, number_in
+from vitrail.tasks.pose.heatmaps import heatmaps_of, joints_in, surest_turns
 from vitrail.tasks.pose.metrics import person_score
+from vitrail.tasks.pose.people.cut_out import Boxes, BoxReport, Framed, boxes_of, cut_out, numbers_of
 from vitrail.tasks.pose.people.dataset import PersonDataset
 from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.settings import PoseSettings
-from vitrail.tasks.pose.table import judged_rows, person_head
-from vitrail.tasks.pose.task import PoseMetrics, answers_of, heatmaps_of, joints_in, surest_turns
+from vitrail.tasks.pose.task import PoseMetrics, answers_of
 from vitrail.tasks.pose.weights import no_joints, require_poses
 from vitrail.tasks.task import Answers
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
 class PoseOptions(Options):
-    """What `vitrail predict` is asked of people."""
+    """Options of `vitrail predict` on people."""
 
     refusal: ClassVar[str] = "the model finds joints, and gives no labels"
 
     boxes: OptionPath | None = None
     """A file of the boxes to look for people in."""
     mirror: bool = False
-    """Whether the mean of the heatmaps of a box and of its mirror image is taken."""
+    """Take the mean of the heatmaps of a box and of its mirror image."""
     smoothing: Smoothing | None = None
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; None as the model keeps it."""
     pictures: OptionPath | None = None
@@ -74,15 +74,15 @@ class PosePredictor(Predictor):
     """The joints, one for each heatmap."""
     preparation: BoxPreparation
     heatmaps: Callable[[Tensor], Tensor]
-    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time. They may be smaller
-    than the model's own size, where the preparation has smaller sizes."""
+    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time. Pixels may be smaller
+    than the model's size, where the preparation has smaller sizes."""
     settings: PoseOptions = field(default_factory=PoseOptions)
     report: BoxReport | None = None
-    """Takes the boxes outside of their pictures, which are left out then; without it such a box is an error."""
+    """Report of boxes outside of their pictures, which are then left out; without it such a box is an error."""
 
     @property
     def network(self) -> Callable[[Tensor], Tensor]:
-        """The heatmaps of some boxes, after a look in every turn."""
+        """Return the heatmaps of some boxes, after a look in every turn."""
         return lambda pixels: heatmaps_of(self.heatmaps, pixels, self.preparation, self.skeleton, mirror=False)[0]
 
     @property
@@ -94,7 +94,7 @@ class PosePredictor(Predictor):
         return Prepared(cut.pixels, cut)
 
     def compute(self, rows: Sequence[np.ndarray], batch_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the joints of each person: places in the network's input (K, 2), and scores (K,)."""
+        """Return the joints of each person: positions in the network's input (K, 2), and scores (K,)."""
         batches = torch.from_numpy(np.stack(rows)).split(batch_size)
         found = [self.joints(batch, mirror=self.settings.mirror) for batch in batches]
         return [each for batch in found for each in zip(*(part.numpy() for part in batch), strict=True)]
@@ -119,7 +119,7 @@ class PosePredictor(Predictor):
         return replace(self.smoothed_by(settings.smoothing), settings=settings, report=BoxReport())
 
     def sources(self, files: Sequence[Path], note: Note) -> list[Framed]:
-        """Return the files with their boxes, and with their numbers: as each is called where all have one, else counted."""
+        """Return the files with their boxes and numbers: those of their names where all have one, else counted."""
         if self.settings.boxes is None:
             note("no --boxes: each image is taken for one person, from rim to rim")
             return [Framed(file, None, number) for file, number in zip(files, numbers_of(map(number_in, files)), strict=True)]
@@ -138,12 +138,12 @@ class PosePredictor(Predictor):
             self.report.tell(note, group)
 
     def joints(self, pixels: Tensor, *, mirror: bool = False) -> tuple[Tensor, Tensor]:
-        """Prepared pixels, uint8 (B, C, H, W), to places in them, float64 (B, K, 2), and scores (B, K).
+        """Find the joints in prepared pixels, uint8 (B, C, H, W): positions, float64 (B, K, 2), and scores (B, K).
 
         Args:
             pixels: of people that were cut out.
-            mirror: whether the answers to the mirror images are taken into the mean, which takes twice the time; where boxes are
-                looked at in eight turns, they are left out.
+            mirror: takes the mean with mirror images, in twice the time; they are left out where boxes are looked at in eight
+            turns.
 
         Raises:
             ModelFileError: the model's answers are not finite.
@@ -153,11 +153,11 @@ class PosePredictor(Predictor):
         return places.double(), scores.double()
 
     def smoothed_by(self, smoothing: float | None) -> Self:
-        """The same with another deviation by which heatmaps are smoothed, in places; with None as the model keeps it."""
+        """Return the predictor with another deviation by which heatmaps are smoothed, in places; with None the model's own."""
         return self if smoothing is None else replace(self, preparation=self.preparation.changed(smoothing=smoothing))
 
     def turns(self, pixels: Tensor) -> Tensor:
-        """By how many quarter turns against the clock each of some pixels (B, C, H, W) is looked at: (B,)."""
+        """Return the quarter turns against the clock in which pixels (B, C, H, W) are looked at: (B,)."""
         return surest_turns(self._finite, pixels) if self.preparation.upright else torch.zeros(len(pixels))
 
     def _finite(self, pixels: Tensor) -> Tensor:
@@ -166,15 +166,13 @@ class PosePredictor(Predictor):
     def evaluation(
         self, people: Sequence[Person], settings: PoseSettings, *, batch_size: int, split: str = "all"
     ) -> "PeopleEvaluation":
-        """Return the evaluation on people with its own joints, of all scores."""
+        """Return the evaluation of all scores on people with the model's joints."""
 
         def answer(batch: Batch) -> Answers:
             return answers_of(self._finite, batch["images"], batch, self.preparation, self.skeleton, settings)
 
-        dataset, metrics = (
-            PersonDataset(people, self.preparation, self.skeleton),
-            PoseMetrics(self.preparation, self.skeleton, keep=True),
-        )
+        dataset = PersonDataset(people, self.preparation, self.skeleton)
+        metrics = PoseMetrics(self.preparation, self.skeleton, keep=True)
         return PeopleEvaluation(people, split, dataset, metrics, nullcontext(answer), batch_size)
 
 
@@ -183,12 +181,12 @@ class PeopleEvaluation(StreamedEvaluation):
     """People in their own boxes."""
 
     pictures: Path | None = None
-    """A folder to write those to who were found worst."""
+    """A folder for pictures of the worst answers."""
     note: Note = lambda line: None
 
     @property
     def answered(self) -> list[Person]:
-        """The people in the order of the metrics."""
+        """Return the people in the order of the metrics."""
         return [self.items[row.number] for row in self.metrics.rows]
 
     def run(self, *, group: Processes = ALONE, **how: Any) -> PoseMetrics:
@@ -248,13 +246,6 @@ def in_python(
     return PosePredictor(f"torch {precision or 'fp32'}", own.skeleton, own.preparation, heatmaps)
 
 
-def of_joints(predictor: Predictor, where: object) -> PosePredictor:
-    """Return a predictor of joints; raises `ModelFileError` for any other."""
-    if isinstance(predictor, PosePredictor):
-        return predictor
-    raise no_joints(where)
-
-
 def predict_poses(
     model: str | Path | TrainedModel | PosePredictor,
     images: Picture | Iterable[Picture],
@@ -266,18 +257,17 @@ def predict_poses(
     precision: Precision | None = None,
     engine: str = "auto",
 ) -> list[list[FoundPerson]]:
-    """The people in every picture with their joints.
+    """Find the people in every picture with their joints.
 
     >>> people = predict_poses("runs/pose", "photo.jpg", [[48, 20, 110, 260], [210, 31, 95, 240]])  # doctest: +SKIP
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model, which finds joints.
         images: as in `vitrail.predict`.
-        boxes: in which to look for people, of each picture or of the only one: left, top, width and height in pixels of the
-            upright picture, and perhaps a score; None for pictures that are one person each.
-        mirror: whether the mean of the answers to a box and to its mirror image is taken, which takes twice the time.
-        smoothing: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as
-            the model keeps it.
+        boxes: of people, for each picture or for the only one: left, top, width and height in pixels of the upright picture, and
+            perhaps a score; None for pictures that are one person each.
+        mirror: takes the mean of a box and its mirror image, in twice the time.
+        smoothing: deviation by which heatmaps are smoothed before a joint is read, in places; 0 for none; by default the model's.
         batch_size: boxes per batch, whichever pictures they are in.
         precision, engine: as in `vitrail.predict`.
 
@@ -290,6 +280,7 @@ def predict_poses(
     pictures = pictures_of(images)
     framed = [Framed(*each) for each in zip(pictures, boxes_of(boxes, len(pictures)), strict=True)]
     opened = open_predictor(model, precision, engine=engine, images=sum(one.people for one in framed))
-    predictor = of_joints(opened, model if isinstance(model, str | Path) else "model")
-    predictor = replace(predictor.smoothed_by(smoothing), settings=PoseOptions(mirror=mirror))
+    if not isinstance(opened, PosePredictor):
+        raise no_joints(model if isinstance(model, str | Path) else "model")
+    predictor = replace(opened.smoothed_by(smoothing), settings=PoseOptions(mirror=mirror))
     return [list(answer.people) for answer in each_answer(predict_each(predictor, framed, batch_size=batch_size))]

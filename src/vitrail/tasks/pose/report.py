@@ -1,9 +1,9 @@
-"""The report on pose estimation: scores overall and of each joint, and the people who were found worst."""
+"""The report on pose estimation: all scores, those of each joint, and the worst answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import matplotlib
 import numpy as np
@@ -29,28 +29,21 @@ from vitrail.tasks.pose.metrics import (
 from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.study.skeletons import worst_sheet
+from vitrail.tasks.pose.task import PoseMetrics
 
 JOINTS = "joints.csv"
-"""In the run folder: every joint of every person that the run was evaluated on."""
+"""File in the run folder: every joint of every person that the run was evaluated on."""
 CHART, WORST = "joints.png", "worst.png"
-"""The pictures: bars of the joints, and the worst answers."""
+"""Pictures: bars of the joints, and the worst answers."""
 LENGTHS = {"torso": "the distance of left shoulder and right hip", "box": "the longer side of the box"}
-"""What joints are measured by, in words."""
+"""Words for the lengths of PCK."""
 CARDS = ("pck", "oks", "ap", "ar")
 """Metrics that the report begins with; a table has the others."""
 
 
-class FoundJoints(Protocol):
-    """What metrics of this task keep for a report."""
-
-    skeleton: Skeleton
-    found: Found
-    """In the order of the items."""
-
-
 @dataclass(frozen=True)
 class FoundPeople:
-    """Who was to be found, and the joints that were."""
+    """Marked people, and the joints that were found."""
 
     people: Sequence[Person]
     skeleton: Skeleton
@@ -58,13 +51,13 @@ class FoundPeople:
 
     @property
     def near(self) -> PCK:
-        """How many joints are near enough, by what is usual for these people."""
+        """Return the share of near enough joints, by the usual length of these people."""
         return pck(self.found, self.people, self.skeleton, by=usual_length(self.people, self.skeleton))
 
 
 def report_part(run: Reported) -> Part:
-    """PCK, OKS and COCO's scores, each joint by itself, and the worst answers as pictures."""
-    metrics, scores = cast(FoundJoints, run.metrics), run.metrics.scores()
+    """Return the scores, each joint by itself, and the worst answers as pictures."""
+    metrics, scores = cast(PoseMetrics, run.metrics), run.metrics.scores()
     kept = FoundPeople(run.items, metrics.skeleton, metrics.found)
     save_pictures(kept, run.plots)
     sections = [_joints(kept, run), _worst(run)]
@@ -80,34 +73,31 @@ def report_part(run: Reported) -> Part:
 
 
 def write_pictures(folder: Path, kept: FoundPeople) -> None:
-    """The pictures of a report in a folder of their own, which must not exist; it appears whole or not at all."""
+    """Write the pictures of a report to a new folder, which appears whole or not at all."""
     with whole_folder(folder, replace=False) as draft:
         save_pictures(kept, draft)
 
 
 def save_pictures(kept: FoundPeople, folder: Path) -> None:
-    """`CHART` and `WORST`, in a folder that is there."""
+    """Write `CHART` and `WORST` to a folder."""
     figures.save(joint_chart(kept.skeleton.joints, kept.near.per_joint), folder / CHART)
     figures.save(worst_answers(kept), folder / WORST)
 
 
 def _cards(scores: dict[str, float | int], whom: str) -> list[tuple[str, str]]:
-    told = [metric for metric in metrics_in(scores) if metric.name in CARDS]
-    return [(metric.shown(scores[metric.name]), f"{metric.title} on {whom}") for metric in told]
+    return [(one.shown(scores[one.name]), f"{one.title} on {whom}") for one in metrics_in(scores) if one.name in CARDS]
 
 
 def _other_scores(scores: dict[str, float | int]) -> Markup | None:
-    """The scores that do not stand on the cards."""
-    told = [metric for metric in metrics_in(scores) if metric.name not in (*CARDS, "loss")]
-    if not told:
+    others = [metric for metric in metrics_in(scores) if metric.name not in (*CARDS, "loss")]
+    if not others:
         return None
-    rows = [(metric.title, Number(metric.shown(scores[metric.name]))) for metric in told]
+    rows = [(metric.title, Number(metric.shown(scores[metric.name]))) for metric in others]
     coco = [page.note("By COCO's rules: medium people cover 32² to 96² pixels, large ones more.")] if "ap" in scores else []
     return page.section("Other scores", page.table(("score", ""), rows), *coco)
 
 
 def _joints(kept: FoundPeople, run: Reported) -> Markup:
-    """A row and a bar for each joint."""
     by, near = usual_length(kept.people, kept.skeleton), kept.near
     caption = f"PCK@0.2: the share of marked joints that are found within a fifth of {LENGTHS[by]}."
     if near.left_out:
@@ -121,7 +111,7 @@ def _joints(kept: FoundPeople, run: Reported) -> Markup:
 
 
 def joint_table(kept: FoundPeople, near: PCK) -> Markup:
-    """Of each joint PCK, mean distance and OKS; the worst by PCK are marked."""
+    """Return a table of PCK, mean distance and OKS of each joint, in which the worst by PCK are marked."""
     far = distances(kept.found, kept.people, kept.skeleton)  # (N, K)
     alike = joint_similarity(kept.found, kept.people, kept.skeleton)
     count = np.isfinite(far).sum(axis=0)
@@ -143,13 +133,12 @@ def joint_table(kept: FoundPeople, near: PCK) -> Markup:
 
 
 def _mean(values: np.ndarray, digits: int) -> Number:
-    """The mean of the numbers that are known."""
     known = values[np.isfinite(values)]
     return Number(f"{known.mean():.{digits}f}" if len(known) else "–")
 
 
 def joint_chart(joints: Sequence[str], shares: np.ndarray) -> Figure:
-    """A bar for each joint."""
+    """Draw a bar for each joint."""
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(6.4, 0.7 + 0.22 * len(joints)), layout="constrained")
         axes = figure.subplots()
@@ -162,7 +151,7 @@ def joint_chart(joints: Sequence[str], shares: np.ndarray) -> Figure:
 
 
 def worst_answers(kept: FoundPeople) -> Figure:
-    """The people with the lowest OKS, with what is marked beside what was found."""
+    """Draw the people with the lowest OKS, with marked beside found joints."""
     people, skeleton, found = kept.people, kept.skeleton, kept.found
     alike, right = oks(found, people, skeleton), correct_joints(found, people, skeleton, by=usual_length(people, skeleton))
     captions = [_caption(*pair) for pair in zip(alike, right, strict=True)]
@@ -178,13 +167,12 @@ def _worst(run: Reported) -> Markup:
 
 
 def _caption(alike: float, right: np.ndarray) -> str:
-    """OKS of a person, and how many of the joints are near enough where that is known."""
     known = np.isfinite(right).sum()
     return f"OKS {alike:.2f}" + (f", {np.nansum(right):.0f} of {known} joints" if known else "")
 
 
 def joint_rows(kept: FoundPeople) -> list[Sequence[str]]:
-    """A head, then a row for each joint of each person: where it was found, how surely, and where it is marked."""
+    """Return a head and a row for each joint of each person: found position, score, and marked position."""
     places, marked = marked_joints(kept.people, kept.skeleton)
     rows: list[Sequence[str]] = [("person", "joint", "x", "y", "score", "marked_x", "marked_y")]
     for i, person in enumerate(kept.people):

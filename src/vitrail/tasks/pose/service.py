@@ -1,6 +1,5 @@
 """What a model that finds joints contributes to a server: the people in an image, and where their joints' queries look."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,22 +9,22 @@ import torch
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import SERVED, check_head, decode
+from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
-from vitrail.deploy.server.images import EXPORTED, Look, black, encoded, image_limits
-from vitrail.deploy.server.opening import Model, predictor_of
+from vitrail.deploy.server.images import EXPORTED, Look, black, encoded, image_limits, image_tensors
+from vitrail.deploy.server.opening import Model
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
-from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.runtime.device import Precision
 from vitrail.tasks.pose import schema
 from vitrail.tasks.pose.answer import FoundPerson
 from vitrail.tasks.pose.files.detections import require_inside
+from vitrail.tasks.pose.heatmaps import turned
 from vitrail.tasks.pose.metrics import person_score
 from vitrail.tasks.pose.people.limbs import drawn_limbs
 from vitrail.tasks.pose.predictor import PosePredictor
 from vitrail.tasks.pose.study.joints import look_of_joints
-from vitrail.tasks.pose.task import turned
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
@@ -36,11 +35,11 @@ class Settings(ServerSettings):
     engine: str = "auto"
 
 
-def open_served(model: Model, settings: Settings) -> Callable[[Place], "ServedPoses"]:
-    """Return what gives the poses of a worker; what all workers share is opened now."""
-    predictor = predictor_of(model, settings.precision, settings.engine)
+def open_served(model: Model, settings: Settings) -> "ServedPoses":
+    """Open a model of poses for a server."""
+    predictor = open_predictor(model, settings.precision, engine=settings.engine)
     look, unseen = look_of_joints(model) if isinstance(model, TrainedModel) else (None, EXPORTED)
-    return lambda place: ServedPoses(predictor(place), settings.limits, look, unseen)
+    return ServedPoses(predictor, settings.limits, look, unseen)
 
 
 Boxes = list[Box] | None
@@ -65,6 +64,7 @@ class ServedPoses:
 
     def __init__(self, predictor: PosePredictor, limits: Limits, look: Look | None = None, unseen: str = EXPORTED):
         self.predictor, self.limits, self._look, self._unseen = predictor, limits, look, "" if look else unseen
+        self.tensors = image_tensors(predictor, "heatmaps", len(predictor.skeleton.joints), -1, -1)
         check = partial(check_head, max_pixels=limits.pixels, formats=SERVED)
         of_people: dict[str, Any] = {
             "body": Images(1, check, schema.PICTURE, form_fields=("boxes",)),

@@ -13,36 +13,34 @@ from vitrail.tasks.settings import TaskSettings
 
 
 class PoseSettings(TaskSettings):
-    """Where the joints of people are."""
+    """Settings of pose estimation."""
 
     name: str = "pose"
     skeleton: Skeleton | None = None
-    """Limbs, pairs and sigmas in place of those that the data tells or that follow from the joints' names."""
+    """Limbs, pairs and sigmas in place of the data's, or of those that follow from the joints' names."""
     boxes: Boxes = "annotations"
-    """Whether people are cut out by the data's own boxes, by the smallest around their joints (joints), or not at all (image);
-    or a file of a detector's boxes in COCO's format: each person, in validation, too, takes the one that overlaps the own box
-    the most, and keeps the own one where none does by half."""
+    """Boxes by which people are cut out: the data's own (annotations), the smallest around the joints (joints), the whole picture
+    (image), or a file of a detector's boxes in COCO's format. Of a file each person, in validation, too, takes the box that
+    overlaps the own one the most, and keeps the own one where none does by half."""
     upright: Literal["auto", "always", "never"] = "auto"
-    """Whether people are turned upright by their shoulders and hips before they are learned from, for people who stand, lie and
-    fall in every direction. Where they are to be found, a box is looked at in eight turns, which takes eight times the time. It
-    needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees, and goes on as
-    before with a model that has been trained on people."""
+    """Turn people upright by their shoulders and hips before they are learned from, where people stand, lie and fall in every
+    direction. A box is then looked at in eight turns, which takes eight times the time. It needs a square input. ``auto`` does it
+    with one where a fifth of the people lean by more than 45 degrees, and goes on as before with a model trained on people."""
     box_scale: BoxScale | None = None
-    """How much larger than the box is what the model sees. By default as in the model to start from, else 1.25, as is usual. The
-    model keeps it."""
-    smaller_sizes: SmallerSizes | None = None
-    """Sizes in which a box is looked at beside the model's own where joints are to be found, as shares of it. With 0.9 and 0.8 it
-    takes two and a half times the time, and finds more of a model that has learned from smaller images than its own size
-    (``schedule.last_image_size``). Epochs are compared without. By default as in the model to start from, else none. The model
+    """Size of the part that the model sees, in sizes of the box. By default as in the model to start from, else 1.25. The model
     keeps it."""
+    smaller_sizes: SmallerSizes | None = None
+    """Shares of the model's size in which a box is looked at as well. With 0.9 and 0.8 it takes two and a half times the time,
+    and finds more with a model that has learned from smaller images than its own size (``schedule.last_image_size``). Epochs are
+    compared without. By default as in the model to start from, else none. The model keeps it."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
-    """Deviation of the bells that are learned, in places of the heatmap, of which a patch has four along each side."""
+    """Deviation of the bells to learn, in places of the heatmap, of which a patch has four along each side."""
     smoothing: Smoothing | None = None
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as in the
     model to start from, else 2. The model keeps it."""
     mirror: bool = True
-    """Whether evaluation takes the mean of the answers to an image and to its mirror image, which takes twice the time. Where a
-    box is looked at in eight turns, mirror images add nothing and are left out."""
+    """Evaluate the mean of an image and its mirror image, which takes twice the time. Where a box is looked at in eight turns,
+    mirror images add nothing and are left out."""
 
     @classmethod
     def model_from(cls, start: ModelConfig, fields: Mapping[str, Any]) -> ModelConfig:

@@ -1,7 +1,7 @@
-"""Where the joints of a person are: a heatmap for each (ViTPose; Xu et al. 2022, https://arxiv.org/abs/2204.12484)."""
+"""Pose estimation: a heatmap for each joint of a person (ViTPose; Xu et al. 2022, https://arxiv.org/abs/2204.12484)."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -9,19 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.checks import nearest_multiple
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.transform import Transform
 from vitrail.data.loading.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
-from vitrail.models.configs.base import ENLARGED
-from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.pose.heatmaps import decode, encode, mirrored
+from vitrail.tasks.pose.heatmaps import Network, encode, heatmaps_of, joints_in
 from vitrail.tasks.pose.metrics import (
     Found,
     average_precision,
@@ -40,25 +37,18 @@ from vitrail.tasks.pose.settings import PoseSettings
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.tasks.task import Answers, Metrics, Options
 
-Network = Callable[[Tensor], Tensor]
-"""Images (B, C, H, W) to heatmaps (B, K, h, w)."""
-SHARPNESS = 20.0
-"""What the mean height of a view's peaks is multiplied by in the softmax that weighs views. On validation 10 to 40 were alike."""
-FEW = 8
-"""Of fewer images than this, several turns are answered at once."""
-
 
 class PoseEstimation(ImageTask):
     """Heatmaps with a bell at every joint that is marked.
 
-    The loss is the squared error of a heatmap, summed over its places, divided by what the bell itself has (π σ²): 1 for an empty
-    heatmap, 0 for the bell; of an image the mean over all joints, where those that are not marked count as 0.
+    The loss is the squared error of a heatmap, summed over its places and divided by that of an empty one (π σ²): 1 for an empty
+    heatmap, 0 for the bell. Of an image it is the mean over all joints, where unmarked ones count as 0.
 
     Args:
         model: images (B, C, H, W) to heatmaps (B, K, h, w).
         preparation: cuts people out and normalizes the pixels.
         skeleton: the joints.
-        settings: the width of the bells, and whether mirror images are asked as well.
+        settings: the width of the bells, and the use of mirror images.
     """
 
     name = "pose"
@@ -83,10 +73,8 @@ class PoseEstimation(ImageTask):
         seed: int = 0,
         transform: Transform | None = None,
     ) -> PersonDataset:
-        """People as the model sees them."""
         if transform is not None:
-            hint = "leave transform out"
-            raise ConfigError("joints cannot follow a transform of one's own", where="transform", hint=hint)
+            raise ConfigError("joints cannot follow a transform of one's own", where="transform", hint="leave transform out")
         return PersonDataset(items, self.boxes, self.skeleton, augmentation, seed)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -97,11 +85,11 @@ class PoseEstimation(ImageTask):
         return {"loss": losses(self.network(images), smaller, size, self.settings.sigma).mean()}
 
     def answer(self, batch: Batch) -> Answers:
-        """``joints``, places in the input (B, K, 2), ``scores``, the heights of their peaks (B, K), and the ``loss`` (B,)."""
+        """Return ``joints``, positions in the input (B, K, 2), ``scores``, their peaks' heights (B, K), and the ``loss`` (B,)."""
         return answers_of(self.network, self.images(batch), batch, self.boxes, self.skeleton, self.settings)
 
     def follow(self, batch: Batch) -> Answers:
-        """As `answer`, with people looked at in one size alone."""
+        """Answer as `answer`, with people looked at in one size alone."""
         boxes = self.boxes.changed(smaller_sizes=())
         return answers_of(self.network, self.images(batch), batch, boxes, self.skeleton, self.settings)
 
@@ -109,7 +97,7 @@ class PoseEstimation(ImageTask):
         return PoseMetrics(self.boxes, self.skeleton, keep=keep)
 
     def floor(self, metrics: Metrics, items: Sequence[Person], known: Sequence[Person]) -> Floor | None:
-        """Return the scores of the mean pose of the people that are ``known``, put into the box of everybody."""
+        """Return the scores of the mean pose of the ``known`` people, put into the box of each person."""
         assert isinstance(metrics, PoseMetrics)
         people = metrics.people
         found = Found(in_boxes(mean_pose(known), people), np.ones((len(people), len(self.skeleton.joints))))
@@ -120,7 +108,7 @@ class PoseEstimation(ImageTask):
 
 
 def losses(heatmaps: Tensor, batch: Batch, image_size: tuple[int, int], sigma: float) -> Tensor:
-    """The loss of each image, (B,), of heatmaps (B, K, h, w) of images of this height and width; see `PoseEstimation`."""
+    """Compute the loss of each image, (B,), of heatmaps (B, K, h, w) of images of this height and width; see `PoseEstimation`."""
     targets, shown = encode(batch["joints"], image_size, (heatmaps.shape[-2], heatmaps.shape[-1]), sigma=sigma)
     errors = F.mse_loss(heatmaps.float(), targets, reduction="none").sum(dim=(2, 3))  # (B, K)
     return (errors * shown * batch["weights"]).mean(dim=1) / (math.pi * sigma**2)
@@ -129,120 +117,20 @@ def losses(heatmaps: Tensor, batch: Batch, image_size: tuple[int, int], sigma: f
 def answers_of(
     network: Network, images: Tensor, batch: Batch, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings
 ) -> Answers:
-    """`PoseEstimation.answer` of any network: images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
+    """Return `PoseEstimation.answer` of any network from images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
     heatmaps, plain = heatmaps_of(network, images, preparation, skeleton, mirror=settings.mirror)
     loss = losses(plain, batch, preparation.image_size, settings.sigma)
     joints, scores = joints_in(heatmaps, preparation)
     return {"joints": joints, "scores": scores, "loss": loss}
 
 
-def heatmaps_of(
-    network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool
-) -> tuple[Tensor, Tensor]:
-    """What a network answers to images (B, C, H, W), to read joints from and to compute the loss of: (B, K, h, w) each.
-
-    Both are the mean of the preparation's views, `in_views`, if it has more than one. Else the loss is computed of the answer to
-    the image alone. With ``mirror`` joints are read from the mean of the answers to an image and to its mirror image; beside
-    turns mirror images add nothing and are left out.
-    """
-    mirror = mirror and not preparation.upright
-
-    def both_sides(plain: Tensor, images: Tensor) -> Tensor:
-        return (plain + mirrored(network(images.flip(-1)), skeleton.order_mirrored)) / 2 if mirror else plain
-
-    if preparation.views > 1:
-        turns, smaller = preparation.turns, preparation.smaller_sizes
-        heatmaps = in_views(lambda images: both_sides(network(images), images), images, turns, smaller)
-        return heatmaps, heatmaps
-    plain = network(images)
-    return both_sides(plain, images), plain
-
-
-def in_views(network: Network, images: Tensor, turns: Sequence[int], smaller: Sequence[float] = ()) -> Tensor:
-    """Of images (B, C, H, W) the mean heatmaps (B, K, h, w) of some views, brought back; the surest views weigh the most.
-
-    A view is the surer, the higher its joints' peaks are in the mean. Images are square where they are turned.
-
-    Args:
-        network: images to heatmaps; of any size, if there are smaller ones.
-        images: as the network takes them.
-        turns: eighths of a turn against the clock.
-        smaller: sizes beside the images' own, as shares of it, to whole patches.
-    """
-    peaks, back = in_turns(network, images, turns)
-    size = back.shape[-2:]
-    patch = [ENLARGED * side // places for side, places in zip(images.shape[-2:], size, strict=True)]
-    for share in smaller:
-        sides = [nearest_multiple(share * side, own) for side, own in zip(images.shape[-2:], patch, strict=True)]
-        more, answers = in_turns(network, resized(images, sides), turns)
-        peaks, back = torch.cat([peaks, more]), torch.cat([back, resized(answers.flatten(0, 1), size).unflatten(0, more.shape)])
-    return torch.einsum("vb,vbkhw->bkhw", (SHARPNESS * peaks).softmax(dim=0), back)
-
-
-def in_turns(network: Network, images: Tensor, turns: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """`peaks_of` images (B, C, H, W) in T turns, (T, B), and their heatmaps, turned back, (T, B, K, h, w)."""
-    together = max(1, FEW // len(images))  # of one image several turns at once
-    parts = [turns[start : start + together] for start in range(0, len(turns), together)]
-    answers = torch.cat([network(torch.cat([turned_by(images, eighths) for eighths in part])) for part in parts])
-    answers = answers.unflatten(0, (len(turns), -1))
-    back = [turned_by(answer, -eighths, beyond="zeros") for eighths, answer in zip(turns, answers, strict=True)]
-    return peaks_of(answers), torch.stack(back)
-
-
-def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor:
-    """Square images (B, C, H, H), turned by eighths against the clock; ``beyond`` them lie "zeros", or the "border" goes on."""
-    quarters, diagonal = divmod(eighths, 2)
-    images = torch.rot90(images, quarters, (-2, -1)) if quarters else images
-    if not diagonal:
-        return images
-    side = math.sqrt(0.5)
-    matrix = torch.tensor([[side, -side, 0.0], [side, side, 0.0]], device=images.device).expand(len(images), 2, 3)
-    grid = F.affine_grid(matrix, list(images.shape), align_corners=True)
-    return _of_kind(images.dtype, F.grid_sample(images.float(), grid, padding_mode=beyond, align_corners=True))
-
-
-def resized(images: Tensor, size: Sequence[int]) -> Tensor:
-    """Images (B, C, H, W) of another height and width, corners on corners, as heatmaps lie on images."""
-    return _of_kind(images.dtype, F.interpolate(images.float(), list(size), mode="bilinear", align_corners=True))
-
-
-def _of_kind(kind: torch.dtype, values: Tensor) -> Tensor:
-    """The values, rounded to whole numbers where ``kind`` is a type of whole numbers."""
-    return values if kind.is_floating_point else values.round().to(kind)
-
-
-def surest_turns(network: Network, images: Tensor) -> Tensor:
-    """The quarter turns against the clock, (B,), in which the peaks of square images (B, C, H, H) are the highest."""
-    answers = torch.stack([network(torch.rot90(images, turns, (-2, -1))) for turns in range(4)])  # (4, B, K, h, h)
-    return peaks_of(answers).argmax(dim=0).cpu()
-
-
-def peaks_of(heatmaps: Tensor) -> Tensor:
-    """The mean height of the joints' peaks in heatmaps (…, K, h, w): (…)."""
-    return heatmaps.flatten(-2).amax(dim=-1).mean(dim=-1)
-
-
-def turned(images: Tensor, turns: Tensor) -> Tensor:
-    """Square images (B, C, H, H), each turned by its own number of quarter turns against the clock (B,)."""
-    if not turns.any():
-        return images
-    return torch.stack([torch.rot90(image, int(count), (-2, -1)) for image, count in zip(images, turns, strict=True)])
-
-
-def joints_in(heatmaps: Tensor, preparation: BoxPreparation) -> tuple[Tensor, Tensor]:
-    """The joints that heatmaps (B, K, h, w) of prepared inputs show: places in the input (B, K, 2), and scores (B, K)."""
-    places, scores = decode(heatmaps.float(), sigma=preparation.smoothing)
-    size = (heatmaps.shape[-2], heatmaps.shape[-1])
-    return places * pixels_per_place(preparation.image_size, size).to(places), scores
-
-
 class PoseMetrics(Metrics):
-    """Whether joints are where they are marked; with ``keep`` also COCO's average precision.
+    """PCK and OKS of found joints; with ``keep`` also COCO's average precision, which takes longer.
 
     Args:
         preparation: by which people were cut out.
         skeleton: the joints.
-        keep: whether to compute what takes longer.
+        keep: computes all scores.
     """
 
     def __init__(self, preparation: BoxPreparation, skeleton: Skeleton, *, keep: bool = False):
@@ -263,12 +151,12 @@ class PoseMetrics(Metrics):
 
     @property
     def people(self) -> list[Person]:
-        """The people by their numbers, which are their names here."""
+        """Return the people, whose names are their numbers here."""
         return [row.person for row in self.rows]
 
     @property
     def found(self) -> Found:
-        """The joints of all `people` in their pictures."""
+        """Return the joints of all `people` in their pictures."""
         return Found(np.stack([row.joints for row in self.rows]), np.stack([row.scores for row in self.rows]))
 
     def scores(self) -> dict[str, float | int]:
@@ -282,9 +170,9 @@ class PoseMetrics(Metrics):
         return {**scores, "loss": float(np.mean([row.loss for row in self.rows])), "people": len(self.rows)}
 
     def details(self) -> dict[str, Any]:
-        """The `scores`, what PCK is measured by, and how many people have no such length and are left out of it.
+        """Return `scores`, the length of PCK (``pck_by``), people without it (``pck_left_out``), and the PCK of each joint.
 
-        And ``joints``: PCK of each by its name, None of one that is nowhere marked.
+        ``joints`` has None for a joint that is nowhere marked.
         """
         if not self.rows:
             return dict(self.scores())
@@ -305,14 +193,12 @@ class PoseMetrics(Metrics):
 
 
 class Row(NamedTuple):
-    """What is kept of a person."""
+    """A person with the joints in the picture (K, 2), their scores (K,), and the loss."""
 
     number: int
     person: Person
     joints: np.ndarray
-    """In the picture, (K, 2)."""
     scores: np.ndarray
-    """(K,)."""
     loss: float
 
 

@@ -16,7 +16,7 @@ class TrainedPose(TrainedModel):
     """A model with what it needs to find joints: prepared images (B, C, H, W) to heatmaps (B, K, h, w).
 
     Args:
-        model: what answers.
+        model: gives the heatmaps.
         skeleton: the joints, one for each heatmap.
         preparation: cuts a person out of a picture.
         card: the model card, as Markdown.
@@ -39,31 +39,31 @@ class TrainedPose(TrainedModel):
 
     @property
     def more(self) -> dict[str, Any]:
-        """What ``config.json`` has of the skeleton."""
+        """Return the skeleton for ``config.json``."""
         return dict(zip(SKELETON, (self.skeleton.model_dump(mode="json"), self.skeleton.limb_indices), strict=True))
 
 
 def trained_of(model: ImageModel, source: Source, preparation: BoxPreparation, checkpoint: Checkpoint) -> TrainedPose:
     """Return a model of a checkpoint that is understood, with its skeleton; raises `ModelFileError`."""
-    described = {**checkpoint.config, **checkpoint.told}
+    described = {**checkpoint.config, **checkpoint.metadata}
     return TrainedPose(
         model, skeleton_of(described, source.labels, checkpoint.file.parent / CONFIG), preparation, checkpoint.card
     )
 
 
 def skeleton_of(config: Mapping[str, Any], labels: Sequence[str], where: object) -> Skeleton:
-    """The skeleton that a ``config.json`` describes: all of it, or names of joints with transformers' edges.
+    """Read the skeleton in a ``config.json``: all of it, or names of joints with transformers' edges.
 
     Joints without names are COCO's, where there are as many.
 
     Raises:
         ModelFileError: a description that fits no model with these joints.
     """
-    told, edges = (config.get(name) for name in SKELETON)
+    whole, edges = (config.get(name) for name in SKELETON)
     nameless = all(label.removeprefix("LABEL_") == str(number) for number, label in enumerate(labels))
     try:
-        if told is not None:
-            found = Skeleton.read(told, where="skeleton").complete
+        if whole is not None:
+            found = Skeleton.read(whole, where="skeleton").complete
         elif nameless and len(labels) == len(COCO.joints):
             found = COCO.complete
         else:
@@ -77,13 +77,13 @@ def skeleton_of(config: Mapping[str, Any], labels: Sequence[str], where: object)
 
 
 def require_poses(trained: TrainedModel, where: object) -> TrainedPose:
-    """A model that finds joints; raises `ModelFileError` for any other."""
+    """Return a model that finds joints; raise `ModelFileError` for any other."""
     if not isinstance(trained, TrainedPose):
         raise no_joints(where)
     return trained
 
 
 def no_joints(where: object) -> ModelFileError:
-    """The error for a model of another kind where joints are wanted."""
+    """Return the error for a model of another kind."""
     hint = "give a model that was trained with --task pose, or a ViTPose"
     return ModelFileError("the model finds no joints", where=where, hint=hint)

@@ -1,4 +1,4 @@
-"""Runs that translate, side by side: BLEU by the length of sentences, and where each model looked in the same sentence."""
+"""Runs that translate, side by side: BLEU by the length of sentences, and the attention of each model to the same sentence."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from vitrail.errors import VitrailError
 from vitrail.models.text.text_model import Aligned, TextModel
-from vitrail.study.compare.comparison import Compared
+from vitrail.study.compare.comparison import Compared, TaskComparison
 from vitrail.study.maps.token_alignment import alignment_caption, alignment_maps
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
@@ -24,50 +24,50 @@ Texts = list[tuple[str, str, str]]
 
 @dataclass(frozen=True)
 class Translated:
-    """A run and what it has translated."""
+    """A run and its translations."""
 
     run: str
     folder: Path
     texts: Texts
     number: int
-    """Its place among the runs, by which it has the colour of its lines."""
+    """Place among the runs, which sets the colour of its line."""
 
 
 def translated(runs: Sequence[Compared]) -> list[Translated]:
-    """The runs that have translations, in order."""
-    folders = [(run.name, run.folder, number) for number, run in enumerate(runs) if run.folder is not None]
-    found = []
-    for name, folder, number in folders:
-        if (folder / TRANSLATIONS).is_file():
-            rows = read_table(folder / TRANSLATIONS, "source", "translation", "reference")[1:]
-            found.append(Translated(name, folder, [(source, written, wanted) for source, written, wanted, *_ in rows], number))
-    return found
+    """Return the runs that have translations, in order."""
+    results = []
+    for number, run in enumerate(runs):
+        if run.folder is not None and (run.folder / TRANSLATIONS).is_file():
+            rows = read_table(run.folder / TRANSLATIONS, "source", "translation", "reference")[1:]
+            texts = [(source, written, reference) for source, written, reference, *_ in rows]
+            results.append(Translated(run.name, run.folder, texts, number))
+    return results
 
 
 def alike(runs: Sequence[Translated]) -> list[Translated]:
-    """Those of the sentences that most of them have, in one order: what is drawn side by side must be about the same."""
-    by_sentence = [{(source, wanted): written for source, written, wanted in run.texts} for run in runs]
-    ((most, _),) = Counter(frozenset(each) for each in by_sentence).most_common(1)
-    same = [(run, each) for run, each in zip(runs, by_sentence, strict=True) if each.keys() == most]
-    order = [(source, wanted) for source, _, wanted in same[0][0].texts]
-    return [replace(run, texts=[(key[0], each[key], key[1]) for key in order]) for run, each in same]
+    """Return the runs that have the most common set of sentences, in one order of these."""
+    by_sentence = [{(source, reference): written for source, written, reference in run.texts} for run in runs]
+    ((most, _),) = Counter(frozenset(texts) for texts in by_sentence).most_common(1)
+    same = [(run, texts) for run, texts in zip(runs, by_sentence, strict=True) if texts.keys() == most]
+    order = [(source, reference) for source, _, reference in same[0][0].texts]
+    return [replace(run, texts=[(key[0], texts[key], key[1]) for key in order]) for run, texts in same]
 
 
 def sections(runs: Sequence[Compared], folder: Path) -> list[Markup]:
-    """What a page in a folder shows of the runs that translate, if there are two or more; pictures go to the folder."""
+    """Return the sections of a page on runs that translate, if there are two or more; pictures go to the folder."""
     every = translated(runs)
     if len(every) < 2 or len(shown := alike(every)) < 2:
         return []
     others = [run.run for run in every if run.number not in {one.number for one in shown}]
-    told = [page.note(f"Evaluated on other sentences, and not shown: {', '.join(others)}.")] if others else []
+    notes = [page.note(f"Evaluated on other sentences, and not shown: {', '.join(others)}.")] if others else []
     figures.save(length_chart(shown), folder / "bleu-by-length.png")
     caption = "BLEU of sentences in groups of about the same size, by the words of the source: the same groups for every run."
     chart = page.picture(folder / "bleu-by-length.png", "BLEU by length of every run", caption)
-    return [page.section("BLEU by length", chart, *told), _side_by_side(shown, folder)]
+    return [page.section("BLEU by length", chart, *notes), _side_by_side(shown, folder)]
 
 
 def length_chart(runs: Sequence[Translated]) -> Figure:
-    """A line for each run, through the same groups of sentences."""
+    """Draw a line for each run, through the same groups of sentences."""
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -84,26 +84,27 @@ def length_chart(runs: Sequence[Translated]) -> Figure:
 
 
 def _side_by_side(runs: Sequence[Translated], folder: Path) -> Markup:
-    """One sentence as every run translates it, and where each model looked."""
-    found: dict[str, tuple[TextModel, Aligned]] = {}
+    """Return a sentence as every run translates it, with the attention of each model."""
+    aligned: dict[str, tuple[TextModel, Aligned]] = {}
     without: list[str] = []
     place = _typical(runs[0].texts)
+    source, _, reference = runs[0].texts[place]
     for run in runs:
         try:
-            model, alignment = _alignment(run, place)
+            trained = load_translator(run.folder / "best")
+            alignment = trained.alignment_of(source, run.texts[place][1])
         except VitrailError as error:
             without.append(f"{run.run} (its model cannot be opened: {error.what})")
             continue
         if alignment is None:
             without.append(f"{run.run} (no attention)")
         else:
-            found[run.run] = model, alignment
-    source, _, reference = runs[0].texts[place]
+            aligned[run.run] = trained.model, alignment
     rows = [("source", source), ("reference", reference), *((run.run, run.texts[place][1]) for run in runs)]
     shown = [page.table(("", "text"), rows)]
-    if found:
-        models, drawn = zip(*found.values(), strict=True)
-        figures.save(alignment_maps(drawn, list(found)), folder / "alignments.png")
+    if aligned:
+        models, drawn = zip(*aligned.values(), strict=True)
+        figures.save(alignment_maps(drawn, list(aligned)), folder / "alignments.png")
         caption = alignment_caption(models)
         shown.append(page.picture(folder / "alignments.png", "Attention of every model between the same two sentences", caption))
     if without:
@@ -112,15 +113,18 @@ def _side_by_side(runs: Sequence[Translated], folder: Path) -> Markup:
 
 
 def _typical(texts: Texts) -> int:
-    """The place of a sentence of the middle length, of those that are short enough to be drawn."""
-    lengths = {place: len(source.split()) for place, (source, _, _) in enumerate(texts)}
-    order = sorted(lengths, key=lambda place: lengths[place])
+    """Return the place of a sentence of the middle length, among those that are short enough to be drawn."""
+    lengths = [len(source.split()) for source, _, _ in texts]
+    order = sorted(range(len(texts)), key=lambda place: lengths[place])
     short = [place for place in order if lengths[place] <= LONGEST_DRAWN // 2] or order[:1]
     return short[len(short) // 2]
 
 
-def _alignment(run: Translated, place: int) -> tuple[TextModel, Aligned | None]:
-    """The best model of a run, and where it looked for its translation; None without attention."""
-    source, written, _ = run.texts[place]
-    trained = load_translator(run.folder / "best")
-    return trained.model, trained.alignment_of(source, written)
+class TranslationComparison(TaskComparison):
+    """BLEU by length and attention of runs that translate."""
+
+    def sections(self, runs: Sequence[Compared], folder: Path) -> list[Markup]:
+        return sections(runs, folder)
+
+
+COMPARISON = TranslationComparison()

@@ -1,4 +1,4 @@
-"""A translator for CTranslate2: what is written, what of it we keep beside it, and what runs it."""
+"""A translator for CTranslate2: its files, and the engine that runs them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -25,31 +25,26 @@ from vitrail.weights.locate import EXPORTED as ABOUT
 MODEL, WORDS = "model.bin", "shared_vocabulary.json"
 """CTranslate2's own files of weights and of tokens."""
 TYPES: dict[ExportPrecision, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
-"""CTranslate2's names of what weights are kept in; a processor computes in fp32 what it has no products for."""
+"""CTranslate2's names of precisions; a processor computes in fp32 what it has no products for."""
 BATCH = 4096
 """Tokens that are translated side by side."""
 HINT = "export the model again: vitrail export MODEL --to ctranslate2 --out FOLDER"
 
 
 class Description(Settings):
-    """What CTranslate2's files do not say of a translator."""
+    """Facts of a translator that CTranslate2's files do not hold."""
 
     name: str
-    """What the model is."""
     languages: tuple[str, str]
     """The one that is read, the one that is written."""
     precision: ExportPrecision
-    """Of its weights."""
+    """Precision of the weights."""
     max_tokens: Annotated[int, Field(ge=2, le=1 << 24)]
-    """Of the longest text, read or written."""
+    """Tokens of the longest text, read or written."""
 
 
 def ctranslate2() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Import the library; raises `ConfigError` where it is not installed."""
     try:
         import ctranslate2
     except ImportError:
@@ -59,12 +54,7 @@ def ctranslate2() -> Any:
 
 
 def write_model(trained: TrainedTranslator, about: Description, folder: Path) -> None:
-    """Write a translator as CTranslate2 reads it, with its tokens and what we keep of it.
-
-    Raises:
-        ConfigError: CTranslate2 has no such model, or is not installed.
-        ExportError: it cannot be written.
-    """
+    """Write a translator as CTranslate2 reads it, with its tokens and its description; raises `ConfigError` or `ExportError`."""
     c: Any = trained.config
     tensors, library, tokens = variables(trained.model), ctranslate2(), trained.preparation
     activation = getattr(library.specs.common_spec.Activation, CTRANSLATE2.activations[c.activation])
@@ -74,14 +64,13 @@ def write_model(trained: TrainedTranslator, about: Description, folder: Path) ->
         spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = c.scale_embedding
         for name, tensor in tensors.items():
             scope, _, kind = name.rpartition("/")
-            setattr(
-                library.specs.model_spec.index_spec(spec, scope), kind, tensor.float().cpu().clone().numpy()
-            )  # quantised in place
+            values = tensor.float().cpu().clone().numpy()  # quantised in place
+            setattr(library.specs.model_spec.index_spec(spec, scope), kind, values)
         spec.register_source_vocabulary(tokens.names)
         spec.register_target_vocabulary(tokens.names)
         mark, start, end = (tokens.names[number] for number in (c.pad, c.start, c.end))
-        told = {"unk_token": mark, "bos_token": start, "decoder_start_token": start, "eos_token": end}
-        for key, value in {**told, "layer_norm_epsilon": c.norm_eps}.items():
+        marks = {"unk_token": mark, "bos_token": start, "decoder_start_token": start, "eos_token": end}
+        for key, value in {**marks, "layer_norm_epsilon": c.norm_eps}.items():
             setattr(spec.config, key, value)
         spec.validate()
         spec.optimize(quantization=TYPES[about.precision])
@@ -92,17 +81,10 @@ def write_model(trained: TrainedTranslator, about: Description, folder: Path) ->
 
 
 class ExportedTranslator:
-    """A translator in CTranslate2, on the processor.
+    """A translator in CTranslate2, on the processor, with as many ``threads`` as torch has by default.
 
     Its probabilities are shared among the tokens that may be written alone, so they are slightly greater than the model's own.
-
-    Args:
-        folder: that `write_model` wrote.
-        threads: as many as torch has by default.
-
-    Raises:
-        ModelFileError: a file is missing or damaged.
-        ConfigError: CTranslate2 is not installed.
+    Raises `ModelFileError` for a missing or damaged file.
     """
 
     task, attends = "translate", False
@@ -124,26 +106,25 @@ class ExportedTranslator:
         self._names = self.preparation.names
         self._numbers = {name: number for number, name in enumerate(self._names)}
         _require_tokens(path / WORDS, self._names)
+        translator = ctranslate2().Translator
         try:
-            self._engine = ctranslate2().Translator(str(path), intra_threads=threads or torch.get_num_threads())
-        except ConfigError:
-            raise
+            self._engine = translator(str(path), intra_threads=threads or torch.get_num_threads())
         except Exception as error:  # the library raises plain ones
             what = f"CTranslate2 cannot open the model: {first_line(error)}"
             raise ModelFileError(what, where=path / MODEL, hint=HINT) from None
 
     def most(self, beams: int) -> int:
-        """Tokens, filling included, that are read side by side: so many, whatever the beams."""
+        """Return the tokens, filling included, that are read side by side."""
         return BATCH
 
     def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
-        """The translation of each source, which has its end; without ``scores`` they are 0 where nothing goes by them.
+        """Return the translation of each source, which has its end; without ``scores`` these may be 0.
 
         Of as many finished texts as beams the best by equation (14) of Wu et al. is taken, as `beam_search` does; it may go on
         where this search ends.
         """
         limits = [longest(len(source), self.max_tokens) for source in sources]
-        found = self._asked(
+        results = self._run(
             self._engine.translate_batch,
             [self._words(source) for source in sources],
             beam_size=beams,
@@ -155,30 +136,30 @@ class ExportedTranslator:
             return_end_token=True,
             return_scores=scores or beams > 1,
         )
-        return [self._best(one, limit) for one, limit in zip(found, limits, strict=True)]
+        return [self._best(result, limit) for result, limit in zip(results, limits, strict=True)]
 
-    def _best(self, found: Any, limit: int) -> Written:
-        """The best hypothesis of a source; one that is longer than it may be is cut, and has the score of the whole."""
+    def _best(self, result: Any, limit: int) -> Written:
+        """Return the best hypothesis of a source; one that is longer than allowed is cut, and has the score of the whole."""
         end = self._names[self.preparation.end]
         texts = []
-        for words, score in zip(found.hypotheses, found.scores or [0.0], strict=True):
+        for words, score in zip(result.hypotheses, result.scores or [0.0], strict=True):
             finished = len(words) <= limit and words[-1:] == [end]
             tokens = [self._numbers[word] for word in words[:limit] if word != end]
             texts.append(Written(tokens, score, normalized(score, len(tokens) + 1), finished))
         return max(texts, key=lambda text: text.normalized)
 
     def log_probabilities(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
-        """Of each token of the targets, which have their ends, given the source and the tokens before."""
+        """Return those of each token of the targets, which have their ends, after the source and the tokens before."""
         words = [self._words(tokens) for tokens in sources], [self._words(tokens[:-1]) for tokens in targets]
-        found = self._asked(self._engine.score_batch, *words, max_input_length=self.max_tokens)
-        return [list(one.log_probs) for one in found]
+        results = self._run(self._engine.score_batch, *words, max_input_length=self.max_tokens)
+        return [list(result.log_probs) for result in results]
 
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
-        """It is not told where an exported model looked."""
+        """Raise `ConfigError`: the engine gives no attention."""
         raise ConfigError("an exported translator does not tell where it looked", where="--attention", hint="ask the run")
 
-    def _asked(self, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
-        """What the engine answers; it reads some of its files no earlier than this."""
+    def _run(self, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
+        """Return the engine's result; it reads some of its files no earlier than this."""
         try:
             return call(*words, **options)
         except Exception as error:  # the library raises plain ones
@@ -190,7 +171,7 @@ class ExportedTranslator:
 
 
 def _require_tokens(file: Path, names: list[str]) -> None:
-    """Refuse a folder whose tokens are not those that CTranslate2 numbers in the same way."""
+    """Raise `ModelFileError` where CTranslate2's tokens are not the tokenizer's."""
     try:
         same = json.loads(read_text(file)) == names
     except (OSError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A translator on its way to CTranslate2: written, compared with the model, measured."""
+"""The export of a translator to CTranslate2: written, compared with the model, measured."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
 from vitrail.weights.formats.checksums import write_sums
 
 CLOSE = 1e-3
-"""How far the logarithm of a token's probability in fp32 may be from the model's."""
+"""Greatest difference of the logarithm of a token's probability in fp32 from the model's."""
 TRIED = 64
 """Sentences with which every export is compared with the model."""
 MOST = 1000
 """Sentences that both are measured on."""
 Measured = tuple[Sequence[Pair], TranslationSettings]
-"""Sentences that a translator is measured on, and how it is searched."""
+"""Sentences that a translator is measured on, and the settings of the search."""
 
 
 def export_model(
@@ -50,7 +50,7 @@ def export_model(
     observer: Observer | None = None,
     **of_images: Any,
 ) -> tuple[Path, dict[str, Any]]:
-    """Write a translator for CTranslate2; gives its folder and what was measured.
+    """Write a translator for CTranslate2; return its folder and the measured figures.
 
     Args:
         model: a run folder, a model folder, or a loaded translator.
@@ -85,21 +85,21 @@ def export_model(
     with whole_folder(folder, replace=False) as draft:
         observer.begin("exporting", 0)
         write_model(trained, about, draft)
-        written = ExportedTranslator(draft)
+        exported = ExportedTranslator(draft)
         figures: dict[str, Any] = {"model": name, "to": to, "precision": precision}
-        figures |= {"verified": verify(written, trained, _sources(trained, pairs))}
+        figures |= {"verified": verify(exported, trained, _sources(trained, pairs))}
         if pairs is not None:
-            figures |= _measured(trained, written, pairs, observer)
+            figures |= _measured(trained, exported, pairs, observer)
             if precision == "int8" and not force:
                 require_score(Loss(**figures["judged"]), figures["sentences"])
         write_json(draft / FIGURES, figures)
-        write_text(draft / "README.md", _card(about, figures))
+        write_text(draft / "README.md", "\n\n".join(_paragraphs(about, figures)) + "\n")
         write_sums(draft)
     return folder, figures
 
 
 def _pairs(trained: TrainedTranslator, model: object, data: str | Path | None, note: Note) -> Measured | None:
-    """Sentences to measure on, no more than `MOST`; None where the model comes with none."""
+    """Return up to `MOST` sentences to measure on; None where the model comes with none."""
     try:
         source, split, settings = open_pairs_for(trained, model, data, "val" if data is None else None, note)
         return source.split(split)[:MOST], settings
@@ -111,7 +111,7 @@ def _pairs(trained: TrainedTranslator, model: object, data: str | Path | None, n
 
 
 def _sources(trained: TrainedTranslator, pairs: Measured | None) -> list[list[int]]:
-    """Sentences to compare with; random tokens where there are none."""
+    """Return sentences to compare with; random tokens where there are none."""
     if pairs is not None:
         tokens = trained.preparation.encode([pair.source for pair in pairs[0][:TRIED]])
         if short := [one for one in tokens if len(one) <= trained.config.max_tokens]:
@@ -123,82 +123,68 @@ def _sources(trained: TrainedTranslator, pairs: Measured | None) -> list[list[in
 
 
 @torch.inference_mode()
-def verify(written: ExportedTranslator, trained: TrainedTranslator, sources: Sequence[list[int]]) -> dict[str, Any]:
-    """Compare what was written with the model in Python: the likeliest texts, and the probability of each of their tokens.
+def verify(exported: ExportedTranslator, trained: TrainedTranslator, sources: Sequence[list[int]]) -> dict[str, Any]:
+    """Compare an export with the model in Python: the likeliest texts, and the probability of each of their tokens.
 
     Raises:
         ExportError: in fp32 a logarithm of a probability is further from the model's than `CLOSE`, or one is not finite.
     """
     python, c = InPython(trained), trained.config
-    ours, theirs = (writer.write(sources, 1) for writer in (python, written))
+    ours, theirs = (writer.write(sources, 1) for writer in (python, exported))
     texts = [[*text.tokens[: c.max_tokens - 1], c.end] for text in ours]
     device, banned = python.device, sorted({c.pad, c.start} - {c.end})
-    targets = [[c.start, *text[:-1]] for text in texts]
     largest = 0.0
-    for source, target, text, found in zip(sources, targets, texts, written.log_probabilities(sources, texts), strict=True):
-        sides = (filled([tokens], c.pad, c.max_tokens).to(device) for tokens in (source, target))
+    for source, text, known in zip(sources, texts, exported.log_probabilities(sources, texts), strict=True):
+        sides = (filled([tokens], c.pad, c.max_tokens).to(device) for tokens in (source, [c.start, *text[:-1]]))
         logits = python.model(*sides)[0].float()  # (T, vocabulary)
         logits[:, banned] = float("-inf")
         expected = logits.log_softmax(dim=-1).cpu()[torch.arange(len(text)), torch.tensor(text)]
-        largest = max(largest, (expected - torch.tensor(found)).abs().nan_to_num(float("inf")).max().item())
-    if largest > (CLOSE if written.about.precision == "fp32" else float("inf")) or largest == float("inf"):
+        largest = max(largest, (expected - torch.tensor(known)).abs().nan_to_num(float("inf")).max().item())
+    if largest > (CLOSE if exported.about.precision == "fp32" else float("inf")) or largest == float("inf"):
         what = f"logarithms of probabilities differ from the model's by {largest:.2g}, and {CLOSE:g} is the limit"
         raise ExportError(what, where="export", hint="this is a mistake of the exporter or of CTranslate2: report it")
     same = sum(a.tokens == b.tokens for a, b in zip(ours, theirs, strict=True)) / len(sources)
     return {"sentences": len(sources), "largest_difference": largest, "same": same}
 
 
-def _measured(trained: TrainedTranslator, written: ExportedTranslator, pairs: Measured, observer: Observer) -> dict[str, Any]:
+def _measured(trained: TrainedTranslator, exported: ExportedTranslator, pairs: Measured, observer: Observer) -> dict[str, Any]:
     """Return scores before and after, their loss by sentence, the fraction of equal texts, and sentences a second."""
-    found, rates = [], {}
-    for name, model in (("the model", trained), ("ctranslate2", written)):
+    measured, rates = [], {}
+    for name, model in (("the model", trained), ("ctranslate2", exported)):
         begun = time.perf_counter()
         evaluation = evaluation_on(model, pairs[0], "val", pairs[1])
         observer.begin(name, len(evaluation.items))
         metrics = evaluation.run(on_batch=observer.advance)
         rates[name] = len(metrics.texts) / (time.perf_counter() - begun)
-        found.append(metrics)
-    before, after = (metrics.scores() for metrics in found)
+        measured.append(metrics)
+    before, after = (metrics.scores() for metrics in measured)
+    old, new = (metrics.texts for metrics in measured)
     return {
         "sentences": before["sentences"],
         "metric": main_metric(before).name,
         **{metric.name: {"before": before[metric.name], "after": after[metric.name]} for metric in metrics_in(after)},
-        "same": _same(*found),
-        "judged": judge_texts(*found).to_dict(),
+        "same": sum(one[1] == other[1] for one, other in zip(old, new, strict=True)) / max(1, len(old)),
+        "judged": judge_texts(*measured).to_dict(),
         "sentences_per_second": rates,
     }
 
 
-def _same(before: TranslationMetrics, after: TranslationMetrics) -> float:
-    """The share of sentences whose translations are the same."""
-    one, other = ({number: text for number, text, _ in metrics.texts} for metrics in (before, after))
-    return sum(other[number] == text for number, text in one.items()) / max(1, len(one))
-
-
 def judge_texts(before: TranslationMetrics, after: TranslationMetrics) -> Loss:
-    """Return what translations lose of chrF, on average over sentences, with the error that so many sentences leave."""
+    """Return the mean loss of chrF over sentences, with the error that so many sentences leave."""
     old, new = (sorted(metrics.texts) for metrics in (before, after))
     scores = [torch.tensor(score_by_sentence(*list(zip(*texts, strict=True))[1:])) for texts in (old, new)]
     return Loss.of(scores[0] - scores[1], answers=len({text for _, text, _ in old}))
 
 
 def require_score(loss: Loss, sentences: int) -> None:
-    """Refuse int8 that surely loses too much of chrF, and int8 of which the sentences say nothing.
-
-    Raises:
-        ExportError: with what it loses, or what the sentences lack.
-    """
+    """Raise `ExportError` for int8 that surely loses too much of chrF, and for int8 that the sentences cannot judge."""
     loss.require(MOST_LOST, BY_SENTENCE.title, f"{sentences} sentences", f"take --precision fp32, or {KEEP}")
     if loss.answers == 1:
         raise no_judgement("sentences", f"give other sentences, or {KEEP}")
 
 
-def _card(about: Description, figures: dict[str, Any]) -> str:
-    """``README.md`` of an exported translator."""
-    return "\n\n".join(_paragraphs(about, figures)) + "\n"
-
-
 def _paragraphs(about: Description, figures: dict[str, Any]) -> Iterator[str]:
+    """Yield the paragraphs of the ``README.md`` of an exported translator."""
     yield f"# {about.name}: CTranslate2, {about.precision}"
     yield (
         f"Translates {about.languages[0]} to {about.languages[1]}. `{MODEL}` is opened by `ctranslate2.Translator`; a source "

@@ -2,8 +2,8 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from vitrail.files import is_text, path_of
 from vitrail.plain_text import clean, is_odd
 
 HELD_OUT = {"test": 0.05, "val": 0.05}
-"""What data without splits of its own gives to test and validation, ..."""
+"""Fractions that data without splits of its own gives to test and validation, ..."""
 MOST_HELD_OUT = 1000
 """... and no more sentences than this to either."""
 MOST_KINDS = 4
@@ -44,12 +44,11 @@ class PairData(Data):
     source: str
     splits: dict[str, list[Pair]]
     languages: tuple[str, str]
-    """Of the sentences that are read, and of those that are to be written."""
+    """The language that is read, and the one that is written."""
     assignment: dict[str, str] | None = None
     has_splits: bool = True
     notes: tuple[str, ...] = ()
     tokenizer: Tokens | None = None
-    """Of both languages, where one is chosen."""
     bad_lines: tuple[Issue, ...] = ()
     """Lines that are no pair, and are left out."""
 
@@ -61,6 +60,11 @@ class PairData(Data):
     @property
     def kind(self) -> dict[str, Any]:
         return {"languages": list(self.languages)}
+
+    def without(self, names: Container[str]) -> "PairData":
+        """Return the data without some pairs, by name."""
+        splits = {split: [pair for pair in pairs if pair.name not in names] for split, pairs in self.splits.items()}
+        return replace(self, splits=splits)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(pairs):,}" for split, pairs in self.splits.items())
@@ -83,31 +87,31 @@ def open_pairs(
             where ``TEXT.en`` and ``TEXT.de`` hold a sentence in each line; or a folder with ``train``, perhaps ``val`` and
             ``test``, each a table or two such files; ``dev`` is another name of ``val``. In tables with tabs quotation marks
             are part of the sentence, unless there are some in the first line, too.
-        languages: the columns, or the suffixes of the files: of what is read and of what is written.
-        split_seed: data without validation sentences gives some of its own, drawn by it.
-        shares: of test and validation in such data, a twentieth each where they are not given; never more than 1,000 sentences.
+        languages: the columns, or the suffixes of the files, of the language that is read and of the one that is written.
+        split_seed: draws validation sentences from data that has none.
+        shares: fractions of test and validation in such data, 5 % each by default; never more than 1,000 sentences.
         assignment: repeats an earlier split.
-        bad_lines: whether lines that are no pair are an error or left out, which a note counts.
+        bad_lines: stop at lines that are no pair, or skip them and note how many there are.
 
     Raises:
         DataError: nothing there, no such language, or lines that are no pair, by file and line.
     """
     path, wanted = path_of(data), {name: shares.get(name, share) for name, share in HELD_OUT.items()}
     stems = _stems(path, languages) if path.is_dir() else {"train": path}
-    read = {split: _read(stem, languages) for split, stem in stems.items()}
+    read = {split: _Read(stem, languages) for split, stem in stems.items()}
     issues = tuple(issue for one in read.values() for issue in one.issues)
     if issues and bad_lines == "stop":
         raise _bad_lines(issues, path, languages)
     notes = tuple(note for one in read.values() for note in one.notes)
     notes += left_out(issues)
     splits = {split: read[split].pairs if split in read else [] for split in SPLITS}
-    found = PairData(str(path.absolute()), splits, languages, has_splits=False, notes=notes, bad_lines=issues)
+    pair_data = PairData(str(path.absolute()), splits, languages, has_splits=False, notes=notes, bad_lines=issues)
     if not path.is_dir():
-        return _divided(found, wanted, split_seed, assignment)
+        return _divided(pair_data, wanted, split_seed, assignment)
     used = [file for stem in stems.values() for file in (stem, *(Path(f"{stem}.{language}") for language in languages))]
     notes += unlisted_notes(path, used)
-    found = replace(found, source=str(path.resolve()), notes=notes, has_splits=bool(splits["val"] or splits["test"]))
-    return found if splits["val"] else _divided(found, {"val": wanted["val"]}, split_seed, assignment)
+    pair_data = replace(pair_data, source=str(path.resolve()), notes=notes, has_splits=bool(splits["val"] or splits["test"]))
+    return pair_data if splits["val"] else _divided(pair_data, {"val": wanted["val"]}, split_seed, assignment)
 
 
 def left_out(issues: Sequence[Issue]) -> tuple[str, ...]:
@@ -125,7 +129,7 @@ def _bad_lines(issues: Sequence[Issue], path: Path, languages: tuple[str, str]) 
 
 
 def require_there(data: str | Path, languages: tuple[str, str]) -> None:
-    """Refuse sentences that are not where they are said to be, or not of these languages; all else is for `open_pairs` to say."""
+    """Raise `DataError` for sentences that are not there, or not of these languages; `open_pairs` finds all else."""
     path = path_of(data)
     for stem in _stems(path, languages).values() if path.is_dir() else [path]:
         if _is_table(stem, languages):
@@ -135,89 +139,82 @@ def require_there(data: str | Path, languages: tuple[str, str]) -> None:
 
 
 def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
-    """The tables or pairs of files of a folder that are named as splits, as `_read` takes them; raises `DataError`."""
+    """Return the tables or pairs of files of a folder that are named as splits, as `_Read` takes them."""
     tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
-    found: dict[str, Path] = {}
+    stems: dict[str, Path] = {}
     names = {file: file.stem if file in tables else file.name for file in (*tables, *texts)}
     splits = splits_by_name(names.values())
     for file, name in names.items():
         split = splits.get(name)
-        if split and split in found:
+        if split and split in stems:
             hint = "leave one of them there"
-            raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
+            raise DataError(f"{stems[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
         if split:
-            found[split] = file
-    if not found:
+            stems[split] = file
+    if not stems:
         hint = f"put train.tsv into it, or train.{languages[0]} and train.{languages[1]}"
         raise DataError("the folder has no sentences of any split", where=folder, hint=hint)
-    return found
+    return stems
 
 
-@dataclass
 class _Read:
     """The pairs of a table or of two files."""
 
-    pairs: list[Pair] = field(default_factory=list)
-    issues: list[Issue] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
+    def __init__(self, path: Path, languages: tuple[str, str]):
+        self.pairs: list[Pair] = []
+        self.issues: list[Issue] = []
+        self.notes: tuple[str, ...] = ()
+        if not _is_table(path, languages):
+            self._read_files(_files(path, languages))
+            return
+        table = _table(path, languages)
+        for line, cells, problem in table.rows():
+            if problem:
+                self._refuse(path, line, "bad-row", problem)
+            else:
+                self._add(path, line, *(cells[language] for language in languages))
+        self.notes = table.notes()
 
-    def add(self, file: Path, line: int, source: str, target: str) -> None:
+    def _add(self, file: Path, line: int, source: str, target: str) -> None:
         """Add a line of clean sentences, or an issue where one is empty."""
         if source and target:
             self.pairs.append(Pair(f"{file.name}:{line}", source, target))
         else:
             lacking = "translation" if source else "sentence"
-            self.refuse(file, line, f"no-{lacking}", f"there is no {lacking}")
+            self._refuse(file, line, f"no-{lacking}", f"there is no {lacking}")
 
-    def refuse(self, file: Path, line: int, kind: str, what: str) -> None:
-        """Add a line that is no pair."""
+    def _refuse(self, file: Path, line: int, kind: str, what: str) -> None:
         self.issues.append(Issue(kind, f"{file}:{line}", what))
 
-
-def _read(path: Path, languages: tuple[str, str]) -> _Read:
-    """Return the pairs of a table, or of two files."""
-    found = _Read()
-    if not _is_table(path, languages):
-        _read_files(_files(path, languages), found)
-        return found
-    table = _table(path, languages)
-    for line, cells, problem in table.rows():
-        if problem:
-            found.refuse(path, line, "bad-row", problem)
-        else:
-            found.add(path, line, *(cells[language] for language in languages))
-    found.notes = table.notes()
-    return found
-
-
-def _read_files(files: Sequence[Path], found: _Read) -> None:
-    sides = []
-    for file in files:
-        with text_lines(file, "\n") as lines:
-            sides.append([line.rstrip("\r\n") for line in lines])
-        while sides[-1] and not clean(sides[-1][-1]):
-            sides[-1].pop()  # an empty last line moves no other
-    if len(sides[0]) != len(sides[1]):
-        what = f"{files[0].name} has {len(sides[0]):,} lines and {files[1].name} {len(sides[1]):,}"
-        raise DataError(what, where=files[0].with_suffix(""), hint="line by line, one must be the translation of the other")
-    empty = cleaned = 0
-    for number, texts in enumerate(zip(*sides, strict=True), 1):
-        source, target = map(clean, texts)
-        cleaned += sum(map(is_odd, texts))
-        if wrong := next((file for file, text in zip(files, texts, strict=True) if not is_text(text)), None):
-            found.refuse(wrong, number, "bad-row", "the line is not in UTF-8")
-        elif source or target:
-            found.add(files[0] if not source else files[1], number, source, target)
-        else:
-            empty += 1
-    parts = [f"empty lines of both passed over: {empty:,}"] if empty else []
-    parts += [f"lines cleaned of invisible characters or odd blanks: {cleaned:,}"] if cleaned else []
-    found.notes = (f"{files[0].name}, {files[1].name}: {', '.join(parts)}",) if parts else ()
+    def _read_files(self, files: Sequence[Path]) -> None:
+        sides = []
+        for file in files:
+            with text_lines(file, "\n") as lines:
+                sides.append([line.rstrip("\r\n") for line in lines])
+            while sides[-1] and not clean(sides[-1][-1]):
+                sides[-1].pop()  # an empty last line moves no other
+        if len(sides[0]) != len(sides[1]):
+            what = f"{files[0].name} has {len(sides[0]):,} lines and {files[1].name} {len(sides[1]):,}"
+            hint = "line by line, one must be the translation of the other"
+            raise DataError(what, where=files[0].with_suffix(""), hint=hint)
+        empty = cleaned = 0
+        for number, texts in enumerate(zip(*sides, strict=True), 1):
+            source, target = map(clean, texts)
+            cleaned += sum(map(is_odd, texts))
+            if wrong := next((file for file, text in zip(files, texts, strict=True) if not is_text(text)), None):
+                self._refuse(wrong, number, "bad-row", "the line is not in UTF-8")
+            elif source or target:
+                self._add(files[0] if not source else files[1], number, source, target)
+            else:
+                empty += 1
+        counts = {"empty lines of both passed over": empty, "lines cleaned of invisible characters or odd blanks": cleaned}
+        if parts := [f"{what}: {count:,}" for what, count in counts.items() if count]:
+            self.notes = (f"{files[0].name}, {files[1].name}: {', '.join(parts)}",)
 
 
 def _files(path: Path, languages: tuple[str, str]) -> list[Path]:
-    """The two files that begin alike; raises `DataError` where there is one missing."""
+    """Return the two files that begin alike; raises `DataError` where one is missing."""
     files = [Path(f"{path}.{language}") for language in languages]
     for file in files:
         if not file.is_file():
@@ -245,7 +242,7 @@ def _table(file: Path, languages: tuple[str, str]) -> Table:
 
 
 def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:
-    """The data with some of its training sentences for other splits; equal sentences stay together."""
+    """Move some of the training sentences to other splits; equal sentences stay together."""
     pairs, notes = data.splits["train"], data.notes
     if assignment is not None:
         notes = (*notes, *_moved(pairs, assignment))
@@ -270,7 +267,7 @@ def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment:
 
 
 def _moved(pairs: Sequence[Pair], assignment: Mapping[str, str]) -> list[str]:
-    """That lines may no longer be those that a split was made of, where there are more or fewer of them."""
+    """Return a warning where lines were added or taken away since the split was drawn."""
     names = {pair.name for pair in pairs}
     if names == assignment.keys():
         return []

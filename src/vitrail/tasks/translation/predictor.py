@@ -1,27 +1,26 @@
 """Sentences in one language to sentences in another."""
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
-from vitrail.data.text.tokens import Tokens
+from vitrail.deploy.fast_writing import fast_copy, require_scores
 from vitrail.deploy.predictor import Predictor, Prepared
-from vitrail.deploy.speculative_decoding import drafted_copy, fast_copy
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError
 from vitrail.models.inference import in_evaluation_mode
 from vitrail.models.text.search import Written, beam_search, greedy
-from vitrail.models.text.text_model import Aligned, TextModel
+from vitrail.models.text.text_model import Aligned
 from vitrail.plain_text import clean
 from vitrail.runtime.device import Precision, pick_device
+from vitrail.tasks.answer import Answer
 from vitrail.tasks.answer_table import Row
-from vitrail.tasks.translation.answer import Piece, Translated, joined
 from vitrail.tasks.translation.ctranslate2 import BATCH, ExportedTranslator
 from vitrail.tasks.translation.settings import BEAMS
 from vitrail.tasks.translation.weights import TrainedTranslator, longest, open_translator
@@ -30,35 +29,54 @@ from vitrail.weights.locate import is_exported_translator
 LONGEST = 128
 """Tokens of a text that is translated as one; a longer one is cut where a sentence ends, else between words."""
 MOST_BEAMS = 200
-"""Their texts look at each other's tokens, so that time grows with the square."""
+"""Beams look at each other's tokens, so that time grows with the square."""
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
+_LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-class Writer(Protocol):
-    """What writes translations, in Python or in an engine."""
+@dataclass(frozen=True)
+class Translated(Answer):
+    """A text and its translation."""
 
-    engine: str
-    """What computes, and in what precision."""
-    preparation: Tokens
-    languages: tuple[str, str]
-    max_tokens: int
+    source: str
+    text: str
+    """The translation, on one line."""
+    score: float
+    """The logarithm of the translation's probability."""
+    alignments: tuple[Aligned, ...] = ()
+    """The attention of each piece that was translated by itself; none where it was not requested, or the model has none."""
 
-    @property
-    def attends(self) -> bool:
-        """Whether `alignment` tells where the model looked."""
+    def to_json(self, name: str = "") -> dict[str, Any]:
+        """Return the translation for a program; a text has no name."""
+        document: dict[str, Any] = {"source": self.source, "translation": self.text, "score": self.score}
+        if self.alignments:
+            names = ("source_tokens", "tokens", "attention")
+            document["attention"] = [dict(zip(names, alignment, strict=True)) for alignment in self.alignments]
+        return document
 
-    def most(self, beams: int) -> int:
-        """Tokens, filling included, that are read side by side."""
+    def rows(self) -> list[Row]:
+        return [[self.source, self.text, f"{self.score:.4f}"]]
 
-    def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
-        """The translation of each source, which has its end; without ``scores`` these may be 0."""
+    def lines(self) -> list[str]:
+        return [self.text]
 
-    def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
-        """See `TrainedTranslator.alignment`."""
+
+class Piece(NamedTuple):
+    """The translation of a piece of text."""
+
+    text: str
+    score: float
+    alignment: Aligned | None
+
+
+def joined(text: str, pieces: Sequence[Piece]) -> Translated:
+    """Return the translation of a text, from the translations of its pieces."""
+    texts, scores, alignments = zip(*pieces, strict=True) if pieces else ((), (), ())
+    return Translated(text, _LINE.sub(" ", " ".join(texts)), sum(scores), tuple(filter(None, alignments)))
 
 
 class InPython:
-    """A translator in torch, on the best device."""
+    """A translator of tokens in torch, on the best device."""
 
     engine = "torch fp32"
 
@@ -66,40 +84,34 @@ class InPython:
         self.device = pick_device()
         trained = in_evaluation_mode(trained, self.device)
         self.model, self.alignment = trained.model, trained.alignment
+        self.fast = fast_copy(self.model)
         self.preparation, self.languages, self.max_tokens = trained.preparation, trained.languages, trained.config.max_tokens
 
     @cached_property
     def attends(self) -> bool:
-        """Whether the model has attention."""
         return self.alignment([self.preparation.end], []) is not None
 
-    @cached_property
-    def many(self) -> TextModel:
-        """What writes many texts, or several of one."""
-        return fast_copy(self.model)
-
-    @cached_property
-    def one(self) -> TextModel:
-        """What writes one text without beams."""
-        return drafted_copy(self.model, self.many)
-
     def most(self, beams: int) -> int:
+        """Return the tokens, filling included, that are read side by side."""
         return BATCH // beams
 
     def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
+        """Return the translation of each source, which has its end."""
         source = filled(sources, self.preparation.pad, self.max_tokens).to(self.device)
         limits = torch.tensor([longest(len(tokens), self.max_tokens) for tokens in sources])
         if beams == 1:
-            return greedy(self.one if len(source) == 1 else self.many, source, max_length=limits)
-        return [best[0] for best in beam_search(self.many, source, beams=beams, max_length=limits)]
+            return greedy(self.fast, source, max_length=limits)
+        return [best for (best,) in beam_search(self.fast, source, beams=beams, max_length=limits)]
+
+
+Writer = InPython | ExportedTranslator
+"""A translator of tokens, in Python or in an engine."""
 
 
 class Translator(Predictor):
-    """A trained translator, ready to answer.
+    """A translator of texts: of a trained one, of its MODEL, which may be exported, or of a writer that others use, too.
 
-    Args:
-        trained: a translator, or the MODEL that it is behind, which may be exported; or a writer that others use, too.
-        beams: translations that are followed side by side; 1 takes the likeliest token each time.
+    ``beams`` translations are followed side by side; 1 takes the likeliest token each time.
     """
 
     task: ClassVar[str] = "translate"
@@ -123,8 +135,7 @@ class Translator(Predictor):
         return Prepared(self.cut(source), source)
 
     def compute(self, rows: Sequence[list[int]], batch_size: int = 0) -> list[Piece]:
-        """Return the translation of each piece; those of about the same length are translated side by side."""
-        return self.write(rows)
+        return self.write(rows)  # which forms batches by itself
 
     def postprocess(self, outputs: Iterable[Piece], prepared: Sequence[Prepared]) -> list[Translated]:
         pieces = iter(outputs)
@@ -138,12 +149,12 @@ class Translator(Predictor):
         scores: bool = True,
         on_done: Callable[[int], None] = lambda count: None,
     ) -> list[Translated]:
-        """The translation of each text, in order; of an empty one, nothing.
+        """Return the translation of each text, in order; of an empty one, nothing.
 
         Args:
             texts: sentences; longer texts are translated sentence by sentence.
-            attention: whether to tell where the model looked, too.
-            scores: whether to tell how likely translations are, which takes an exported model some time; else it may say 0.
+            attention: also return the attention.
+            scores: return the scores, for which an exported model needs some time; else they may be 0.
             on_done: called with the number of texts that are done.
         """
         prepared = [self.preprocess(text) for text in texts]
@@ -159,9 +170,9 @@ class Translator(Predictor):
         return self.postprocess(self.write(rows, attention=attention, scores=scores, on_done=count), prepared)
 
     def cut(self, text: str) -> list[list[int]]:
-        """The tokens of a text, with an end; of a long one in pieces of no more than ``longest``, of an empty one none."""
+        """Return the tokens of a text, with an end: of a long one in pieces of at most ``longest``, of an empty one none."""
         text = clean(text)
-        code = self.tokenizer.language_code(text)  # which every piece has to say
+        code = self.tokenizer.language_code(text)  # every piece has it
         return list(self._pieces(code, text[len(code) :].strip()))
 
     def write(
@@ -172,31 +183,24 @@ class Translator(Predictor):
         scores: bool = True,
         on_done: Callable[[int], None] = lambda place: None,
     ) -> list[Piece]:
-        """The translations of pieces of any texts (see `cut`), in order.
+        """Return the translations of the tokens of `cut`, in order; see `translate`.
 
-        Args:
-            pieces: tokens, with an end; pieces of about the same length are translated side by side.
-            attention, scores: see `translate`.
-            on_done: called with the place of each as it is done.
+        Pieces of about the same length are translated side by side; ``on_done`` is called with the place of each.
         """
         order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
-        found: dict[int, Piece] = {}
+        translations: dict[int, Piece] = {}
         for places in _batches(order, list(map(len, pieces)), self.writer.most(self.beams)):
             together = self.writer.write([pieces[place] for place in places], self.beams, scores=scores)
-            for place, written in zip(places, together, strict=True):
-                if not math.isfinite(written.score):
-                    raise ModelFileError(
-                        "the model gives no numbers", where="model", hint="its weights are damaged, or too large"
-                    )
-                found[place] = self._piece(pieces[place], written, attention)
+            for place, written in zip(places, require_scores(together), strict=True):
+                translations[place] = self._piece(pieces[place], written, attention)
                 on_done(place)
-        return [found[place] for place in range(len(pieces))]
+        return [translations[place] for place in range(len(pieces))]
 
     def _piece(self, tokens: list[int], written: Written, attention: bool) -> Piece:
-        found = self.writer.alignment(tokens, written.tokens) if attention else None
-        if found is not None:
-            found = (*found[:2], [[round(weight, 4) for weight in row] for row in found[2].tolist()])
-        return Piece(self.tokenizer.decode(written.tokens), written.score, found)
+        aligned = self.writer.alignment(tokens, written.tokens) if attention else None
+        if aligned is not None:
+            aligned = (*aligned[:2], [[round(weight, 4) for weight in row] for row in aligned[2].tolist()])
+        return Piece(self.tokenizer.decode(written.tokens), written.score, aligned)
 
     def _pieces(self, code: str, text: str) -> Iterator[list[int]]:
         if not text:
@@ -214,21 +218,21 @@ class Translator(Predictor):
 AnyTranslator = TrainedTranslator | ExportedTranslator
 
 
-def open_any(model: str | Path | AnyTranslator) -> AnyTranslator:
-    """Return the translator that a MODEL is, in Python or in an engine."""
+def open_any(model: Any) -> Any:
+    """Return the translator that a MODEL is, in Python or in an engine; anything else as it is."""
     if not isinstance(model, str | Path):
         return model
     return ExportedTranslator(model) if is_exported_translator(model) else open_translator(model)
 
 
 def writer_of(model: str | Path | AnyTranslator | Writer) -> Writer:
-    """Return what writes the translations of a translator, or of the MODEL that one is behind."""
-    opened: Any = open_any(model) if isinstance(model, str | Path) else model
+    """Return the writer of a translator, or of the MODEL that one is behind."""
+    opened = open_any(model)
     return InPython(opened) if isinstance(opened, TrainedTranslator) else opened
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """A text cut at the space that is nearest to its middle, or there."""
+    """Cut a text at the space that is nearest to its middle, or there."""
     middle = len(text) // 2
     spaces = [match.start() for match in re.finditer(r"\s", text)]
     place = min(spaces, key=lambda space: abs(space - middle), default=middle)
@@ -236,7 +240,7 @@ def _halves(text: str) -> tuple[str, str]:
 
 
 def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Places in ``order`` of growing length, as many together as have no more than so many tokens with their filling."""
+    """Yield places of growing length, together no more than so many tokens with their filling, or one place."""
     batch: list[int] = []
     for place in order:
         if batch and (len(batch) + 1) * lengths[place] > most:
@@ -250,11 +254,7 @@ def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterato
 def in_python(
     trained: TrainedTranslator, precision: Precision | None = None, device: Any = "cpu", *, prepacked: bool = True
 ) -> Translator:
-    """Return the predictor of a trained translator, on the best device; see `vitrail.deploy.predictor.in_python`.
-
-    Raises:
-        ConfigError: another precision than fp32.
-    """
+    """Return the predictor of a trained translator, on the best device; raises `ConfigError` for another precision than fp32."""
     if precision not in (None, "fp32"):
         raise ConfigError("a translator in Python computes in fp32", where="--precision", hint="leave it out")
     return Translator(trained)
@@ -269,17 +269,14 @@ def translate(
     'Ein Mann fährt Fahrrad.'
 
     Args:
-        model: a run folder, a model folder, an exported model, or a translator that is loaded: opening one takes longer than a
-            sentence.
+        model: a run folder, a model folder, an exported model, or a loaded translator, which saves opening it each time.
         texts: one, or several; empty ones stay empty.
         beams: translations that are followed side by side; 1 is the fastest. A translator's own by default, else 5.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    if isinstance(model, Translator):
-        translator = model if beams in (None, model.beams) else Translator(model.writer, beams=beams or 0)
-    else:
-        translator = Translator(model, beams=BEAMS if beams is None else beams)
-    found = [done.text for done in translator.translate([texts] if isinstance(texts, str) else texts, scores=False)]
-    return found[0] if isinstance(texts, str) else found
+    writer, own = (model.writer, model.beams) if isinstance(model, Translator) else (model, BEAMS)
+    translator = Translator(writer, beams=own if beams is None else beams)
+    done = [one.text for one in translator.translate([texts] if isinstance(texts, str) else texts, scores=False)]
+    return done[0] if isinstance(texts, str) else done

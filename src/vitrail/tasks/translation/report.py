@@ -1,4 +1,4 @@
-"""The report on translation: scores, scores by length, where the model looked for each word, and what it wrote."""
+"""The report on translation: scores, scores by length, attention, and translations."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from vitrail.tasks.translation.pairs import Pair
 from vitrail.tasks.translation.task import Translation, TranslationMetrics, translation_scores
 
 TRANSLATIONS = "translations.csv"
-"""In the run folder: every sentence that the run was evaluated on."""
+"""The file in the run folder with every sentence that the run was evaluated on."""
 SHOWN, DRAWN = 20, 4
 """Sentences that are shown with their translations, and those whose attention is drawn."""
 LONGEST_DRAWN = 24
@@ -26,11 +26,11 @@ GROUPS = 6
 
 
 def report_part(run: Reported) -> Part:
-    """BLEU and chrF, BLEU by length, alignments, and some sentences with their translations."""
+    """Return BLEU and chrF, BLEU by length, alignments, and some sentences with their translations."""
     task, metrics = run.task, run.metrics
     assert isinstance(task, Translation) and isinstance(metrics, TranslationMetrics)
     scores, kind = metrics.scores(), SPLIT_WORDS[run.split]
-    written = _in_order(run.items, metrics)
+    written = [(run.items[number].source, text, reference) for number, text, reference in metrics.texts]
     groups = by_length(written)
     figures.save(length_chart(groups), run.plots / "bleu-by-length.png")
     caption = f"BLEU of the {kind}sentences in {len(groups)} groups of about the same size, by the words of the source."
@@ -40,8 +40,8 @@ def report_part(run: Reported) -> Part:
         caption = alignment_caption([task.model])
         picture = page.picture(run.plots / "alignment.png", "Attention between two sentences", caption)
         sections.append(page.section("Where it looked", picture))
-    shown = [written[place] for place in spread(len(written), SHOWN)]
-    table = page.table(("source", "translation", "reference"), shown)
+    head = ("source", "translation", "reference")
+    table = page.table(head, [written[place] for place in spread(len(written), SHOWN)])
     signature = f"beam {task.settings.beams}; {scores['signature']}"
     return Part(
         cards=[
@@ -51,49 +51,43 @@ def report_part(run: Reported) -> Part:
         sections=[*sections, page.section("Translations", table, page.note(f"All of them are in {TRANSLATIONS}."))],
         data=split_table(run.data),
         caption="Loss is per token, in training with smoothed labels and dropout.",
-        tables={TRANSLATIONS: [("source", "translation", "reference"), *written]},
+        tables={TRANSLATIONS: [head, *written]},
     )
 
 
-def _in_order(items: Sequence[Pair], metrics: TranslationMetrics) -> list[tuple[str, str, str]]:
-    """Source, translation and reference of the sentences, in their order."""
-    return [(items[number].source, written, items[number].target) for number, written, _ in sorted(metrics.texts)]
-
-
 def by_length(written: Sequence[tuple[str, str, str]]) -> list[tuple[str, int, float]]:
-    """Groups of similar length, each with the words of its sources, the number of its sentences, and their BLEU."""
+    """Return the words of the sources, the number of sentences and the BLEU of each group of similar length."""
     lengths = [len(source.split()) for source, _, _ in written]
     order = sorted(range(len(lengths)), key=lambda place: lengths[place])
-    found = []
+    groups = []
     for number in range(GROUPS):
         group = order[number * len(order) // GROUPS : (number + 1) * len(order) // GROUPS]
         if group:
             scores = translation_scores([written[place][1] for place in group], [written[place][2] for place in group])
             words = f"{lengths[group[0]]}–{lengths[group[-1]]}"
-            found.append((words, len(group), float(scores["bleu"])))
-    return found
+            groups.append((words, len(group), float(scores["bleu"])))
+    return groups
 
 
 def length_chart(groups: Sequence[tuple[str, int, float]]) -> Figure:
-    """A bar for each group."""
+    """Draw a bar for each group."""
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(6.4, 2.8), layout="constrained")
         axes = figure.subplots()
         bars = axes.bar(range(len(groups)), [score for _, _, score in groups], color="#0072b2")
         axes.bar_label(bars, fmt="%.1f", fontsize=8)
         axes.set_xticks(range(len(groups)), [f"{words}\n{count:,}" for words, count, _ in groups])
-        axes.set_xlabel("words of the source, and sentences")
-        axes.set_ylabel("BLEU")
+        axes.set(xlabel="words of the source, and sentences", ylabel="BLEU")
     return figure
 
 
 def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
-    """Some sentences as the model aligns its own translations with them; none without attention."""
+    """Return the alignment of some sentences with the model's own translations; none without attention."""
     encode, device, trained = task.tokenizer.encode, next(task.parameters()).device, task.trained(task.model)
     short = [item for item in items if len(encode([item.source])[0]) <= LONGEST_DRAWN] or list(items[:1])
-    found = []
+    alignments = []
     for place in spread(len(short), DRAWN):
         source = short[place].source
         (written,) = task.write(filled(encode([source]), task.tokenizer.pad, task.model.config.max_tokens).to(device))
-        found.append(trained.alignment_of(source, written))
-    return list(filter(None, found))
+        alignments.append(trained.alignment_of(source, written))
+    return list(filter(None, alignments))

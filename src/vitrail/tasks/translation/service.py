@@ -1,6 +1,6 @@
 """What a translator contributes to a server: translations of texts, and where it looked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,12 +11,9 @@ from vitrail.deploy.server.http.limits import TEXTS, Limits
 from vitrail.deploy.server.http.pages import Page
 from vitrail.deploy.server.http.problems import ProblemError, unseen
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, ServerSettings
-from vitrail.deploy.server.workers.shared_state import Place
 from vitrail.tasks.translation import schema
-from vitrail.tasks.translation.answer import Piece, joined
-from vitrail.tasks.translation.predictor import LONGEST, Translator, Writer, writer_of
+from vitrail.tasks.translation.predictor import LONGEST, Piece, Translator, Writer, joined, writer_of
 from vitrail.tasks.translation.settings import BEAMS
-from vitrail.weights.locate import is_exported_translator
 
 MOST_SEEN = 16 * LONGEST**2
 """Numbers of the attention in an answer, by a guess from what is read: each token of a piece, written or read, has one with each
@@ -32,13 +29,10 @@ class Settings(ServerSettings):
     engine: str = "auto"
 
 
-def open_served(model: str | Path, settings: Settings) -> Callable[[Place], "ServedTranslations"]:
-    """Return what gives the translations of a worker; what all workers share is opened now."""
+def open_served(model: str | Path, settings: Settings) -> "ServedTranslations":
+    """Open a translator for a server."""
     refuse_given("a translator answers as it is, in Python or exported", {"--engine": settings.engine not in ("auto", "torch")})
-    if is_exported_translator(model):  # whose engine has threads: each worker opens its own
-        return lambda place: ServedTranslations(writer_of(model), settings.limits)
-    writer = writer_of(model)
-    return lambda place: ServedTranslations(writer, settings.limits)
+    return ServedTranslations(writer_of(model), settings.limits)
 
 
 class Row(NamedTuple):
@@ -57,7 +51,8 @@ class ServedTranslations:
         limits: what is taken on.
     """
 
-    summary, items, document = "Translations of texts, and where the model looked.", "pieces", schema.TextModel
+    summary, items = "Translations of texts, and where the model looked.", "pieces"
+    document, tensors = schema.TextModel, None
     page = Page(Path(__file__).parent / "page", "texts", """--json '{"text": "…"}' ADDRESS/translate""", pictures=False)
 
     def __init__(self, writer: Writer, limits: Limits):

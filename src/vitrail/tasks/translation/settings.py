@@ -1,15 +1,18 @@
-"""Settings of translation. Imports no torch."""
+"""Settings of translation. Imports no torch, so that a mistake is reported at once."""
 
 from typing import Any, Literal
 
+from vitrail.checks import refuse_given
+from vitrail.data.images.augment import Augmentation
 from vitrail.data.text.tokenizer import require_vocabulary
+from vitrail.errors import ConfigError
 from vitrail.models.configs.base import Positive
+from vitrail.models.configs.texts import TextConfig
 from vitrail.tasks.settings import TaskSettings
 from vitrail.tasks.translation import pairs
-from vitrail.tasks.translation.requirements import require_languages, require_of_texts, require_text_model
 
 BEAMS = 5
-"""Translations that are followed side by side where nobody says otherwise."""
+"""Default number of translations that are followed side by side."""
 
 
 class TranslationSettings(TaskSettings):
@@ -45,3 +48,39 @@ class TranslationSettings(TaskSettings):
 
 
 SETTINGS = TranslationSettings
+
+
+def require_of_texts(run: Any) -> None:
+    """Raise `ConfigError` for settings of a run that mean nothing where there are sentences and no images."""
+    refused = {
+        "augmentation": run.augmentation != Augmentation(),
+        "preparation": run.preparation is not None,
+        "schedule.first_image_size, schedule.last_image_size": run.schedule.shrinks_images,
+        "data.crop_ratio": run.data.crop_ratio is not None,
+        "transform": bool(run.transform),
+        "training.batch_size": run.training.batch_size == "auto",
+        "training.compile": run.training.compile,
+    }
+    refuse_given("it does not go with sentences", refused)
+    others = {
+        "--teacher": run.distillation.has_teacher,
+        "--balance": run.data.balance != "none",
+        "--tune": run.training.tune != "all",
+    }
+    refuse_given("translation has no classes, no teacher and no head", others)
+
+
+def require_text_model(run: Any) -> TextConfig:
+    """Return the model's configuration; raises `ConfigError` for a model of images."""
+    config = run.model.config
+    if not isinstance(config, TextConfig) or config.reads != "texts":
+        hint = "take a model of texts: vitrail models lists them"
+        raise ConfigError(f"{run.model.name} is a model of images", where="--model", hint=hint)
+    return config
+
+
+def require_languages(source: str, target: str) -> None:
+    """Raise `ConfigError` for a run without a language to read and one to write."""
+    if not (source and target):
+        hint = "name two columns of the data, or suffixes of files: --source en --target de"
+        raise ConfigError("the languages are not given", where="--source, --target", hint=hint)

@@ -1,16 +1,14 @@
-"""A trained model of two languages with its tokens, and the folder that keeps them."""
+"""A trained model of two languages with its tokens, and the folder that holds them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor
 
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.texts import TextConfig
 from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.settings import brief
 from vitrail.task_registry import TASKS
@@ -25,19 +23,12 @@ from vitrail.weights.model_folder.trained_texts import TrainedTexts, model_of_to
 from vitrail.weights.reference import read_behind
 
 LANGUAGES = "languages"
-"""In ``config.json``: which language is read, and which is written."""
+"""Field of ``config.json``: the language that is read, and the one that is written."""
 ROW = TASKS["translate"]
 
 
 class TrainedTranslator(TrainedTexts):
-    """A model with what it needs to translate.
-
-    Args:
-        model: sources and targets to logits.
-        tokenizer: texts to tokens and back.
-        languages: the one that is read, the one that is written.
-        card: the model card, as Markdown.
-    """
+    """A model with its tokenizer and its languages: the one that is read, the one that is written."""
 
     layouts = TEXT_LAYOUTS
     no_labels = "a translator sees no images", "call vitrail.translate(run.trained, texts)"
@@ -60,9 +51,9 @@ class TrainedTranslator(TrainedTexts):
 
     @torch.inference_mode()
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
-        """How much each token of a translation, its end with them, looked at each of the source, and these as people read them.
+        """Return tokens of a source and of a translation as people read them, with the attention of the second to the first.
 
-        The source has its end, the target neither start nor end. None where the model has no attention.
+        The source has its end, the target neither start nor end; its end is returned, too. None where the model has no attention.
         """
         device, c = next(self.model.parameters()).device, self.config
         before, after = [c.start, *target][: c.max_tokens], [*target, c.end][: c.max_tokens]  # it may have been cut at the limit
@@ -73,7 +64,7 @@ class TrainedTranslator(TrainedTexts):
         return pieces(source), pieces(after), weights[0, : len(after), : len(source)].float().cpu()
 
     def alignment_of(self, text: str, translation: str) -> Aligned | None:
-        """`alignment` of a text and a translation as people have them."""
+        """Return the `alignment` of a text and a translation, as strings."""
         (source,), (target,) = self.preparation.encode([text]), self.preparation.encode_targets([translation])
         return self.alignment(source, target[:-1])
 
@@ -88,11 +79,9 @@ class TrainedTranslator(TrainedTexts):
 
 
 def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> TrainedTranslator:
-    """The translator behind a MODEL: a run folder, a model folder, one of transformers' MarianMT, or a file in one.
+    """Return the translator behind a MODEL: a run folder, a model folder, one of transformers' MarianMT, or a file in one.
 
-    Args:
-        reference: the MODEL.
-        trust_pickle: also read weights in a pickle, by torch's restricted reader; only for files you trust.
+    With ``trust_pickle`` weights in a pickle are read, too, by torch's restricted reader: only for files you trust.
 
     Raises:
         ModelFileError: missing, damaged, refused, or a model of images.
@@ -101,7 +90,7 @@ def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> Tra
 
 
 def load_translator(path: Path) -> TrainedTranslator:
-    """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
+    """Read a model folder, or a file of weights with its neighbours; raises `ModelFileError`."""
     with Checkpoint.opened(path) as checkpoint:
         return read(checkpoint)
 
@@ -109,24 +98,26 @@ def load_translator(path: Path) -> TrainedTranslator:
 def read(checkpoint: Checkpoint) -> TrainedTranslator:
     """Return the translator that a checkpoint holds; raises `ModelFileError`."""
     require_numbers(checkpoint.tensors, checkpoint.file)
-    foreign = checkpoint.config.get("model_type") in ROW.model_types
-    config, languages, tensors = (_foreign if foreign else _own)(checkpoint)
+    if checkpoint.config.get("model_type") in ROW.model_types:
+        marian.settle(checkpoint.tensors, checkpoint.config, where=checkpoint.file)
+        config, tensors = recognised(checkpoint, checkpoint.tensors, TEXT_LAYOUTS)
+        languages = _foreign_languages(checkpoint)
+    else:
+        config, languages = _own(checkpoint)
+        tensors = checkpoint.tensors
     tokens = open_tokens(checkpoint.file.parent)
-    return TrainedTranslator(model_of_tokens(config, tokens, tensors, checkpoint), tokens, languages, checkpoint.card)
+    model = model_of_tokens(config, tokens, tensors, checkpoint)
+    return TrainedTranslator(model, tokens, (languages[0], languages[1]), checkpoint.card)
 
 
 def no_labels(where: object) -> ModelFileError:
-    """Return the error for a translator where a model of images is wanted."""
+    """Return the error for a translator where a model of images is needed."""
     hint = "give it to vitrail translate, evaluate, serve, convert or summary"
     return ModelFileError("a translator is no model of images", where=where, hint=hint)
 
 
-Understood = tuple[TextConfig, tuple[str, str], dict[str, Tensor]]
-"""The configuration of a model, its languages, and its parameters."""
-
-
-def _own(checkpoint: Checkpoint) -> Understood:
-    """Read a folder of our own, which says everything."""
+def _own(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
+    """Return the configuration and the languages in a folder of our own."""
     where = checkpoint.file.parent / CONFIG
     if not where.is_file():
         hint = "give the folder of the translator, with its configuration and its tokens"
@@ -136,23 +127,16 @@ def _own(checkpoint: Checkpoint) -> Understood:
     if not _are_languages(languages):
         what = f"languages is {brief(languages)}, and not two names"
         raise ModelFileError(what, where=where, hint="give a complete model folder")
-    return config, (languages[0], languages[1]), checkpoint.tensors
+    return config, languages
 
 
-def _foreign(checkpoint: Checkpoint) -> Understood:
-    """Read a folder of transformers'."""
-    marian.settle(checkpoint.tensors, checkpoint.config, where=checkpoint.file)
-    config, tensors = recognised(checkpoint, checkpoint.tensors, TEXT_LAYOUTS)
-    return config, _languages(checkpoint), tensors
-
-
-def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
-    """What we have written of languages, else what stands beside the tokens; without either their places."""
-    told, beside = section(checkpoint.config, FORMAT).get(LANGUAGES), checkpoint.file.parent / TOKENIZER_CONFIG
-    if not _are_languages(told):
+def _foreign_languages(checkpoint: Checkpoint) -> list[str]:
+    """Return the languages in a folder of transformers: our own entry, else the tokenizer's, else two plain words."""
+    languages, beside = section(checkpoint.config, FORMAT).get(LANGUAGES), checkpoint.file.parent / TOKENIZER_CONFIG
+    if not _are_languages(languages):
         settings = read_json(beside) if beside.is_file() else {}
-        told = [settings.get("source_lang"), settings.get("target_lang")]
-    return (told[0], told[1]) if _are_languages(told) else ("source", "target")
+        languages = [settings.get("source_lang"), settings.get("target_lang")]
+    return languages if _are_languages(languages) else ["source", "target"]
 
 
 def _are_languages(value: Any) -> TypeGuard[list[str]]:
@@ -160,5 +144,5 @@ def _are_languages(value: Any) -> TypeGuard[list[str]]:
 
 
 def longest(length: int, most: int) -> int:
-    """Tokens that the translation of a text of so many may have: twice as many and a few, and at ``most`` so many."""
+    """Return the most tokens of the translation of a text of so many tokens: about twice as many, and no more than ``most``."""
     return min(2 * length + 10, most)

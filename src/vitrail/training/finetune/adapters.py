@@ -21,15 +21,15 @@ from vitrail.weights.formats.tensor_files import read_tensors, require_numbers, 
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 APART = ("query", "key", "value", "key_value")
-"""What projections to queries, keys and values are called where one layer does not hold them all."""
+"""Names of projections to queries, keys and values where one layer does not hold them all."""
 PREFIX = "base_model.model."
-"""What PEFT puts before a parameter's name."""
+"""PEFT's prefix of a parameter's name."""
 WITHOUT_EFFECT = {
     "auto_mapping", "base_model_name_or_path", "ensure_weight_tying", "exclude_modules", "inference_mode", "layers_pattern",
     "layers_to_transform", "lora_dropout", "megatron_core", "modules_to_save", "peft_version", "qalora_group_size", "revision",
     "target_modules", "task_type",
 }  # fmt: skip
-"""Settings of PEFT that change nothing about what the tensors of a file compute: which they are is written on them."""
+"""Settings of PEFT that do not change what the tensors of a file compute."""
 
 
 class LowRankLinear(nn.Linear):
@@ -64,7 +64,7 @@ def add_adapters(model: Model, settings: LoraSettings) -> None:
 
 
 def target_layers(model: Model, settings: LoraSettings) -> dict[str, nn.Linear]:
-    """The linear layers inside of the model's layers that ``settings.targets`` names.
+    """Return the linear layers inside of the model's layers that ``settings.targets`` names.
 
     Raises:
         ConfigError: there is no linear layer of that name, or none at all.
@@ -81,7 +81,7 @@ def target_layers(model: Model, settings: LoraSettings) -> dict[str, nn.Linear]:
 
 
 def _names_of(target: str, known: list[str]) -> list[str]:
-    """A target, or where ``qkv`` is not one layer the layers that stand for it."""
+    """Return a target, or where ``qkv`` is not one layer the layers that stand for it."""
     apart = [name for name in APART if name in known]
     if target == "qkv" and target not in known and apart:
         return apart
@@ -91,13 +91,13 @@ def _names_of(target: str, known: list[str]) -> list[str]:
 
 
 def adapters(model: Model) -> dict[str, LowRankLinear]:
-    """The layers with an adapter, by name."""
+    """Return the layers with an adapter, by name."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, LowRankLinear)}
 
 
 @torch.no_grad()
 def merge_lora(model: Model) -> Model:
-    """A plain model, with its own weights, that computes the same as the model with its adapters."""
+    """Return a plain model, with its own weights, that computes the same as the model with its adapters."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
     state |= {f"{name}.weight": layer.merged_weight for name, layer in adapters(model).items()}
     merged = empty_model(model.config)
@@ -106,7 +106,7 @@ def merge_lora(model: Model) -> Model:
 
 
 def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: list[str], base: str | None) -> None:
-    """Write the adapters of a model as PEFT does; the folder appears whole or not at all.
+    """Write the adapters of a model in PEFT's format; the folder appears whole or not at all.
 
     Args:
         folder: for ``adapter_config.json`` and ``adapter_model.safetensors``.
@@ -134,9 +134,9 @@ def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: l
 
 
 def load_adapter(model: Model, folder: Path) -> None:
-    """Put the adapters of a folder, as `save_adapter` or PEFT wrote it, on the model that they were trained on.
+    """Put the adapters of a folder, written by `save_adapter` or PEFT, on the model that they were trained on.
 
-    What was trained as it is, the head, takes the place of the model's. `merge_lora` then makes a plain model of it.
+    Parts that were trained as they are, the head, replace the model's. `merge_lora` then makes a plain model of it.
 
     Raises:
         ModelFileError: missing, damaged, of another model, or of a kind that computes something else; the model is as before.
@@ -157,7 +157,7 @@ def load_adapter(model: Model, folder: Path) -> None:
 
 
 def _require_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]], file: Path) -> None:
-    """Refuse tensors that the model has no place for, adapters of which half is missing, and files without any."""
+    """Raise `ModelFileError` for tensors that the model has no place for, for half an adapter, and for a file without any."""
     low_rank = {name for name in expected if _is_low_rank(name)}
     problems = [f"missing {name}" for name in low_rank - tensors.keys()] if low_rank else ["missing adapters"]
     problems += [f"unexpected {name}" for name in tensors.keys() - expected.keys()]
@@ -173,7 +173,7 @@ def _require_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int
 
 
 def _rank_and_alpha(config: Mapping[str, Any], file: Path) -> tuple[int, float]:
-    """The two numbers of a configuration of PEFT; refuses everything that would compute something else."""
+    """Return two numbers of PEFT's configuration; raises `ModelFileError` for one that would compute something else."""
     others = {name: value for name, value in config.items() if value and name not in WITHOUT_EFFECT}
     kind, rank, alpha = (others.pop(name, None) for name in ("peft_type", "r", "lora_alpha"))
     if kind != "LORA":

@@ -1,4 +1,4 @@
-"""What the head of a frozen model reads of every image, computed once."""
+"""Features that a frozen model gives of every image, computed once."""
 
 import hashlib
 import json
@@ -25,16 +25,16 @@ from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.formats.safe_files import read_json
 
 EVERY = 50
-"""Batches after which what is computed is on the disk."""
+"""Batches between two writes to the disk."""
 
 
 class FeatureFile:
-    """Rows of float32 in a memory-mapped file, and how many batches of them are there: an interrupted pass goes on.
+    """Rows of float32 in a memory-mapped file, with the number of finished batches: an interrupted pass goes on.
 
     Args:
         file: without a suffix; None keeps the rows in memory.
         shape: (N, D).
-        mark: what the rows are of: a file with another mark begins anew.
+        mark: identifies weights and images: a file with another mark begins anew.
     """
 
     def __init__(self, file: Path | None, shape: tuple[int, int], mark: str):
@@ -56,7 +56,7 @@ class FeatureFile:
                     os.posix_fallocate(room.fileno(), 0, data.stat().st_size)
 
     def save(self, done: int) -> None:
-        """The rows of so many batches are there."""
+        """Record that the rows of so many batches are there."""
         if self.file is not None and isinstance(self.rows, np.memmap):
             self.rows.flush()
             write_json(self.file.with_suffix(".json"), {"mark": self.mark, "batches": done})
@@ -73,15 +73,15 @@ def read_features(
     on_batch: Callable[[int], None],
     group: Processes,
 ) -> Tensor:
-    """The features of a loader's images in their order, float32 (N, D); several processes share the work and all have the result.
+    """Return the features of a loader's images in their order, float32 (N, D); several processes share the work.
 
     Args:
         read: pixels, uint8 (B, C, H, W), to features (B, D).
         loader: of images in their own order, not shuffled.
-        kept: what an earlier, interrupted pass may have left, and where this one leaves its own.
+        kept: rows of an earlier, interrupted pass, and of this one.
         device: where ``read`` computes.
         view: the epoch of the loader, which decides how images are augmented.
-        on_batch: hears the size of every batch; what it raises leaves the rows so far in ``kept``.
+        on_batch: gets the size of every batch; what it raises leaves the rows so far in ``kept``.
         group: the processes.
     """
     done = kept.done
@@ -105,13 +105,13 @@ def read_features(
 
 
 def remove_features(folder: RunFolder) -> None:
-    """What was computed is needed no more once a model with the head is kept."""
+    """Remove the features, which are needed no more once a model with the head is kept."""
     if folder.writes:
         shutil.rmtree(folder.path / FEATURES, ignore_errors=True)
 
 
 def mark_of(model: Model, preparation: Preparation, data: ImageData) -> str:
-    """What tells features of these weights and images from others."""
+    """Return a digest that identifies the features of these weights and images."""
     digest = hashlib.sha256(json.dumps([fingerprint(data), preparation.model_dump(mode="json")]).encode())
     for tensor in model.state_dict().values():
         digest.update(tensor.contiguous().numpy())

@@ -10,7 +10,7 @@ from vitrail.training.loop.optimizer import layers_above
 
 
 def choose_parts(model: Model, settings: RunSettings) -> None:
-    """Take the gradient from everything that the run leaves as it is, and add adapters where it trains those."""
+    """Take the gradient from all parts that the run leaves as they are, and add adapters where it trains those."""
     if settings.training.tune == "all":
         if settings.start is not None:
             _leave_first_layers(model, settings.training.frozen_share)
@@ -23,17 +23,17 @@ def choose_parts(model: Model, settings: RunSettings) -> None:
 
 
 def require_nothing_fresh(model: Model, start: nn.Module, settings: RunSettings) -> None:
-    """Refuse parts that the model to start from lacks where they would stay as they are drawn; raises `ConfigError`."""
+    """Raise `ConfigError` for parts that the model to start from lacks and that would stay as they are initialized."""
     known = start.state_dict().keys()
     names = [name for name, _ in model.named_parameters() if name.split(".")[0] in model.fresh and name not in known]
     if names:
-        told = f"--tune {settings.training.tune}" if settings.training.tune != "all" else "training.frozen_share"
-        what = f"{names[0]} is new, and {told} would leave it as it is drawn"
+        cause = f"--tune {settings.training.tune}" if settings.training.tune != "all" else "training.frozen_share"
+        what = f"{names[0]} is new, and {cause} would leave it as it is drawn"
         raise ConfigError(what, where="model", hint="train all of the model, or leave it out")
 
 
 def _leave_first_layers(model: Model, share: float) -> None:
-    """Take the gradient from the nearest whole number of layers to a share of them, and from what stands before them."""
+    """Take the gradient from the nearest whole number of layers to a fraction of them, and from the parameters before them."""
     layers = len(model.layers())
     frozen = round(share * layers)
     if not frozen:
@@ -44,12 +44,11 @@ def _leave_first_layers(model: Model, share: float) -> None:
 
 
 def start_training(model: Model, settings: RunSettings) -> None:
-    """Training mode for what is trained.
+    """Set training mode for the parts that are trained.
 
-    A linear probe reads the features of an image, so all but the head stays as it is in evaluation: no dropout, no
-    patch left out. BatchNorm whose parameters are frozen stays in evaluation, too: were its running mean and variance to
-    move, a part that is not trained would answer otherwise after training, and adapters would not fit the model they were
-    trained on.
+    A linear probe reads the features of an image, so all but the head stays in evaluation mode: no dropout, no patch left out.
+    BatchNorm with frozen parameters stays in it, too: else its running statistics would move, and adapters would not fit the
+    model they were trained on.
     """
     model.train(settings.training.tune != "head")
     for part in model.readout().values():

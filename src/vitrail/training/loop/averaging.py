@@ -9,7 +9,7 @@ from torch import Tensor
 from vitrail.training.runs.checkpoint import Tensors
 
 GROUP = "epoch-"
-"""How the names of their files in a checkpoint begin."""
+"""Beginning of the names of their files in a checkpoint."""
 
 
 class LastEpochs:
@@ -31,16 +31,16 @@ class LastEpochs:
             self.weights.append({name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()})
 
     def mean(self, carried: Container[str] = ()) -> Tensors:
-        """Return the mean of every tensor; of integers, such as BatchNorm's count of batches, and of what is carried the last."""
+        """Return the mean of every tensor, and the last of integers, such as BatchNorm's counts, and of ``carried`` tensors."""
         last = self.weights[-1]
         return {name: last[name] if name in carried else _mean([weights[name] for weights in self.weights]) for name in last}
 
     def tensors(self) -> dict[str, Tensors]:
-        """All of them as groups of a checkpoint, the oldest first."""
+        """Return all of them as groups of a checkpoint, the oldest first."""
         return {f"{GROUP}{number:02d}": weights for number, weights in enumerate(self.weights)}
 
     def load(self, tensors: Mapping[str, Tensors], like: Mapping[str, Tensor]) -> None:
-        """Take what `tensors` gave, among other groups; raises `ValueError` for weights of another model than ``like``."""
+        """Take what `tensors` returned, among other groups; raises `ValueError` for weights of another model than ``like``."""
         expected = {name: tensor.shape for name, tensor in like.items()}
         for name in sorted(name for name in tensors if name.startswith(GROUP)):
             if {key: tensor.shape for key, tensor in tensors[name].items()} != expected:
@@ -49,7 +49,7 @@ class LastEpochs:
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    """In 64 bits, so that the order of the epochs and their number change nothing."""
+    """Return the mean, computed in 64 bits, so that the order of the epochs and their number change nothing."""
     last = tensors[-1]
     if not last.is_floating_point():
         return last

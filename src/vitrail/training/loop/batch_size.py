@@ -1,4 +1,4 @@
-"""The largest batch that fits into memory, found by training on it."""
+"""The largest batch that fits into memory, by trial."""
 
 import gc
 from collections.abc import Callable
@@ -14,29 +14,29 @@ from vitrail.runtime.processor import processes_here
 from vitrail.training.loop.trainer import Trainer
 
 SHARE = 0.8
-"""Of the memory that is free: the rest is for the images to come, and for whoever else works here."""
+"""Fraction of the free memory that a batch may take: the rest is for the images to come, and for other programs."""
 
 
 def largest_batch_size(
     make: Callable[[int], Trainer], most: int, device: torch.device, *, on_message: Callable[[str], None]
 ) -> int:
-    """The largest batch whose training steps fit, of ``most`` images at most, within an eighth.
+    """Return the largest batch whose training steps fit, of ``most`` images at most, within an eighth.
 
-    Two whole steps are made with each size that is tried: forward, backward, and the optimizer, whose state is there from
-    the second on. Sizes are doubled as long as twice the memory would still fit; one between follows.
+    Two whole steps are made with each size: forward, backward, and the optimizer, whose state exists from the second on. Sizes
+    are doubled as long as twice the memory would still fit; one between follows.
 
     Args:
-        make: a trainer for batches of a size. None of what it learns is kept.
+        make: creates a trainer for batches of a size, of which nothing is kept.
         most: images in a batch, at most.
-        device: on which they are computed, and whose memory counts.
-        on_message: called with a line for every size that was tried.
+        device: computes; its memory counts.
+        on_message: gets a line for every size.
 
     Raises:
         ConfigError: not even one image fits.
     """
     gc.collect()
-    base = _used(device)
-    limit = base + SHARE * _free(device)
+    base, free = _memory(device)
+    limit = base + SHARE * free
     peaks: dict[int, float] = {}
 
     def fits(size: int) -> bool:
@@ -48,9 +48,8 @@ def largest_batch_size(
 
     size = 1
     if not fits(size):
-        raise ConfigError(
-            "not even one image fits into memory", where="training.batch_size", hint="take a smaller model or image"
-        )
+        hint = "take a smaller model or image"
+        raise ConfigError("not even one image fits into memory", where="training.batch_size", hint=hint)
     while size < most and base + 2 * (peaks[size] - base) <= limit and fits(min(2 * size, most)):
         size = min(2 * size, most)
     for eighths in (7, 6, 5, 4, 3, 2, 1):
@@ -62,14 +61,12 @@ def largest_batch_size(
 
 
 def _peak_of(make: Callable[[int], Trainer], size: int, device: torch.device) -> float | None:
-    """Bytes at the peak of two training steps; None where they do not fit."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        forget_peak()
+    """Return the most bytes held during two training steps; None where they do not fit."""
+    on_gpu = device.type == "cuda"
+    torch.cuda.reset_peak_memory_stats() if on_gpu else forget_peak()
     try:
         _train_on(make(size), size)
-        return _peak(device)
+        return float(torch.cuda.max_memory_reserved()) if on_gpu else peak_memory()
     except (torch.OutOfMemoryError, MemoryError):
         return None
     except RuntimeError as error:
@@ -78,12 +75,12 @@ def _peak_of(make: Callable[[int], Trainer], size: int, device: torch.device) ->
         return None
     finally:
         gc.collect()
-        if device.type == "cuda":
+        if on_gpu:
             torch.cuda.empty_cache()
 
 
 def _train_on(trainer: Trainer, size: int) -> None:
-    """Two steps on noise, as the last of a run is made: on whole images, where patches are left out before."""
+    """Make two steps on noise, like the last of a run: on whole images, also where patches are left out before."""
     dataset: Any = trainer.train_loader.dataset
     task: Any = trainer.learner.task
     shape = (size, task.preparation.channels, *task.preparation.image_size)
@@ -95,22 +92,9 @@ def _train_on(trainer: Trainer, size: int) -> None:
         trainer.learner.step(batch, done=max(0, trainer.total - 1), size=size, own=size)
 
 
-def _peak(device: torch.device) -> float:
-    """The most bytes that this process has held since it was asked to forget: on its GPU, else in main memory."""
+def _memory(device: torch.device) -> tuple[float, float]:
+    """Return the bytes in use and free: on the GPU, or in main memory within what the system allows this process."""
     if device.type == "cuda":
-        return float(torch.cuda.max_memory_reserved())
-    return peak_memory()
-
-
-def _used(device: torch.device) -> float:
-    return float(torch.cuda.memory_reserved()) if device.type == "cuda" else memory_in_use()
-
-
-def _free(device: torch.device) -> float:
-    """Bytes that are free on the GPU, or in main memory within what the system allows this process."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info()[0])
+        return float(torch.cuda.memory_reserved()), float(torch.cuda.mem_get_info()[0])
     free = available_memory()
-    if free is None:
-        return 2.0**31
-    return free / processes_here()  # the others of this machine try at the same time
+    return memory_in_use(), 2.0**31 if free is None else free / processes_here()  # the others here try at the same time

@@ -1,9 +1,9 @@
-"""The folder of a run's best model, and of its last: complete, to be used like any other."""
+"""The folders of a run's best and last model, complete, to be used like any other."""
 
 from pathlib import Path
 
-from vitrail.config.configuration import differences
 from vitrail.config.settings import RunSettings
+from vitrail.config.yaml_files import differences
 from vitrail.data.items import Data
 from vitrail.models.empty import empty_model
 from vitrail.runtime.observer import Row
@@ -19,11 +19,11 @@ from vitrail.weights.formats.tensor_files import write_tensors
 from vitrail.weights.model_folder.card import model_card
 
 BESIDE = "beside.safetensors"
-"""Parts of the task beside the model, trained or carried, in the folder of the model."""
+"""File in the folder of the model for the parts of the task beside it, trained or carried."""
 
 
 def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card: str) -> None:
-    """Write a model folder from the weights of a task; adapters are merged into the model, and beside it as PEFT keeps them."""
+    """Write a model folder from the weights of a task, with adapters merged into the model, and beside it in PEFT's format."""
     model = empty_model(settings.model.config)
     choose_parts(model, settings)
     own = {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
@@ -38,7 +38,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
 
 
 def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:
-    """The model card. It shows only the last name of a path: it may be read by anybody."""
+    """Return the model card. It shows only the last name of a path: anybody may read it."""
     metric = main_metric(row, "val_")
     scored_on = data.splits["val"] or data.splits["train"]
     purpose = "choose the epoch by" if settings.training.keep == "best" else "score it on"

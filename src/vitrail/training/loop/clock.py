@@ -5,12 +5,12 @@ import time
 
 
 class Clock:
-    """Measures how much of a run's time is used, the time before interruptions included.
+    """Measures a run's time, the time before interruptions included.
 
     Args:
         limit: seconds; None for no end.
         spent: seconds that were used before.
-        begun: when the command began, by ``time.monotonic``; now by default.
+        begun: start of the command, by ``time.monotonic``; now by default.
     """
 
     def __init__(self, limit: float | None, spent: float = 0.0, *, begun: float | None = None):
@@ -28,14 +28,12 @@ class Clock:
         return math.inf if self.limit is None else max(0.0, self.limit - self.spent)
 
     def share(self, reserve: float) -> float:
-        """Return the used share of the time, 0 to 1, apart from the ``reserve`` of seconds that the end of the run needs."""
-        if self.limit is None:
-            return 0.0
-        return min(1.0, self.spent / max(self.limit - reserve, 1e-3))
+        """Return the used fraction of the time without the ``reserve`` of seconds for the end of the run."""
+        return 0.0 if self.limit is None else min(1.0, self.spent / max(self.limit - reserve, 1e-3))
 
 
 class OutOfTimeError(Exception):
-    """A part of a run has had its part of the time; the text says what this means for the run."""
+    """A part of a run has used its part of the time; the text says what this means for the run."""
 
 
 def shown_seconds(seconds: float) -> str:

@@ -29,7 +29,7 @@ from vitrail.training.runs.checkpoint import Tensors
 
 @dataclass(frozen=True)
 class Step:
-    """What a step came to, over all processes: sums over the units of its task, images or tokens.
+    """Result of a step over all processes: sums over the units of its task, images or tokens.
 
     ``failure`` names what was not finite; then nothing was changed.
     """
@@ -42,7 +42,7 @@ class Step:
 
 
 class Learner:
-    """A task with its optimizers, its average and its scaler, where it computes; of several processes, one's part.
+    """A task with its optimizers, its average and its scaler, on its device; of several processes, one's part.
 
     Args:
         settings: of the run.
@@ -71,16 +71,15 @@ class Learner:
         self.optimizers = create_optimizers(self.model, settings.optimizer, self.trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.asks_late = self.device.type == "cuda" and _may_ask_late(self.optimizers, self.scaler, group)
-        """Whether the optimizers' step follows before it is known if all is finite, so that a GPU is waited for once a step."""
+        """True where the optimizers step before it is known if all is finite, so that a GPU is waited for once a step."""
 
     @property
     def model(self) -> Model:
-        """What is learned and kept."""
         return self.task.model
 
     @property
     def evaluated(self) -> Task:
-        """The task with the weights that are evaluated and kept: the average, if there is one, and what is carried as it is."""
+        """The task with the weights that are evaluated and kept: the average, if there is one, with carried parts as they are."""
         if self.average is None:
             return self.task
         task = self.average.module
@@ -91,7 +90,7 @@ class Learner:
         return task
 
     def _shared(self) -> nn.Module:
-        """The task as it is called, by several processes together."""
+        """Return the task as it is called, by several processes together."""
         if self.group.count == 1:
             return self.task
         if self.settings.training.parallel == "ddp":
@@ -101,18 +100,17 @@ class Learner:
         return self.task
 
     def rate(self, done: int) -> float:
-        """The learning rate of the step after ``done`` others, as a share of each parameter's own."""
+        """Return the learning rate of the step after ``done`` others, as a fraction of each parameter's own."""
         return learning_rate_factor(self.settings.schedule, done, warmup=self.warmup, total=self.total)
 
     def step(self, batch: Batch, *, done: int, size: int, own: int, units: int | None = None) -> Step:
-        """One step of the optimizers.
+        """Make one step of the optimizers.
 
         Args:
             batch: this process's part of a batch.
             done: steps made before.
             size: samples in the batch, all processes together.
-            own: samples of ``batch`` that count: all of them, or none where the batch has less samples than there are
-                processes.
+            own: samples of ``batch`` that count: all of them, or none where the batch has fewer samples than there are processes.
             units: what the loss is a mean over, of all processes together; ``size`` by default.
         """
         for optimizer in self.optimizers:
@@ -121,39 +119,38 @@ class Learner:
         progress = Progress(done, self.total)
         self.task.before_step(progress)
         names = ("loss", *self.task.counts)
-        told: list[Tensor] = []  # of each part the loss and counts, where they were computed: to read them is to wait for them
+        values: list[Tensor] = []  # of each part the loss and counts, on the device: to read them is to wait for them
         counted: list[int] = []
-        remembered = [statistic.clone() for statistic in self.statistics]
+        before = [statistic.clone() for statistic in self.statistics]
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         for i, part in enumerate(_split(batch, parts)):
             count = self.task.units(part) if own else 0
             with parallel.synchronized(self.shared, i == parts - 1), self.precision():
-                found = self.forward(part)
-                share = count / (units or size) * self.group.count  # gradients are averaged over the processes
-                self.scaler.scale(found["loss"] * share).backward()
+                result = self.forward(part)
+                weight = count / (units or size) * self.group.count  # gradients are averaged over the processes
+                self.scaler.scale(result["loss"] * weight).backward()
             if count:
-                told.append(torch.stack([found[name].detach().float() for name in names]))
+                values.append(torch.stack([result[name].detach().float() for name in names]))
                 counted.append(count)
         norm = self._clip_gradient()
-        numbers = torch.cat([*told, norm[None]])
+        numbers = torch.cat([*values, norm[None]])
         if self.asks_late:
             self._step_unless(~numbers.isfinite().all())
-        *values, length = numbers.tolist()
-        loss, *counts, seen = self.group.all_reduce(_sums(values, counted, len(names))).tolist()
+        *sums, length = numbers.tolist()
+        loss, *counts, seen = self.group.all_reduce(_sums(sums, counted, len(names))).tolist()
         self._share_statistics(own / size)
         failure = self._apply_gradient(loss / seen, length)
         if math.isfinite(loss) and math.isfinite(length):  # a scaler's overflow is no failure, and moves nothing either
             self.task.after_step(progress, self.group)
         if failure:
-            for statistic, old in zip(self.statistics, remembered, strict=True):
+            for statistic, old in zip(self.statistics, before, strict=True):
                 statistic.copy_(old)
         return Step(loss, dict(zip(names[1:], map(int, counts), strict=True)), int(seen), failure)
 
     def _share_statistics(self, weight: float) -> None:
-        """What BatchNorm remembers, averaged over the processes, each of which saw ``weight`` of the batch.
+        """Average BatchNorm's running statistics over the processes, each of which saw ``weight`` of the batch.
 
-        It comes before the model's average takes it up: every process evaluates and keeps the same model. The count of
-        batches is the same everywhere.
+        It comes before the model's average takes them up: every process evaluates and keeps the same model.
         """
         statistics = [statistic for statistic in self.statistics if statistic.is_floating_point()]
         if self.group.count == 1 or not statistics:
@@ -163,22 +160,22 @@ class Learner:
             statistic.copy_(part)
 
     def _clip_gradient(self) -> Tensor:
-        """Shorten the gradient to at most ``clip_norm``; how long it was."""
+        """Shorten the gradient to at most ``clip_norm``, and return how long it was."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         clip = self.settings.optimizer.clip_norm or math.inf
         return parallel.one_number(nn.utils.clip_grad_norm_(self.task.parameters(), clip)).float()
 
     def _step_unless(self, spoilt: Tensor) -> None:
-        """Let the optimizers step, or change nothing, as a number on their device says, in the way of torch's `GradScaler`."""
+        """Let the optimizers step unless a flag on their device is set, in the way of torch's `GradScaler`."""
+        optimizer: Any
         for optimizer in self.optimizers:
-            told: Any = optimizer
-            told.found_inf = spoilt.float()
+            optimizer.found_inf = spoilt.float()
             optimizer.step()
-            del told.found_inf
+            del optimizer.found_inf
 
     def _apply_gradient(self, loss: float, norm: float) -> str | None:
-        """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are, and it says why."""
+        """Follow the gradient; where it or the loss is not finite, leave the weights as they are and return the reason."""
         finite = math.isfinite(loss) and math.isfinite(norm)
         for optimizer in self.optimizers:
             if finite and not self.asks_late:
@@ -197,7 +194,7 @@ class Learner:
         return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
 
     def tensors(self) -> dict[str, Tensors]:
-        """All that was learnt, whole; every process must ask for it."""
+        """Return all learned tensors, whole; every process must call it."""
         tensors = {
             **{name: parallel.whole(module.state_dict()) for name, module in self._learned().items()},
             "optimizer": parallel.optimizer_tensors(self.optimizers, state_names(self.model, self.trained)),
@@ -207,7 +204,7 @@ class Learner:
         return tensors
 
     def load(self, tensors: dict[str, Tensors], scaler: dict[str, Any]) -> None:
-        """Take what `tensors` gave, and the scaler's state."""
+        """Load what `tensors` returned, and the scaler's state."""
         if self.average is not None:
             self.average.n_averaged.copy_(tensors["average"].pop("n_averaged"))
         for name, module in self._learned().items():
@@ -219,7 +216,7 @@ class Learner:
 
     @contextlib.contextmanager
     def holding(self, weights: Tensors) -> Iterator[None]:
-        """The task with other weights, whole ones; then with its own again. Every process must ask for it."""
+        """Give the task other weights, whole ones, within; then its own again. Every process must call it."""
         own = {name: tensor.clone() for name, tensor in parallel.whole(self.task.state_dict()).items()}
         parallel.load_whole(self.task, weights)
         try:
@@ -229,20 +226,15 @@ class Learner:
 
     def _learned(self) -> dict[str, nn.Module]:
         """Return what learns, its average, and what is carried, by the names of their files in a checkpoint."""
-        found: dict[str, nn.Module] = {"model": self.model}
+        parts: dict[str, nn.Module] = {"model": self.model, "beside": self.trained, "carried": self.task.carried_parts()}
         if self.average is not None:
-            found["average"] = nn.ModuleDict({"module": self.evaluated.model})
-        if self.trained:
-            found["beside"] = self.trained
-            if self.average is not None:
-                found["average-beside"] = self.evaluated.trained_parts()
-        if carried := self.task.carried_parts():
-            found["carried"] = carried
-        return found
+            parts["average"] = nn.ModuleDict({"module": self.evaluated.model})
+            parts["average-beside"] = self.evaluated.trained_parts()
+        return {name: part for name, part in parts.items() if not isinstance(part, nn.ModuleDict) or part}
 
 
 def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, group: Processes) -> bool:
-    """Whether a step can be told by a number on its device to change nothing.
+    """Return whether a flag on the device can keep a step from changing anything.
 
     torch's fused optimizers can. With a scaler, which must know, or several processes, which must all do the same, none can.
     """
@@ -251,7 +243,7 @@ def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, gro
 
 
 def require_possible(settings: RunSettings, task: Task, group: Processes) -> None:
-    """Refuse what no `Learner` can do, also before anything else takes time; raises `ConfigError`."""
+    """Raise `ConfigError` for settings that no `Learner` can follow."""
     t = settings.training
     if t.tune != "lora":  # its adapters, which come later, are parts that may be named, too
         require_parts(task.model, settings.optimizer, task.trained_parts())
@@ -261,12 +253,9 @@ def require_possible(settings: RunSettings, task: Task, group: Processes) -> Non
 
 
 def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
-    """Over the parts of a step the sum of the loss, of each count and of the units.
+    """Return over the parts of a step the sum of the loss, of each count and of the units.
 
-    Args:
-        values: of each part the mean loss of its units, and its counts, one part after another.
-        units: of each part.
-        kinds: how many values a part has.
+    ``values`` has of each part, one after another, the mean loss of its ``units`` and its counts: ``kinds`` numbers.
     """
     sums = torch.zeros(kinds + 1, dtype=torch.float64)
     for number, count in enumerate(units):
@@ -276,10 +265,10 @@ def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
 
 
 def _moving_average(decay: float) -> Any:
-    """Exponential moving average whose decay grows with the steps made, so that the start weighs little.
+    """Return the update of an exponential moving average whose decay grows with the steps made, so that the start weighs little.
 
-    Of parameters, and of the running means and variances of BatchNorm, as timm's ModelEmaV3 has it: they belong to the
-    weights of the same steps. Integers, such as the count of batches, are copied from the last step.
+    It averages parameters and BatchNorm's running means and variances, as timm's ModelEmaV3 does: they belong to the weights of
+    the same steps. Integers, such as the count of batches, are copied from the last step.
     """
 
     def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
@@ -294,6 +283,6 @@ def _moving_average(decay: float) -> Any:
 
 
 def _split(batch: Batch, parts: int) -> list[Batch]:
-    """A batch in so many parts, one after another."""
+    """Return a batch in so many parts, one after another."""
     split = {name: tensor.tensor_split(parts) for name, tensor in batch.items()}
     return [dict(zip(split, tensors, strict=True)) for tensors in zip(*split.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""Whether a run can fit into main memory at all: by a count, before the system ends the process without a word."""
+"""Refusal of runs that cannot fit into main memory, by a count, before the system ends the process without a word."""
 
 import math
 
@@ -11,43 +11,39 @@ from vitrail.tasks.image_schedule import first_and_last_image_size
 from vitrail.training.run_data import run_data_of
 
 NUMBER = 4
-"""Bytes of a weight, of its gradient, and of each number that the optimizer keeps of it."""
+"""Bytes of a weight, of its gradient, and of each number that the optimizer holds of it."""
 KEPT = {"adamw": 2, "adam": 2, "muon": 1, "sgd": 1}
-"""Numbers that an optimizer keeps of every weight; of Muon's the fewest."""
+"""Numbers that an optimizer holds of every weight, at least."""
 SURE = 0.5
-"""Share of what layers are given that is surely kept for the gradient: some of it two of them share."""
+"""Fraction of the inputs of layers that is surely held for the gradient: two layers share some of them."""
 LAYERS = ("Linear", "Conv2d")
-"""What keeps its input."""
+"""Layers that hold their input."""
 
 
 def require_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> None:
-    """Refuse a run whose least need is more than there is, with so many ``images`` to learn from; what may just fit is tried.
-
-    Raises:
-        ConfigError: with the bytes that it needs and those that there are.
-    """
+    """Raise `ConfigError` for a run that needs more memory than is free, at least; ``images`` are those to learn from."""
     free = available_memory()
     if free is None:
         return
     weights, batch = least_memory(settings, processes, images=images)
+    if weights + batch <= free:
+        return
     hint = "take a smaller model or image, or --tune head"
-    if settings.training.batch_size != "auto" and weights <= free < weights + batch:
+    if settings.training.batch_size != "auto" and weights <= free:
         hint = "add --training.recompute or --batch-size auto, or take a smaller model or image"
-    if weights + batch > free:
-        raise ConfigError(
-            f"training needs {(weights + batch) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
-            f"kept of each, {batch / 2**30:,.1f} for the images of a batch), and {free / 2**30:,.1f} GiB are free",
-            where="memory",
-            hint=hint,
-        )
+    raise ConfigError(
+        f"training needs {(weights + batch) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
+        f"kept of each, {batch / 2**30:,.1f} for the images of a batch), and {free / 2**30:,.1f} GiB are free",
+        where="memory",
+        hint=hint,
+    )
 
 
 def least_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> tuple[float, float]:
-    """Bytes of main memory that training takes at least: for the weights and what is kept of each, and for a batch.
+    """Return the bytes of main memory that training takes at least: for the weights with all numbers of each, and for a batch.
 
-    A batch has no more than all ``images``, each as often as it is repeated.
-
-    On another device main memory holds the weights as they are made.
+    A batch has no more than all ``images``, each as often as it is repeated. With another device, main memory holds only the
+    weights as they are made.
     """
     t, counted = settings.training, cost(settings.model.config)
     weights = float(NUMBER * counted.parameters)
@@ -57,7 +53,7 @@ def least_memory(settings: RunSettings, processes: int = 1, *, images: int | Non
     kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared + weights * min(t.average, t.epochs)
     if t.batch_size == "auto" or t.recompute or not run_data_of(settings).counts_batch_memory:
         return weights + kept, 0.0
-    given = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)
+    inputs = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)
     seen = 1 - getattr(settings.model, "patch_dropout", 0.0)
     if settings.schedule.last_image_size is not None:
         full = settings.model.config.image_size
@@ -65,4 +61,4 @@ def least_memory(settings: RunSettings, processes: int = 1, *, images: int | Non
         seen *= math.prod(last) / math.prod(full)
     number = NUMBER if t.precision == "fp32" else NUMBER / 2
     largest = t.batch if images is None else min(t.batch, images * settings.augmentation.repeats)
-    return weights + kept, SURE * number * given * seen * largest / t.accumulate / processes
+    return weights + kept, SURE * number * inputs * seen * largest / t.accumulate / processes

@@ -19,9 +19,9 @@ EPSILON = 1e-7
 class Muon(Optimizer):
     """SGD with Nesterov's momentum whose step of a matrix is made orthogonal, and as long as AdamW's.
 
-    A convolution's weights (out, in, kh, kw) are taken as a matrix (out, in·kh·kw). It takes the same steps as
-    torch.optim.Muon with ``adjust_lr_fn="match_rms_adamw"`` (Liu et al. 2025, https://arxiv.org/abs/2502.16982), which takes
-    matrices alone and always computes in bf16: thirty times as long as fp32 where a processor has no instructions for it.
+    A convolution's weights (out, in, kh, kw) are taken as a matrix (out, in·kh·kw). The steps equal those of torch.optim.Muon
+    with ``adjust_lr_fn="match_rms_adamw"`` (Liu et al. 2025, https://arxiv.org/abs/2502.16982), which takes matrices alone and
+    always computes in bf16: thirty times as long as fp32 where a processor has no instructions for it.
     """
 
     def __init__(self, groups: list[dict[str, Any]], *, momentum: float):
@@ -29,7 +29,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; nothing needs a ``closure``, whose result is given back."""
+        """Make one step; the result of a ``closure``, which nothing needs, is returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -52,9 +52,9 @@ class Muon(Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """Nearly the orthogonal matrix next to (rows, columns): singular values become 0.7 to 1.2, by Newton and Schulz's iteration.
+    """Return nearly the orthogonal matrix next to (rows, columns), with singular values of 0.7 to 1.2, by Newton and Schulz.
 
-    In bf16 where that is quicker, else in the matrix's own type.
+    It computes in bf16 where that is quicker, else in the matrix's own type.
     """
     a, b, c = COEFFICIENTS
     x = matrix.bfloat16() if matrix.device.type != "cpu" or kernels().bf16 else matrix

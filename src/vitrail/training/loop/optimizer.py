@@ -1,4 +1,4 @@
-"""Optimizers, and the learning rate and decay of every parameter."""
+"""Optimizers, and the learning rate and weight decay of every parameter."""
 
 import re
 from collections import defaultdict
@@ -19,24 +19,23 @@ from vitrail.training.loop.muon import Muon
 def parameter_groups(
     model: Model, settings: OptimizerSettings, beside: nn.Module | None = None, *, hidden: set[Tensor] | None = None
 ) -> list[dict[str, Any]]:
-    """Parameters that share a learning rate and a weight decay, frozen ones left out.
+    """Return groups of parameters with the same learning rate and weight decay, without frozen ones.
 
-    What is learned ``beside`` the model counts as its head does.
-
-    The matrices of linear layers and convolutions decay; biases, norms, scales, tokens and positions do not.
-    ``layer_decay`` multiplies the learning rate once for every layer between a parameter and the head (Clark et al.
-    2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the parts it names.
+    Parts that are learned ``beside`` the model count as its head does. The matrices of linear layers and convolutions decay;
+    biases, norms, scales, tokens and positions do not. ``layer_decay`` multiplies the learning rate once for every layer between
+    a parameter and the head (Clark et al. 2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the
+    parts it names.
 
     Each group has in ``initial_lr`` what the schedule multiplies, and in ``hidden`` whether Muon takes it; ``hidden`` are the
     model's hidden matrices by default.
     """
-    beside = beside or nn.ModuleDict()
     decaying = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
-    matrices = {m.weight for m in (*model.modules(), *beside.modules()) if isinstance(m, decaying)}
+    modules = (*model.modules(), *(beside.modules() if beside is not None else ()))
+    matrices = {module.weight for module in modules if isinstance(module, decaying)}
     hidden = _hidden(model) if hidden is None else hidden
     above = layers_above(model)
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)
-    for name, parameter in (*model.named_parameters(), *beside.named_parameters()):
+    for name, parameter in _named(model, beside):
         if not parameter.requires_grad:
             continue
         is_matrix, own = parameter in matrices, layer_settings(name, settings)
@@ -50,7 +49,7 @@ def parameter_groups(
 
 
 def _hidden(model: Model) -> set[Tensor]:
-    """The weights of linear layers and of convolutions over all channels, between what sees the image and the heads."""
+    """Return the weights of linear layers and of convolutions over all channels, between the image's embedding and the heads."""
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     if hasattr(model.config, "channels"):
         del layers[0]  # a model of images begins with what sees them
@@ -59,7 +58,7 @@ def _hidden(model: Model) -> set[Tensor]:
 
 
 def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
-    """Take the gradient from the parts whose learning rate ``layers`` sets to 0, also of what is learned ``beside`` the model.
+    """Take the gradient from the parts whose learning rate ``layers`` sets to 0, in the model and ``beside`` it.
 
     Raises:
         ConfigError: a part that the model does not have, or nothing left to train.
@@ -75,7 +74,7 @@ def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | No
 
 
 def require_parts(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
-    """Refuse parts in ``layers`` that neither the model has nor what is learned ``beside`` it; raises `ConfigError`."""
+    """Raise `ConfigError` for a part in ``layers`` that neither the model has nor what is learned ``beside`` it."""
     names = [name for name, _ in _named(model, beside)]
     for part in settings.layers:
         if not any(_is_in(name, part) for name in names):
@@ -84,25 +83,24 @@ def require_parts(model: nn.Module, settings: OptimizerSettings, beside: nn.Modu
 
 
 def _named(model: nn.Module, beside: nn.Module | None) -> list[tuple[str, nn.Parameter]]:
-    """All parameters, by name."""
     return [*model.named_parameters(), *(beside or nn.ModuleDict()).named_parameters()]
 
 
 def layer_settings(name: str, settings: OptimizerSettings) -> LayerSettings:
-    """The entry of ``layers`` for a parameter; the longest name that matches counts."""
+    """Return the entry of ``layers`` for a parameter; the longest name that matches counts."""
     parts = [part for part in settings.layers if _is_in(name, part)]
     return settings.layers[max(parts, key=len)] if parts else LayerSettings()
 
 
 def _is_in(name: str, part: str) -> bool:
-    """Whether a parameter is the part, or inside of it; ``*`` in a part stands for anything."""
+    """Return whether a parameter is the part, or inside of it; ``*`` in a part matches anything."""
     return fnmatchcase(name, part) or fnmatchcase(name, f"{part}.*")
 
 
 def layers_above(model: Model) -> dict[nn.Parameter, int]:
-    """Layers between each parameter and the head, its own counted; all of them, and one more, for what precedes them.
+    """Return the number of layers from each parameter to the head, its own counted; one more than all for parameters before them.
 
-    What stands between two layers, such as the merging of patches between two stages, counts as part of the second.
+    Modules between two layers, such as the merging of patches between two stages, count as part of the second.
     """
     own = {parameter: number for number, layer in enumerate(model.layers()) for parameter in layer.parameters()}
     count, above = len(model.layers()), {}
@@ -119,21 +117,21 @@ def layers_above(model: Model) -> dict[nn.Parameter, int]:
 def state_names(model: nn.Module, beside: nn.Module | None = None) -> dict[Tensor, str]:
     """Return the name by which a checkpoint saves the optimizer's state of each parameter."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return names | {parameter: f"beside.{name}" for name, parameter in (beside or nn.ModuleDict()).named_parameters()}
+    more = beside.named_parameters() if beside is not None else ()
+    return names | {parameter: f"beside.{name}" for name, parameter in more}
 
 
 _NUMBERED = re.compile(r"\d+\.\d+\.\w+$")
-"""A name of a tensor of an earlier version: the number of an optimizer, of a parameter, and what is remembered of it."""
+"""Name of a tensor of an earlier version, ``0.3.exp_avg``: numbers of an optimizer and of a parameter, and a kind of state."""
 
 
 def named_state(
     tensors: Mapping[str, Tensor], model: Model, settings: OptimizerSettings, beside: nn.Module | None = None
 ) -> Mapping[str, Tensor]:
-    """Return an optimizer's state under names of parameters, ``head.weight.exp_avg``, also where it is under numbers.
+    """Return an optimizer's state under names of parameters, ``head.weight.exp_avg``; earlier versions numbered them.
 
-    Until November 27, 2026 the parameters were numbered, ``0.3.exp_avg``: the fourth one of the first optimizer. The order was
-    another one before Muon took more than the linear layers of blocks. Two orders divide the parameters into groups of other
-    lengths, so only one of them fits the shapes.
+    There are two orders of such numbers: Muon once took only the linear layers of blocks. They divide the parameters into groups
+    of other lengths, so only one of them fits the shapes.
 
     Raises:
         ValueError: no order fits.
@@ -164,37 +162,30 @@ def _former_orders(model: Model, settings: OptimizerSettings, beside: nn.Module 
 
 
 def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[Optimizer]:
-    """The optimizers that step together: one, or for Muon a second one that takes what is no hidden matrix.
+    """Return the optimizers that step together: one, or for Muon a second one that takes all but hidden matrices.
 
-    Muon takes linear layers and, a filter as a row, convolutions; AdamW takes the rest: what sees the image, heads, depth-wise
-    convolutions, tables, all vectors and what is learned ``beside`` the model.
+    Muon takes linear layers and, a filter as a row, convolutions; AdamW takes the rest: embeddings, heads, depth-wise
+    convolutions, tables, all vectors and parts that are learned ``beside`` the model.
     """
     groups = parameter_groups(model, settings, beside)
     if settings.name == "sgd":
         return [torch.optim.SGD(groups, momentum=settings.momentum)]
     if settings.name == "adam":
         return [torch.optim.Adam(groups, betas=settings.betas, fused=True)]
-    if settings.name == "adamw":
-        return [torch.optim.AdamW(groups, betas=settings.betas, fused=True)]
-    hidden = [group for group in groups if group["hidden"]]
-    rest = [group for group in groups if not group["hidden"]]
+    hidden = [group for group in groups if group["hidden"] and settings.name == "muon"]
+    rest = [group for group in groups if not (group["hidden"] and settings.name == "muon")]
     muon = [Muon(hidden, momentum=settings.momentum)] if hidden else []
-    adamw = [torch.optim.AdamW(rest, betas=settings.betas, fused=True)] if rest else []
-    return [*muon, *adamw]
+    return [*muon, *([torch.optim.AdamW(rest, betas=settings.betas, fused=True)] if rest else [])]
 
 
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 KEPT = {torch.optim.SGD: {"momentum_buffer"}, torch.optim.Adam: MOMENTS, torch.optim.AdamW: MOMENTS,
         Muon: {"momentum_buffer"}}  # fmt: skip
-"""What each of them remembers of a parameter: the number of steps, and tensors of its shape."""
+"""State that each of them holds of a parameter: the number of steps, and tensors of its shape."""
 
 
 def require_state(optimizer: Optimizer, parameter: Tensor, entries: Mapping[str, Tensor]) -> None:
-    """Refuse what an optimizer does not remember of such a parameter, which torch would find out at the next step, or never.
-
-    Raises:
-        ValueError: something is missing, too much, or of another shape.
-    """
+    """Raise `ValueError` for an optimizer's state that does not fit a parameter; torch would notice later, or never."""
     if entries.keys() != KEPT[type(optimizer)]:
         keys = ", ".join(sorted(entries))
         raise ValueError(f"{type(optimizer).__name__}'s state has {keys}; an earlier version of Vitrail may have made it")

@@ -1,6 +1,6 @@
 """One model over several processes: a copy in each (DDP), or its parameters sharded over them (FSDP2).
 
-What torch has for sharding takes half a second to import, and nothing is sharded before `shard` has imported it.
+torch's modules for sharding take half a second to import; nothing is sharded before `shard` has imported them.
 """
 
 import sys
@@ -38,13 +38,12 @@ def shard(task: Task, group: Processes, device: torch.device) -> None:
 
 
 def with_averaged_gradients(task: Task, device: torch.device) -> nn.Module:
-    """The task for training where every process has a whole copy: gradients are averaged during the backward pass."""
-    devices = [torch.cuda.current_device()] if device.type == "cuda" else None
-    return DistributedDataParallel(task, device_ids=devices)
+    """Return the task for training with a whole copy in every process: the backward pass averages the gradients."""
+    return DistributedDataParallel(task, device_ids=[torch.cuda.current_device()] if device.type == "cuda" else None)
 
 
 def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
-    """A context in which gradients are averaged over the processes now, or added up for a later average."""
+    """Return a context in which gradients are averaged over the processes now, or added up for a later average."""
     if isinstance(model, DistributedDataParallel):
         return nullcontext() if now else model.no_sync()
     fsdp = sys.modules.get("torch.distributed.fsdp")
@@ -59,22 +58,22 @@ def _is_sharded(tensor: Tensor) -> TypeGuard["DTensor"]:
 
 
 def one_number(norm: Tensor) -> Tensor:
-    """The norm over all processes, from this process's part."""
+    """Return the norm over all processes, from this process's part."""
     return norm.full_tensor() if _is_sharded(norm) else norm
 
 
 def local(tensors: list[Tensor]) -> list[Tensor]:
-    """This process's part of each tensor, which is all of it unless it is sharded; no copies."""
+    """Return this process's part of each tensor, which is all of it unless it is sharded; no copies."""
     return [tensor.to_local() if _is_sharded(tensor) else tensor for tensor in tensors]
 
 
 def whole(tensors: Mapping[str, Tensor]) -> Tensors:
-    """Every tensor in one piece in this process's memory; all processes must call this together."""
+    """Return every tensor in one piece in this process's memory; all processes must call this together."""
     return {name: t.full_tensor().cpu() if _is_sharded(t) else t for name, t in tensors.items()}
 
 
 def sharded(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, sharded over the processes if ``like`` is."""
+    """Return a whole tensor, sharded over the processes if ``like`` is."""
     if _is_sharded(like) and tensor.shape == like.shape:
         from torch.distributed.tensor import distribute_tensor
 

@@ -1,7 +1,7 @@
-"""Less memory for more time: what a layer computes is not kept for the backward pass, but computed again there."""
+"""Activation checkpointing: less memory for more time, since the backward pass computes layers again."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,9 @@ from vitrail.models.base import Model
 
 
 def recompute_layers(model: Model) -> None:
-    """Keep of each of the model's layers what it is given alone (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
+    """Make the model's layers hold only their inputs (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
 
-    In training every layer is computed a second time in the backward pass, with the same random numbers: gradients are the very
-    same. Elsewhere nothing changes.
+    In training every layer is computed again in the backward pass, with the same random numbers: gradients are the same.
     """
     layer: Any
     for layer in model.layers():
@@ -27,18 +26,13 @@ def _recomputed(layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwa
     if not (layer.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
     if not torch.compiler.is_compiling():  # a graph writes each statistic once, and takes no contexts
-        kwargs["context_fn"] = partial(_contexts, layer)
+        kwargs["context_fn"] = lambda: (nullcontext(), _statistics_restored(layer))  # of the first pass, and of the second
     return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
 
-def _contexts(layer: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """What a layer is computed in for the first time, and for the second."""
-    return nullcontext(), _statistics_kept(layer)
-
-
 @contextmanager
-def _statistics_kept(layer: nn.Module) -> Iterator[None]:
-    """Within, BatchNorm takes the same batch up into its running mean and variance once more; then they are as before."""
+def _statistics_restored(layer: nn.Module) -> Iterator[None]:
+    """Restore BatchNorm's running mean and variance, which take the same batch up once more within."""
     tables = [table for module in layer.modules() if isinstance(module, nn.BatchNorm2d) for table in module.buffers()]
     before = [table.clone() for table in tables]
     try:

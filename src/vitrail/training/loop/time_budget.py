@@ -1,4 +1,4 @@
-"""What of a time limit the end of a run takes, and how many items are scored so that the limit holds."""
+"""The part of a time limit that the end of a run takes, and the number of items that are scored so that the limit holds."""
 
 import math
 import time
@@ -13,18 +13,14 @@ from vitrail.runtime.processes import Processes
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Task
 
-SCORING = 0.5
-"""Share of the time left before the first step that the end of a run may take."""
-PASS = 0.1
-"""Share of that time that one pass over the validation items may take."""
-TRIAL = 0.04
-"""Share of the time that trials take."""
-MOST = 64
-"""Items that are tried at most."""
+SCORING, PASS = 0.5, 0.1
+"""Fractions of the time left before the first step for the end of a run, and for one pass over the validation items."""
+TRIAL, MOST = 0.04, 64
+"""Fraction of the time that trials take, and items that are tried at most."""
 LEAST, SHORT = 2, 2.0
 """Items that are scored at least, and seconds that any pass may take."""
 SLOWEST = 8.0
-"""How many times slower than that a busy machine is taken to be at most."""
+"""Largest factor by which a busy machine is taken to be slower."""
 
 
 class TimeBudget:
@@ -47,15 +43,9 @@ class TimeBudget:
     def measure(
         self, task: Task, batch_size: int, device: torch.device, group: Processes, *, seconds: float, reported: bool = False
     ) -> None:
-        """Measure how long an item takes; all processes take part.
+        """Measure in about so many ``seconds`` how long an item takes; all processes take part.
 
-        Args:
-            task: whose answers are scored.
-            batch_size: of the run.
-            device: where it computes.
-            group: the processes that score together.
-            seconds: about how long this may take.
-            reported: whether only the items that the model is reported on are tried.
+        With ``reported`` only the items that the model is reported on are tried.
         """
         begun, used = time.perf_counter(), time.process_time()
         options: dict[str, Any] = {"batch_size": batch_size, "device": device, "group": group, "seconds": seconds}
@@ -67,16 +57,13 @@ class TimeBudget:
             self.reporting = self.validating
         took = time.perf_counter() - begun
         slow = took / max(time.process_time() - used, 1e-3)
-        agreed = group.all_reduce_max(int(1e6 * took), int(1e6 * min(SLOWEST, slow)))
-        self.tried, self.tried_at, self.report = (
-            agreed[0] / 1e6,
-            time.monotonic(),
-            task.report_seconds * max(1.0, agreed[1] / 1e6),
-        )
+        took_most, slowest = group.all_reduce_max(int(1e6 * took), int(1e6 * min(SLOWEST, slow)))
+        self.tried, self.tried_at = took_most / 1e6, time.monotonic()
+        self.report = task.report_seconds * max(1.0, slowest / 1e6)
 
     @property
     def is_worth_a_trial(self) -> bool:
-        """Whether another trial is short beside the time since the last one."""
+        """True where another trial is short beside the time since the last one."""
         return TRIAL * (time.monotonic() - self.tried_at) >= self.tried
 
     def _trial(
@@ -107,17 +94,17 @@ class TimeBudget:
             count = min(most, 4 * count)
 
     def choose(self, left: float) -> None:
-        """Leave the validation items that there is time for, and limit the time of the report's, with ``left`` seconds to go."""
+        """Keep the validation items that there is time for, and limit the time for the report's, with ``left`` seconds to go."""
         room = max(0.0, SCORING * left - self.report)
         self.take(affordable(min(PASS * left, room / 2 / self.passes), self.validating, len(self.validated)))
         self.room = max(0.0, room - self.passes * len(self.validated) * self.validating)
 
     def take(self, count: int) -> None:
-        """Leave so many validation items, always the same ones."""
+        """Keep so many validation items, always the same ones."""
         self.validated = some_items(self.validated, count, seed=0)
 
     def validated_in(self, seconds: float, *, scores_slower: bool) -> None:
-        """Note how long a pass over the validation items took."""
+        """Record how long a pass over the validation items took."""
         self.validating = seconds / max(1, len(self.validated))
         if not scores_slower:
             self.reporting = self.validating

@@ -1,4 +1,4 @@
-"""The training loop: epochs, validation, what is kept, and when to save and to stop."""
+"""The training loop: epochs, validation, models that are kept, and when to save and to stop."""
 
 import contextlib
 import math
@@ -11,29 +11,25 @@ import torch
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.transform import Transform
 from vitrail.data.items import Data
-from vitrail.data.loading.batches import Batch, Samples, on_device
-from vitrail.data.loading.dataset import ImageDataset
-from vitrail.data.loading.loader import EpochLoader
-from vitrail.data.loading.sampler import some_items
-from vitrail.errors import DataError, VitrailError
-from vitrail.runtime.device import pick_device
+from vitrail.data.loading.batches import Batch, on_device
+from vitrail.errors import VitrailError
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.runtime.signals import Signals
-from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.metrics import described, of_epoch, rank
-from vitrail.tasks.task import Metrics, Task
+from vitrail.tasks.metrics import of_epoch, rank
+from vitrail.tasks.task import Task
 from vitrail.training.finetune.features import remove_features
 from vitrail.training.finetune.freezing import start_training
 from vitrail.training.loop import parallel
-from vitrail.training.loop.clock import Clock, OutOfTimeError, shown_seconds
+from vitrail.training.loop.clock import Clock, OutOfTimeError
 from vitrail.training.loop.learner import Learner
 from vitrail.training.loop.schedule import warmup_steps
-from vitrail.training.loop.time_budget import TRIAL, TimeBudget
-from vitrail.training.run_data import FirstModel, run_data_of
+from vitrail.training.loop.time_budget import TimeBudget
+from vitrail.training.loop.validation import Validation
+from vitrail.training.run_data import BeforeSteps, FirstModel, run_data_of
 from vitrail.training.runs.run_folder import RunFolder
-from vitrail.training.runs.state import RunState, seed_of
+from vitrail.training.runs.state import seed_of
 from vitrail.training.runs.tracking import Tracker, open_tracker
 
 FAILED_STEPS = 3
@@ -44,8 +40,8 @@ SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
 
 
-class Trainer(RunState):
-    """A run: model, optimizer, schedule, data, and the folder that keeps them; of several processes, one's part of it."""
+class Trainer(Validation):
+    """A run: model, optimizer, schedule, data and folder; of several processes, one's part of it."""
 
     def __init__(
         self,
@@ -65,8 +61,8 @@ class Trainer(RunState):
         t, d = settings.training, settings.data
         self.kind = run_data_of(settings)
         self.items_in_batch = task.items_in(t.batch)
-        learned_from = self.subset(data.split("train"))
-        training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
+        training = task.dataset(self.subset(data.split("train")), settings.augmentation, seed=t.seed, transform=transform)
+
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
         self.budget = TimeBudget(
             self.subset(data.split(data.evaluation_split)),
@@ -87,7 +83,7 @@ class Trainer(RunState):
         self.clock = clock or Clock(t.time_limit)
         self.share = float(first is not None and first.is_over)
         self.step_seconds = 0.0
-        """Of this process's quickest step, apart from a first one that compiles the model."""
+        """Time of this process's quickest step, apart from a first one that compiles the model."""
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -97,34 +93,9 @@ class Trainer(RunState):
         """Steps of an epoch."""
         return len(self.train_loader)
 
-    def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
-        """This process's part of batches of some items, prepared as the run prepares them."""
-        has_images = isinstance(dataset, ImageDataset)  # sentences lie in memory
-        return EpochLoader(
-            dataset,
-            self.settings.training.batch,
-            shuffle=shuffle,
-            workers=self.settings.workers if has_images else self.settings.data.workers or 0,
-            balance=balance,
-            part=(self.group.rank, self.group.count),
-            device=pick_device(self.settings.training.device),
-        )
-
-    def subset(self, items: list[Any]) -> list[Any]:
-        """Two batches at random in a fast run for developers, else all."""
-        t = self.settings.training
-        if not t.fast_dev_run:
-            return items
-        return some_items(items, 2 * self.items_in_batch, t.seed)
-
-    @property
-    def validation(self) -> list[Any]:
-        """The items that decide which epoch is kept: training items where there are no others, and not all with a time limit."""
-        return self.budget.validated
-
     @property
     def stopped_early(self) -> bool:
-        """Whether the time limit ended the training within its first steps; a probe's head counts as trained."""
+        """True where the time limit ended the training within its first steps; a first model counts as trained."""
         return self.share >= 1 and not self.first_epoch and self.done < min(self.steps, HARDLY) and self.rows[0]["epoch"] > 0
 
     @property
@@ -133,7 +104,7 @@ class Trainer(RunState):
         return f"{self.done:,} of {self.total:,} step{'s' if self.total > 1 else ''}"
 
     def run(self, observer: Observer | None = None) -> None:
-        """Train to the end, from wherever the state stands.
+        """Train to the end, from the current state.
 
         Raises:
             DivergedError: the loss or the gradient is not finite; the last state saved stands.
@@ -144,8 +115,8 @@ class Trainer(RunState):
         self.observer.start(self.epochs, self.total, self.done)
         track = self.settings.training.track if self.group.first else "none"
         with self.group.together():
-            told = self.settings.model_dump(mode="json")
-            self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=told)
+            settings = self.settings.model_dump(mode="json")
+            self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=settings)
         try:
             with kept_memory():
                 fewer = self._plan()
@@ -164,47 +135,13 @@ class Trainer(RunState):
             self.val_loader.close()
         self.save_model("last", self.rows[-1])
 
-    def finish(self, **found: Any) -> None:
-        """Say that everything is done, the report included, and what is ``found`` of the best model."""
-        self.folder.write_status("finished", **self._progress(), **found)
-
-    @property
-    def _keeps_last(self) -> bool:
-        return self.settings.training.keep == "last"
+    def finish(self, **result: Any) -> None:
+        """Record that everything is done, the report included, with the ``result`` of the best model."""
+        self.folder.write_status("finished", **self._progress(), **result)
 
     def _share(self) -> float:
-        """The used share of the time limit, apart from the end of the run, the next step and saving."""
+        """Return the used share of the time limit, apart from the end of the run, the next step and saving."""
         return self.clock.share(self.budget.seconds() + self.step_seconds + 2 * self.saving)
-
-    @property
-    def _writes_sharded(self) -> bool:
-        """Whether processes that write different numbers of tokens would wait for each other's layers."""
-        return self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens"
-
-    def measure(self, seconds: float, *, reported: bool = False) -> None:
-        """Measure in about so many seconds what the end of the run takes."""
-        if not self._writes_sharded:
-            options: dict[str, Any] = {"seconds": self.group.broadcast(seconds), "reported": reported}
-            self.budget.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group, **options)
-
-    def _plan(self) -> bool:
-        """Choose how many validation items there is time for, and return whether some are left out."""
-        every = len(self.validation)
-        if self.clock.limit is None:
-            return False
-        self.observer.begin("measuring how long scoring takes", len(self.budget.reported))
-        self.measure(TRIAL * self.clock.left)
-        if self.compared is None:
-            self.budget.choose(self.group.broadcast(self.clock.left))
-            self.compared = len(self.validation)
-        else:
-            self.budget.take(self.compared)
-        if self.compared < every:
-            self.val_loader = self.loader(self.learner.task.dataset(self.validation))
-            took = shown_seconds(every * self.budget.validating)
-            what = f"epochs are compared on {self.compared:,} of {every:,} validation items: all of them take about {took}"
-            self.folder.tell(what, self.observer)
-        return self.compared < every
 
     def _before_steps(self) -> None:
         """Let the run's kind of data compute what every step needs, in no more than half of the time that is left."""
@@ -216,9 +153,8 @@ class Trainer(RunState):
             if late:
                 raise OutOfTimeError
 
-        learned = self.train_loader.dataset
         try:
-            self.kind.before_steps(self.learner, learned, self.loader, self.observer, on_batch, self.group)
+            self.kind.before_steps(BeforeSteps(self.learner, self.train_loader.dataset, self.loader, self.observer, on_batch))
         except OutOfTimeError as consequence:
             self.folder.tell(str(consequence), self.observer)
 
@@ -245,11 +181,8 @@ class Trainer(RunState):
                 self.step_seconds = min(seconds, self.step_seconds or seconds)
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
-        if (
-            self.clock.limit is not None
-            and self.learner.task.scores_slower
-            and self.group.broadcast(self.budget.is_worth_a_trial)
-        ):
+        slow = self.clock.limit is not None and self.learner.task.scores_slower
+        if slow and self.group.broadcast(self.budget.is_worth_a_trial):
             self.measure(self.budget.tried, reported=True)  # a model that has learned more writes shorter texts
         (share,) = self.group.all_reduce_max(int(1e6 * self._share()))
         self.share = max(self.share, share / 1e6)  # another epoch of one step would only be evaluated once more
@@ -258,7 +191,7 @@ class Trainer(RunState):
             self.save()
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        """What is left of an epoch; between two batches is the time to save and to stop."""
+        """Yield the rest of an epoch; between two batches is the time to save and to stop."""
         batches = self.train_loader.epoch(epoch, skip=self.made)
         while self.made < self.steps and (self.share < 1 or self.done == 0):
             batch, failure = None, None
@@ -271,7 +204,7 @@ class Trainer(RunState):
             yield batch
 
     def _pause(self, failure: VitrailError | None = None) -> None:
-        """Save when it is time to; stop, all processes together, when one was asked to or cannot go on."""
+        """Save when it is time to; stop, all processes together, when one got a signal or cannot go on."""
         number, failed, due, share = self.group.all_reduce_max(
             self.signals.received, failure is not None, self.is_due(), int(1e6 * self._share())
         )
@@ -286,23 +219,17 @@ class Trainer(RunState):
             self.stop(number)
 
     def _step(self, batch: Batch) -> None:
-        """Learn from this process's part of the next batch."""
+        """Learn from this process's part of the next batch; the third step in a row that is not finite is the last."""
         loader, number = self.train_loader, self.made
         size, own = loader.size(number), len(loader.places(number))
         step = self.learner.step(batch, done=self.position(self.done), size=size, own=own, units=loader.units(number))
-        if step.failure is None:
-            self.not_finite = 0
-        else:
-            self._left_out(step.failure)
+        self.not_finite = self.not_finite + 1 if step.failure else 0
+        if self.not_finite == FAILED_STEPS:
+            self._diverged(f"{step.failure}, and was not finite in {FAILED_STEPS} steps in a row")
+        if step.failure:
+            self.folder.tell(f"step {self.done + 1} is left out: {step.failure}", self.observer)
         if math.isfinite(step.loss):
             self.sums.add(step.loss, step.counts, step.units)
-
-    def _left_out(self, what: str) -> None:
-        """A step was not made; the third in a row is the last."""
-        self.not_finite += 1
-        if self.not_finite == FAILED_STEPS:
-            self._diverged(f"{what}, and was not finite in {FAILED_STEPS} steps in a row")
-        self.folder.tell(f"step {self.done + 1} is left out: {what}", self.observer)
 
     def _end_epoch(self, epoch: int) -> None:
         self.observer.begin("evaluating val", len(self.val_loader.dataset))
@@ -333,54 +260,10 @@ class Trainer(RunState):
         self._track(row)
         self.observer.epoch(row)
 
-    def _try_mean(self) -> None:
-        """The mean of the last epochs' weights is one more candidate for the best model: see ``training.average``."""
-        if len(self.last_epochs) < 2:
-            return
-        self.save()  # what a signal would save while the task holds the mean
-        mean = self.last_epochs.mean(self.learner.task.carried_parts().state_dict())
-        self.observer.begin("evaluating the mean of the last epochs on val", len(self.val_loader.dataset))
-        with self.learner.holding(mean):
-            scores = of_epoch(self._validation().scores())
-        row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
-        better = math.isfinite(scores["loss"]) and self._is_better_mean(row)
-        if better:
-            self.best, self.saved = row, None
-            self.save_model("best", row, mean)
-            self.save()
-        found = "kept" if better else "no better"
-        self.folder.tell(f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}", self.observer)
-
-    def _is_better_mean(self, row: Row) -> bool:
-        """Whether the mean is better than the model that is kept; by the loss alone where few items tell epochs apart badly."""
-        if self._keeps_last:
-            return bool(row["val_loss"] <= self.rows[-1]["val_loss"])
-        return self.best is None or rank(row) > rank(self.best)
-
     def _track(self, row: Row) -> None:
-        """Tell whoever follows the run; it goes on without them where that fails."""
+        """Pass an epoch to the tracker; the run goes on without it where that fails."""
         try:
             self.track(row)
         except Exception as error:  # of somebody's library, server or network
             self.track = Tracker()
             self.folder.tell(f"tracking has failed and ends here: {type(error).__name__}: {error}", self.observer)
-
-    def _validation(self) -> Metrics:
-        """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
-        task = self.learner.evaluated
-        metrics = task.metrics()
-        metrics.take_items(self.validation)
-        try:
-            with answering(task, self.device, follow=True) as answer:
-                return evaluate(answer, self.val_loader, metrics, on_batch=self._looked_at, group=self.group)
-        except DataError:
-            self.save()
-            raise
-
-    def _looked_at(self, images: int) -> None:
-        """So many more images are evaluated; one may stop in the middle of it."""
-        self.observer.advance(images)
-        (number,) = self.group.all_reduce_max(self.signals.received)
-        if number:
-            self.save()
-            self.stop(number)

@@ -16,17 +16,16 @@ Tensors = dict[str, Tensor]
 
 STATE = "state.json"
 KEPT = 2
-"""The newest, and the one before it in case that one is damaged."""
+"""Checkpoints that stay: the newest, and the one before it in case that one is damaged."""
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any], *, resume: str) -> None:
-    """Write groups of tensors and a JSON-able state, and then let go of the checkpoints before the last.
+    """Write groups of tensors and a JSON-able state, then remove the checkpoints before the last `KEPT`.
 
-    Everything, its checksums too, is on the disk before the folder takes its name, and nothing older is removed before that,
-    so that at every moment a complete checkpoint stands.
+    Everything is on the disk before the folder takes its name, so that at every moment a complete checkpoint exists.
 
     Raises:
-        DiskFullError: there is no room; the checkpoints that there are stay. ``resume`` is the command that goes on.
+        DiskFullError: there is no room; older checkpoints stay. ``resume`` is the command that goes on.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     size = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
@@ -46,26 +45,25 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The part of a checkpoint that is JSON, by itself."""
+    """Return the part of a checkpoint that is JSON."""
     return read_json(folder / STATE, LARGE, any_name=True)
 
 
 def require_complete(folder: Path) -> None:
-    """Refuse a checkpoint whose files are not all there, byte for byte, or that has files of somebody else's."""
+    """Raise `ModelFileError` unless a checkpoint has all its files, byte for byte, and no others."""
     try:
-        complete = read_text(folder / SUMS) == checksums(folder)
+        if read_text(folder / SUMS) == checksums(folder):
+            return
+        what = f"the checkpoint is damaged: {SUMS} does not fit its files"
     except FileNotFoundError:
-        raise ModelFileError("the checkpoint is not complete", where=folder, hint="take the one before it") from None
+        what = "the checkpoint is not complete"
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"the checkpoint is damaged: {error}", where=folder, hint="take the one before it") from None
-    if not complete:
-        raise ModelFileError(
-            f"the checkpoint is damaged: {SUMS} does not fit its files", where=folder, hint="take the one before it"
-        )
+        what = f"the checkpoint is damaged: {error}"
+    raise ModelFileError(what, where=folder, hint="take the one before it")
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """All checkpoints of a run folder, the newest first, complete or not."""
+    """Return all checkpoints of a run folder, the newest first, complete or not."""
     return sorted((run / "checkpoints").glob("step-*"), reverse=True)
 
 
@@ -75,7 +73,7 @@ def has_checkpoint(run: Path) -> bool:
 
 
 def keep_newest(run: Path) -> int:
-    """Let go of all checkpoints of a run folder but the newest; gives the number of bytes that this frees."""
+    """Remove all checkpoints of a run folder but the newest, and return the number of bytes that this frees."""
     older = checkpoints(run)[1:]
     size = sum(file.stat().st_size for folder in older for file in folder.iterdir())
     for folder in older:
@@ -84,7 +82,7 @@ def keep_newest(run: Path) -> int:
 
 
 def recover_checkpoints(run: Path) -> None:
-    """Clear away what a run that was killed had half written."""
+    """Remove half-written checkpoints of a run that was killed."""
     folder = run / "checkpoints"
     for step in {draft.name.split("-")[1] for draft in folder.glob(".step-*-*")}:
         recover_folder(folder / f"step-{step}")

@@ -11,7 +11,7 @@ from vitrail.tasks.teachers import AnyTeacher
 
 
 def create_task(settings: RunSettings, model: Model, preparation: Any, data: Data, teacher: AnyTeacher | None = None) -> Task:
-    """Return what a run learns, and with what model; raises `ConfigError` where settings, model or data do not fit together."""
+    """Return the task of a run; raises `ConfigError` where settings, model or data do not fit together."""
     options = Options(
         settings.task,
         settings.distillation,

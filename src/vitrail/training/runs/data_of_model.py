@@ -5,20 +5,20 @@ from pathlib import Path
 from vitrail.config.run_files import BAD_IMAGES, is_run
 from vitrail.data.readers import sources
 from vitrail.data.readers.unlabelled import open_unlabelled
+from vitrail.data.splits import share_of
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.runtime.observer import Note
-from vitrail.training.images import learned_images
-from vitrail.training.run_data import run_data_of
+from vitrail.training.run_data import learned_from, run_data_of
 from vitrail.training.runs.run_folder import RunFolder
 
 
 def open_for(
     model: object, data: str | Path | None, *, labelled: bool = True, note: Note = lambda text: None
 ) -> tuple[sources.ImageData, bool]:
-    """The data to evaluate on, and whether its splits mean something for this model.
+    """Return the data to evaluate on, and whether its splits mean something for this model.
 
-    Where ``labelled`` is false, images without labels do as well. What one should know of how the data was read goes to ``note``.
+    Unless ``labelled``, images need no labels. ``note`` gets what one should know of how the data was read.
     """
     run, open_images = _run_of(model), sources.open_data if labelled else open_unlabelled
     if data is not None:
@@ -30,8 +30,9 @@ def open_for(
         raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
     bad, place = run.bad_images, run.settings.data.source if data is None else data
     source = open_images(place, assignment=run.assignment, group=run.settings.data.group).without(bad)
-    if labelled == run_data_of(run.settings).row.labelled:  # else it would be another share than the run learned from
-        source = learned_images(source, run.settings)
+    needs_labels = run_data_of(run.settings).row.labels == "required"
+    if labelled == needs_labels:  # else it would be another share than the run learned from
+        source = learned_from(source, run.settings, share_of)
     if bad:
         note(f"images that the run could not read and leaves out: {len(bad):,}; {BAD_IMAGES} lists them")
     source.tell(note)
@@ -39,7 +40,7 @@ def open_for(
 
 
 def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sources.ImageData, bool]:
-    """As `open_for`, with labels where there are some, for a model that can do without."""
+    """Open the data as `open_for` does, with labels where there are some, for a model that needs none."""
     try:
         return open_for(model, data, note=note)
     except DataError:
@@ -55,7 +56,7 @@ def scoring_run(model: object) -> RunFolder | None:
 
 
 def own_run(model: object, data: str | Path | None) -> tuple[RunFolder | None, bool]:
-    """The run that a MODEL is, if it is one, and whether it is tried on its own data: that is named, or none is."""
+    """Return the run that a MODEL is, if it is one, and whether ``data`` is its own: named, or none is named."""
     run = _run_of(model)
     return run, run is not None and (data is None or _same(str(path_of(data)), run.settings.data.source))
 
@@ -65,5 +66,4 @@ def _run_of(model: object) -> RunFolder | None:
 
 
 def _same(a: str, b: str) -> bool:
-    """Whether two sources that data was opened from are one, also through a link."""
-    return a == b or Path(a).resolve() == Path(b).resolve()
+    return a == b or Path(a).resolve() == Path(b).resolve()  # also through a link

@@ -17,19 +17,19 @@ from vitrail.training.runs.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class RunPlan:
-    """All that is decided of a run before anything is written; nothing changes it later."""
+    """All decisions about a run, made before anything is written; nothing changes them later."""
 
     folder: Path
     settings: RunSettings
-    """Complete: with what the data and the machine decide, the precision and the batch size among it."""
+    """Complete: what the data and the machine decide is in them."""
     data: Data
-    """The items that are learned from and scored, without those that are left out."""
+    """Without the items that are left out."""
     bad: dict[str, str]
     """The items that are left out, by name, and why."""
     preparation: Any
     """Makes the model's input of an item."""
     start: Any = None
-    """The trained model that it begins with; None where there is none, or a checkpoint has its weights."""
+    """The trained model to start from; None where there is none, or a checkpoint has its weights."""
     teacher: AnyTeacher | None = None
     transform: Transform | None = None
     """The user's own change to training images."""
@@ -37,7 +37,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class Work:
-    """Where a run writes, and who watches, shares, stops and times it."""
+    """The run folder of a run at work, with its observer, processes, signals and clock."""
 
     folder: RunFolder
     observer: Observer

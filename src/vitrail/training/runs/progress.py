@@ -1,11 +1,10 @@
-"""How a run goes on, shown while it does: on a terminal, in plain lines, or in a notebook."""
+"""Progress of a run: on a terminal, in plain lines, or in a notebook."""
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
@@ -22,9 +21,9 @@ SHORT = {"images": "img", "tokens": "tok"}
 
 @contextmanager
 def watching(observer: Observer | None, progress: bool | None) -> Iterator[Observer]:
-    """Who is told how a run goes: ``observer`` if there is one, else whoever looks.
+    """Yield the ``observer``, or where there is none one that shows the progress.
 
-    ``progress`` None shows it where somebody looks, on a terminal or in a notebook; True everywhere, False nowhere.
+    ``progress`` None shows it on a terminal and in a notebook; True everywhere, False nowhere.
     """
     if observer is not None:
         yield observer
@@ -35,14 +34,39 @@ def watching(observer: Observer | None, progress: bool | None) -> Iterator[Obser
             yield shown
 
 
-class TrainingProgress(Observer):
+class _Shown(Observer, AbstractContextManager["_Shown"]):
+    epochs = best = done = images = 0
+    what = ""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+
+    def start(self, epochs: int, steps: int, done: int) -> None:
+        self.epochs, self.best, self.began = epochs, 0, time.monotonic()
+
+    def begin(self, what: str, images: int) -> None:
+        self.what, self.done, self.images = what, 0, images
+
+    def advance(self, images: int) -> None:
+        self.done += images
+        self.update(f"{self.what}: {self.done:,} of {self.images:,}")
+
+    def kept(self, epoch: int) -> None:
+        self.best = epoch
+
+    def update(self, text: str) -> None:
+        """Show how far a pass beside the training is."""
+
+
+class TrainingProgress(_Shown):
     """A bar over all steps with loss, accuracy, images per second, the time so far and that left; a line for every epoch.
 
     Both fit into 80 columns.
     """
 
     def __init__(self, begun: float | None = None) -> None:
-        self.epochs, self.best, self.began, self.command_began = 0, 0, time.monotonic(), begun
+        super().__init__()
+        self.command_began = begun
         self.bar = Progress(
             TextColumn("epoch {task.fields[place]}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=6),
@@ -52,14 +76,11 @@ class TrainingProgress(Observer):
         )  # fmt: skip
         self.task = self.bar.add_task("", total=None, place="1/?", numbers="")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
     def start(self, epochs: int, steps: int, done: int) -> None:
-        self.epochs, self.best, self.began = epochs, 0, time.monotonic()
+        super().start(epochs, steps, done)
         epoch = min(epochs, 1 + done * epochs // max(1, steps))
         self.bar.reset(self.task, total=steps, completed=done, place=f"{epoch}/{epochs}", numbers="")
         self.bar.start()
@@ -69,12 +90,11 @@ class TrainingProgress(Observer):
         self.bar.update(self.task, advance=1, place=f"{epoch + 1}/{self.epochs}", numbers=numbers)
 
     def begin(self, what: str, images: int) -> None:
-        self.what, self.done, self.images = what, 0, images
+        super().begin(what, images)
         self.bar.start()
 
-    def advance(self, images: int) -> None:
-        self.done += images
-        self.bar.update(self.task, numbers=f"{self.what}: {self.done:,} of {self.images:,}")
+    def update(self, text: str) -> None:
+        self.bar.update(self.task, numbers=text)
 
     def note(self, text: str) -> None:
         if interactive():
@@ -82,18 +102,13 @@ class TrainingProgress(Observer):
         else:
             note(text)
 
-    def kept(self, epoch: int) -> None:
-        self.best = epoch
-
     def epoch(self, row: Row) -> None:
         place = f"{row['epoch']:>{len(str(self.epochs))}}/{self.epochs}"
-        numbers = f"{described(row, 'train_')}  val {described(row, 'val_')}"
-        self.note(
-            f"epoch {place}  {numbers}  {shown_seconds(time.monotonic() - self.began)}" + "  kept" * (self.best == row["epoch"])
-        )
+        spent = shown_seconds(time.monotonic() - self.began) + "  kept" * (self.best == row["epoch"])
+        self.note(f"epoch {place}  {described(row, 'train_')}  val {described(row, 'val_')}  {spent}")
 
 
-class NotebookProgress(Observer):
+class NotebookProgress(_Shown):
     """A table in a notebook's cell that grows by a row with every epoch, and below it how far the next one is."""
 
     SECONDS = 0.5
@@ -102,49 +117,33 @@ class NotebookProgress(Observer):
     def __init__(self) -> None:
         from IPython.display import HTML, display
 
+        super().__init__()
         self._html: Any = HTML
-        self.epochs, self.rows, self.notes, self.now, self.drawn = 0, list[tuple[str, ...]](), list[str](), "", 0.0
-        self.best, self.began = 0, time.monotonic()
+        self.rows, self.notes, self.now, self.drawn = list[tuple[str, ...]](), list[str](), "", 0.0
         self._cell: Any = display(HTML(""), display_id=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._tell("")
-
-    def start(self, epochs: int, steps: int, done: int) -> None:
-        self.epochs, self.began = epochs, time.monotonic()
+    def __exit__(self, *error: object) -> None:
+        self._show("")
 
     def step(self, epoch: int, sums: Sums) -> None:
-        self._now(f"epoch {epoch + 1}/{self.epochs}: {described(sums.means)}, {sums.rate:,.0f} {sums.unit}/s")
+        self.update(f"epoch {epoch + 1}/{self.epochs}: {described(sums.means)}, {sums.rate:,.0f} {sums.unit}/s")
 
-    def begin(self, what: str, images: int) -> None:
-        self.what, self.done, self.images = what, 0, images
-
-    def advance(self, images: int) -> None:
-        self.done += images
-        self._now(f"{self.what}: {self.done:,} of {self.images:,}")
-
-    def kept(self, epoch: int) -> None:
-        self.best = epoch
+    def update(self, text: str) -> None:
+        """Show a text, but not many times a second."""
+        if time.monotonic() - self.drawn >= self.SECONDS:
+            self._show(text)
 
     def epoch(self, row: Row) -> None:
-        number, spent = f"{row['epoch']}/{self.epochs}", shown_seconds(time.monotonic() - self.began)
-        kept = "kept" if self.best == row["epoch"] else ""
+        number, kept = f"{row['epoch']}/{self.epochs}", "kept" if self.best == row["epoch"] else ""
+        spent = shown_seconds(time.monotonic() - self.began)
         self.rows.append((number, described(row, "train_"), described(row, "val_"), spent, kept))
-        self._tell("")
+        self._show("")
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-        self._tell(self.now)
+        self._show(self.now)
 
-    def _now(self, text: str) -> None:
-        """Say what goes on, but not many times a second."""
-        if time.monotonic() - self.drawn >= self.SECONDS:
-            self._tell(text)
-
-    def _tell(self, now: str) -> None:
+    def _show(self, now: str) -> None:
         self.now, self.drawn = now, time.monotonic()
         head = ("epoch", "training", "validation", "time", "")
         self._cell.update(self._html(table("\n".join(self.notes), self.rows, head=head if self.rows else (), below=now)))

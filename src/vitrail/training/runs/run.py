@@ -1,4 +1,4 @@
-"""A run from its settings to its report: begun or resumed. What evaluates and what reports are arguments."""
+"""A run from its settings to its report: begun or resumed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,25 +45,24 @@ STOPPING = "stopping after this step; a second time stops at once"
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run came to."""
+    """Result of a run."""
 
     trainer: Trainer
     trained: TrainedModel
     """The best model."""
     task: Task
-    """What it has learned, with what was learned beside it."""
+    """With the best model and the parts that were learned beside it."""
     split: str
-    """What it is reported on."""
     items: list[Any]
-    """The items of that split."""
+    """The items of the split that are reported on."""
     metrics: Metrics
-    """Of the best model on those images."""
+    """Metrics of the best model on those items."""
     validation: Metrics | None
-    """And on the validation images, where the report of the task chooses something by them."""
+    """Metrics on the validation items, where the report of the task chooses something by them."""
     floor: Floor | None = None
     """The scores of one answer for all items."""
     doubts: list[str] = field(default_factory=list)
-    """Sentences that say why the model has hardly learned anything; none of a model that has."""
+    """Reasons why the model has hardly learned anything, a sentence each."""
 
     @property
     def longer(self) -> str:
@@ -94,22 +93,22 @@ def begin_run(
     """Train a model and write its run folder; see `vitrail.train`."""
     observer = observer or Observer()
     clock = Clock(None, begun=observer.command_began)
-    asked, start = resolve_run(recipe, path_of(config) if config else None, settings)
+    resolved, start = resolve_run(recipe, path_of(config) if config else None, settings)
     with open_processes() as group:
         place = None if out is None else path_of(out)
-        plan = plan_run(place, asked, start, transform=transform, teacher=teacher, observer=observer, group=group)
+        plan = plan_run(place, resolved, start, transform=transform, teacher=teacher, observer=observer, group=group)
+        final = plan.settings
         with remembered_signals(lambda: observer.note(STOPPING)) as signals:
             group.all_reduce_max(0)  # each hears signals before there is anything to lose
             run = _create(plan, group)
             with run.at_work(signals, group):
                 plan.data.tell(run.log)
-                for warning in run_data_of(plan.settings).warnings(plan.settings, plan.data) if group.first else ():
+                for warning in run_data_of(final).warnings(final, plan.data) if group.first else ():
                     run.tell(warning, observer)
-                clock.limit = plan.settings.training.time_limit
+                clock.limit = final.training.time_limit
                 trainer = _trainer(plan, Work(run, observer, group, signals, clock))
-                if trainer.epochs > plan.settings.training.epochs:
-                    least = plan.settings.training.min_steps
-                    run.log(f"{trainer.epochs} epochs make the {least} steps of training.min_steps")
+                if trainer.epochs > final.training.epochs:
+                    run.log(f"{trainer.epochs} epochs make the {final.training.min_steps} steps of training.min_steps")
                 return _finish(trainer, report, observer)
 
 
@@ -143,15 +142,15 @@ def resume_run(
 
 
 def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
-    """What a finished run came to: its folder, best model, the split it is reported on, and its scores; None of any other."""
-    found = run.standing
-    if found["state"] != "finished":
+    """Return the folder, best model, reported split and scores of a finished run; None of any other."""
+    status = run.standing
+    if status["state"] != "finished":
         return None
-    return run.path, _best(run, run.settings), found["split"], found["scores"]
+    return run.path, _best(run, run.settings), status["split"], status["scores"]
 
 
 def _trainer(plan: RunPlan, work: Work) -> Trainer:
-    """Build the model and what trains it; a run without a checkpoint first does what its data has it begin with."""
+    """Build the model and its trainer; a run without a checkpoint first does what its data has it begin with."""
     settings, start, kind = plan.settings, plan.start, run_data_of(plan.settings)
     torch.manual_seed(settings.training.seed)
     model = kind.start_model(settings, start, plan.data)
@@ -162,12 +161,14 @@ def _trainer(plan: RunPlan, work: Work) -> Trainer:
     task = create_task(settings, model, plan.preparation, plan.data, plan.teacher)
     require_possible(settings, task, work.group)
     first = None if checkpoints(work.folder.path) else kind.begin(plan, task, work)
-    ways: dict[str, Any] = {"group": work.group, "signals": work.signals, "clock": work.clock}
-    return Trainer(settings, task, plan.data, work.folder, transform=plan.transform, first=first, **ways)
+    return Trainer(
+        settings, task, plan.data, work.folder, transform=plan.transform, first=first,
+        group=work.group, signals=work.signals, clock=work.clock,
+    )  # fmt: skip
 
 
 def _create(plan: RunPlan, group: Processes) -> RunFolder:
-    """Make the run folder; the first process does."""
+    """Create the run folder, in the first process."""
     with group.together():
         if not group.first:
             return RunFolder(plan.folder, writes=False)
@@ -185,77 +186,70 @@ def _create(plan: RunPlan, group: Processes) -> RunFolder:
 def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     """Train to the end, then report on the best model."""
     trainer.run(observer)
-    group, source = trainer.group, trainer.data
+    group, source, folder = trainer.group, trainer.data, trainer.folder
     group.all_reduce_max(0)  # the first process has written the model before any other reads it
-    trained, task = best_task(trainer.folder, trainer.settings, source)
+    trained, task = best_task(folder, trainer.settings, source)
     task.to(trainer.device)
-
-    def on_batch(images: int) -> None:
-        observer.advance(images)
-        (number,) = group.all_reduce_max(trainer.signals.received)
-        if number:
-            trainer.stop(number)
-
-    def evaluate_split(name: str, items: list[Any]) -> Metrics:
-        """The metrics on some items, unless a signal comes."""
-        observer.begin(f"evaluating {name}", len(items))
-        loader, metrics = trainer.loader(task.dataset(items)), task.metrics(keep=True)
-        metrics.take_items(items)
-        with kept_memory(), answering(task, trainer.device) as answer:
-            return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)
-
     split = source.evaluation_split
-    validation = evaluate_split("val", trainer.validation) if task.report_needs_validation else None
+    validation = _evaluate(trainer, task, "val", trainer.validation, observer) if task.report_needs_validation else None
     if validation is not None:
         if remark := task.settle(validation):
-            trainer.folder.tell(remark, observer)
+            folder.tell(remark, observer)
         trained.thresholds = task.trained(trained.model).thresholds
         if group.first:
-            keep_thresholds(trainer.folder.path / "best", trained.thresholds)
+            keep_thresholds(folder.path / "best", trained.thresholds)
     if trainer.best is not None and trainer.best["epoch"] == 0:
         of = f" of {trainer.epochs}" if trainer.epochs else ""
-        trainer.folder.tell(
-            f"the model that is kept is the probe's, epoch 0{of}: a head fitted to the model as it came", observer
-        )
+        folder.tell(f"the model that is kept is epoch 0{of}: a head fitted to the model as it came", observer)
     items = _scored_items(trainer, observer)
     reused = split == "val" and len(items) == len(trainer.validation) and not task.settling_changes_scores
-    metrics = validation if validation is not None and reused else evaluate_split(split, items)
+    metrics = validation if validation is not None and reused else _evaluate(trainer, task, split, items, observer)
     floor = task.floor(metrics, items, source.split("train"))
     finished = Finished(trainer, trained, task, split, items, metrics, validation, floor, _doubts(trainer, metrics, floor))
     for doubt in finished.doubts:
-        trainer.folder.tell(f"warning: {doubt}", observer)
+        folder.tell(f"warning: {doubt}", observer)
     if group.first:
         report(finished)
     doubts = {"warnings": finished.doubts} if finished.doubts else {}
     trainer.finish(split=split, scores=metrics.scores(), **doubts)
-    trainer.folder.keep_newest_checkpoint()
+    folder.keep_newest_checkpoint()
     task.to("cpu")  # where its user's images are
-    (number,) = group.all_reduce_max(trainer.signals.received)
-    if number:
+    if number := trainer.signal():
         what = "finished before it could be stopped"
-        raise InterruptedRunError(number, trainer.folder.path, f"vitrail evaluate {trainer.folder.path}", what=what)
+        raise InterruptedRunError(number, folder.path, f"vitrail evaluate {folder.path}", what=what)
     return finished
+
+
+def _evaluate(trainer: Trainer, task: Task, name: str, items: list[Any], observer: Observer) -> Metrics:
+    """Return the metrics of the best model on some items, unless a signal comes."""
+
+    def on_batch(images: int) -> None:
+        observer.advance(images)
+        if number := trainer.signal():
+            trainer.stop(number)
+
+    observer.begin(f"evaluating {name}", len(items))
+    loader, metrics = trainer.loader(task.dataset(items)), task.metrics(keep=True)
+    metrics.take_items(items)
+    with kept_memory(), answering(task, trainer.device) as answer:
+        return evaluate(answer, loader, metrics, on_batch=on_batch, group=trainer.group)
 
 
 def _scored_items(trainer: Trainer, observer: Observer) -> list[Any]:
     """Return the items that the best model is scored on; with a time limit not more than there is time for."""
-    budget, every = trainer.budget, trainer.budget.reported
+    budget, every, group, tell = trainer.budget, trainer.budget.reported, trainer.group, trainer.folder.tell
     if trainer.clock.limit is None:
         return every
-    if len(budget.scored(trainer.group.broadcast(trainer.clock.left))) < len(every):
+    if len(budget.scored(group.broadcast(trainer.clock.left))) < len(every):
         trainer.measure(TRIAL * trainer.clock.limit, reported=True)  # once more, before anything is left out
-    items: list[Any] = budget.scored(trainer.group.broadcast(trainer.clock.left))
+    items: list[Any] = budget.scored(group.broadcast(trainer.clock.left))
     time_of_all = shown_seconds(budget.scoring)
-    lines = []
     if trainer.stopped_early:
-        lines.append(
-            f"the time is up after {trainer.made_of_all}; scoring takes {time_of_all}: give --time-limit {_enough(trainer)}"
-        )
+        what = f"the time is up after {trainer.made_of_all}; scoring takes {time_of_all}"
+        tell(f"{what}: give --time-limit {_enough(trainer)}", observer)
     if len(items) < len(every):
         what = f"{len(items):,} of {len(every):,} {trainer.data.evaluation_split} items, chosen at random, are scored"
-        lines.append(f"{what}: all of them would take {time_of_all}")
-    for line in lines:
-        trainer.folder.tell(line, observer)
+        tell(f"{what}: all of them would take {time_of_all}", observer)
     return items
 
 
@@ -268,7 +262,7 @@ def _enough(trainer: Trainer) -> str:
 
 
 def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str]:
-    """Return why the best model has hardly learned anything: it has seen few batches, or one answer for all is as good."""
+    """Return why the best model has hardly learned anything: it has seen few batches, or one answer for all items is as good."""
     if trainer.settings.training.fast_dev_run:
         return []
     doubts = []
@@ -282,7 +276,7 @@ def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str
 
 
 def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:
-    """Return the best model of a run, and its task with all that stands beside the model."""
+    """Return the best model of a run, and its task with all parts beside the model."""
     folder, trained = run.path / "best", _best(run, settings)
     task = create_task(settings, trained.model, trained.preparation, source)
     parts = nn.ModuleDict(dict([*task.trained_parts().items(), *task.carried_parts().items()]))
@@ -292,7 +286,6 @@ def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[Trai
 
 
 def _best(run: RunFolder, settings: RunSettings) -> TrainedModel:
-    """The best model of a run; raises `ModelFileError` where it is not there."""
     require_best(run.path)
     trained: TrainedModel = run_data_of(settings).load(run.path / "best")
     return trained

@@ -1,4 +1,4 @@
-"""The folder of a run: what stands in it, and that nothing in it is ever overwritten by another run."""
+"""The folder of a run, which no other run ever overwrites."""
 
 import csv
 import errno
@@ -8,11 +8,10 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.configuration import read_yaml, to_yaml
 from vitrail.config.run_files import (
     BAD_IMAGES,
     CONFIG,
@@ -27,6 +26,7 @@ from vitrail.config.run_files import (
     texts,
 )
 from vitrail.config.settings import RunSettings
+from vitrail.config.yaml_files import read_yaml, to_yaml
 from vitrail.data.readers import sources
 from vitrail.errors import ConfigError, DataError, DiskFullError, UnreadableImageError, VitrailError
 from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
@@ -42,15 +42,15 @@ from vitrail.training.runs.checkpoint import checkpoints, keep_newest, read_stat
 
 
 class RunFolder:
-    """Reads and writes the files of a run that are not models, pictures or checkpoints.
+    """Reads and writes the files of a run, except models, images and checkpoints.
 
-    Of several processes one ``writes``; in the others nothing comes of it.
+    Of several processes only the one that ``writes`` changes anything.
     """
 
     def __init__(self, path: Path, *, writes: bool = True):
         self.path, self.writes = path, writes
         self.made: list[Path] | None = None
-        """Of a new run, the folders that were made for it: its own, unless it was there, and those above."""
+        """Folders that were created for a new run: its own, unless it was there, and those above."""
 
     @classmethod
     def create(
@@ -61,10 +61,10 @@ class RunFolder:
         bad_images: dict[str, str] | None = None,
         **files: bytes,
     ) -> "RunFolder":
-        """Make the folder, whole or not at all; call `require_free` before any work.
+        """Create the folder, whole or not at all; call `require_free` before any work.
 
-        It has the run's configuration, environment and status, which split each image was assigned to, which were left out and
-        why, and further ``files`` by their names.
+        It holds the run's configuration, environment and status, the split of each image, the images that are left out with the
+        reason, and further ``files`` by their names.
         """
         run, missing = cls(path), [p for p in (path, *path.parents) if not p.exists()]
 
@@ -93,24 +93,20 @@ class RunFolder:
         except BaseException as error:
             run.remove()
             _remove_empty(missing)
-            if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            if not isinstance(error, OSError):
+                raise
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 raise taken(path) from None
-            if isinstance(error, OSError):
-                hint = "give a folder that can be written"
-                raise ConfigError(f"cannot write the run folder: {error.strerror}", where=path, hint=hint) from None
-            raise
+            hint = "give a folder that can be written"
+            raise ConfigError(f"cannot write the run folder: {error.strerror}", where=path, hint=hint) from None
         return run
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Keep any other process from working on this run, until the end or this process's death."""
-        return locked(self.path) if self.writes else nullcontext()
 
     @contextmanager
     def at_work(self, signals: Signals, group: Processes) -> Iterator[None]:
-        """Work on the run, nobody else but the group, and write down what becomes of it where it does not end well."""
+        """Lock the run for the group, and record what becomes of it where it does not end well."""
         with ExitStack() as lock:
             with group.together():  # the one process that writes also finds out for the others whether it may
-                lock.enter_context(self.locked())
+                lock.enter_context(locked(self.path) if self.writes else nullcontext())
             try:
                 yield
             except InterruptedRunError:
@@ -132,12 +128,12 @@ class RunFolder:
                 raise
 
     def _fail(self, error: BaseException, *, stopped: bool) -> None:
-        """Leave nothing of a new run that failed before it kept anything; else say what became of it."""
+        """Remove a new run that failed before it saved anything; else record the failure."""
         if not self.writes:
             return
-        has_kept = checkpoints(self.path) or (self.path / "best").is_dir() or isinstance(error, DiskFullError)
-        has_kept = has_kept or (isinstance(error, DataError) and any(self.path.glob(f"{FEATURES}/*")))
-        if self.made is not None and not has_kept and not stopped:
+        saved = checkpoints(self.path) or (self.path / "best").is_dir() or isinstance(error, DiskFullError)
+        saved = saved or (isinstance(error, DataError) and any(self.path.glob(f"{FEATURES}/*")))
+        if self.made is not None and not saved and not stopped:
             self.remove()
             return
         what = error.what if isinstance(error, VitrailError) else repr(error)
@@ -148,29 +144,29 @@ class RunFolder:
         self.log(f"failed: {what}")
 
     def recover(self) -> None:
-        """Clear away what was half written when the run was killed."""
+        """Remove what was half written when the run was killed."""
         if self.writes:
             for name in ("best", "last", CONFIG, STATUS, "metrics.jsonl", "metrics.csv"):
                 recover_folder(self.path / name)
             recover_checkpoints(self.path)
 
     def extend(self, settings: RunSettings) -> None:
-        """Take up the settings by which a finished run goes on."""
+        """Write the settings by which a finished run goes on."""
         if self.writes:
-            found = {name: value for name, value in self.standing.items() if name in ("epoch", "step", "best")}
-            self.write_status("running", **found)
+            place = {name: value for name, value in self.standing.items() if name in ("epoch", "step", "best")}
+            self.write_status("running", **place)
             write_text(self.path / CONFIG, to_yaml(settings))
             self.log(f"extended to {settings.training.epochs} epochs")
 
     def move_data(self, source: str) -> None:
-        """Take up the place where the data is now."""
+        """Write the place where the data is now."""
         if self.writes:
             begun = self.settings
             write_text(self.path / CONFIG, to_yaml(begun.changed(data=begun.data.changed(source=source))))
             self.log(f"the data is at {source} now")
 
     def remove(self) -> None:
-        """Undo `create`: everything in the folder, and the folders that it made; nothing where it made none."""
+        """Undo `create`: remove everything in the folder, and the folders that it created."""
         if self.made is None:
             return
         for entry in self.path.iterdir() if self.path.is_dir() else ():
@@ -181,18 +177,18 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """An existing run; raises `ModelFileError` where there is none."""
+        """Return an existing run; raises `ModelFileError` where there is none."""
         require_run(path)
         return cls(path)
 
     @property
     def settings(self) -> RunSettings:
-        """The complete configuration the run was started with."""
+        """The complete settings of the run."""
         return RunSettings.read(read_yaml(self.path / CONFIG))
 
     @property
     def assignment(self) -> dict[str, str] | None:
-        """Which split the run assigned each image to, where its data had none."""
+        """The split that the run assigned each image to, where its data had none."""
         file = self.path / SPLITS
         return texts(file, sources.SPLITS) if file.exists() else None
 
@@ -208,7 +204,7 @@ class RunFolder:
         return rows_of(self.path)
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
-        """All epochs' metrics, as JSON lines and as CSV."""
+        """Write the metrics of all epochs as JSON lines and as CSV."""
         if not self.writes:
             return
         write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
@@ -220,38 +216,47 @@ class RunFolder:
         write_text(self.path / "metrics.csv", table.getvalue())
 
     def keep_newest_checkpoint(self) -> None:
-        """Let go of the others, which a finished run has no use for, and say so in train.log."""
+        """Remove all other checkpoints, which a finished run has no use for, and log it."""
         if self.writes and (freed := keep_newest(self.path)):
             self.log(f"finished: all checkpoints but the newest are removed, {freed / 1e6:,.1f} MB")
 
     @property
     def standing(self) -> dict[str, Any]:
-        """What stands in status.json."""
+        """The content of status.json."""
         return standing(self.path)
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
-        """What identifies the data that the run learned from, as its newest checkpoint keeps it; None where that is not known."""
+        """The fingerprint of the data in the newest checkpoint; None where it is not known."""
         with suppress(OSError, VitrailError):
             return next((read_state(folder).get("data") for folder in checkpoints(self.path)), None)
         return None
 
     @property
     def record(self) -> dict[str, Any]:
-        """What is known of the run, as `vitrail.study.compare.comparison.Compared` has it."""
+        """The fields of `vitrail.study.compare.comparison.Compared`."""
         settings, standing = self.settings, self.standing
         parameters, macs = totals(settings.model.config)
-        found = {"parameters": parameters, "macs": macs, "split": standing.get("split", ""), "scores": standing.get("scores", {})}
-        found |= {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows}
-        return {**found, "family": family_of(settings.model.config), "folder": self.path, "data": self.fingerprint}
+        return {
+            "folder": self.path,
+            "family": family_of(settings.model.config),
+            "parameters": parameters,
+            "macs": macs,
+            "settings": settings.model_dump(mode="json"),
+            "data": self.fingerprint,
+            "rows": self.rows,
+            "state": standing["state"],
+            "split": standing.get("split", ""),
+            "scores": standing.get("scores", {}),
+        }
 
     def write_status(self, state: str, **values: Any) -> None:
-        """What became of the run, and the command that continues it."""
+        """Write the state of the run, and the command that continues it."""
         if self.writes:
             write_json(self.path / STATUS, self.status(state, **values))
 
     def status(self, state: str, **values: Any) -> dict[str, Any]:
-        """What stands in status.json."""
+        """Return the content of a status.json."""
         resume = None if state == "finished" else self.resume_command
         return {"state": state, "time": now(), "resume": resume, **values}
 
@@ -261,14 +266,14 @@ class RunFolder:
         return f"vitrail resume {shlex.quote(os.path.abspath(self.path))}"
 
     def leave_for(self, number: int, *, what: str = SAVED) -> None:
-        """Before the first step: leave for a signal, if there was one; raises `InterruptedRunError`, which says ``what``."""
+        """Leave for a signal before the first step, if there was one; raises `InterruptedRunError`, which says ``what``."""
         if number:
             self.write_status("interrupted", epoch=0, step=0)
             self.log(f"stopped by signal {number} before the first step")
             raise InterruptedRunError(number, self.path, self.resume_command, what=what)
 
     def tell(self, message: str, observer: Observer) -> None:
-        """Say something to whoever watches, and keep it in train.log."""
+        """Log a line, and show it to the observer."""
         self.log(message)
         observer.note(message)
 

@@ -1,4 +1,4 @@
-"""The plan of a run, made before anything is written: its settings, its data, and what the machine chooses."""
+"""The plan of a run: its settings, its data, and the choices of the machine, all made before anything is written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes
-from vitrail.tasks.teachers import AnyTeacher, told
+from vitrail.tasks.teachers import AnyTeacher, described_teacher
 from vitrail.training.loop.batch_size import largest_batch_size
 from vitrail.training.loop.memory_check import require_memory
 from vitrail.training.loop.trainer import Trainer
@@ -30,14 +30,16 @@ from vitrail.training.runs.run_folder import RunFolder
 from vitrail.training.runs.tracking import require_tracker
 from vitrail.weights.reference import open_model
 
+AGAIN = "give in Python what the run was started with: vitrail.resume(RUN, {}=…), or leave it out"
+
 
 def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, Any]:
-    """Return the settings of a run as they are asked for, and the model it starts from, if it does."""
-    asked = Request.read(recipe, config, settings)
-    if asked.start is None:
-        return asked.settings(), None
-    start = run_data(asked.task).open_start(asked.start)
-    resolved, preparation = asked.settings(start.model.config), start.preparation
+    """Return the requested settings of a run, and the model it starts from, if it does."""
+    request = Request.read(recipe, config, settings)
+    if request.start is None:
+        return request.settings(), None
+    start = run_data(request.task).open_start(request.start)
+    resolved, preparation = request.settings(start.model.config), start.preparation
     if isinstance(preparation, Preparation | BoxPreparation):  # a model of texts has tokens in its place
         return resolved.changed(preparation=preparation), start
     return resolved, start
@@ -53,7 +55,7 @@ def plan_run(
     observer: Observer,
     group: Processes,
 ) -> RunPlan:
-    """Decide all of a new run, from the settings that are asked for and the model to start from; see `resolve_run`.
+    """Decide everything about a new run, from the requested settings and the model to start from; see `resolve_run`.
 
     Raises:
         VitrailError: settings, data or machine do not fit together; nothing is written yet.
@@ -96,7 +98,7 @@ def plan_resumed(
     observer: Observer,
     group: Processes,
 ) -> RunPlan:
-    """Decide how a run goes on, from its own settings and those that are given over them.
+    """Decide how a run goes on, from its own settings and those that override them.
 
     Raises:
         VitrailError: the run cannot go on so; nothing is written yet.
@@ -121,38 +123,31 @@ def plan_resumed(
 
 
 def require_transform(settings: RunSettings, transform: Transform | None) -> None:
-    """Refuse a run whose settings name a transform without it, and one that was started without it with one."""
+    """Raise `ConfigError` unless a transform is passed exactly where the settings name one."""
     if bool(settings.transform) != (transform is not None):
-        raise ConfigError(
-            f"the run was started with the transform {settings.transform}" if settings.transform else "the run has no transform",
-            where="transform",
-            hint="give in Python what the run was started with: vitrail.resume(RUN, transform=…), or leave it out",
-        )
+        begun = f"was started with the transform {settings.transform}" if settings.transform else "has no transform"
+        raise ConfigError(f"the run {begun}", where="transform", hint=AGAIN.format("transform"))
 
 
 def teacher_settings(teacher: str | Path | AnyTeacher | None) -> Values:
-    """Return what settings can say of a teacher: where it is, or of one that was given in Python a few words."""
+    """Return the settings for a teacher: its place, or of one that is passed in Python a few words."""
     if teacher is None:
         return {}
-    return {"teacher": str(teacher)} if isinstance(teacher, str | Path) else {"distillation.given": told(teacher)}
+    return {"teacher": str(teacher)} if isinstance(teacher, str | Path) else {"distillation.given": described_teacher(teacher)}
 
 
 def require_teacher(settings: RunSettings, given: AnyTeacher | None) -> None:
-    """Refuse any other teacher, or none, for a run whose settings name one that was given in Python."""
-    expected, found = settings.distillation.given, "" if given is None else told(given)
+    """Raise `ConfigError` unless the teacher that is passed in Python is the one that the settings describe."""
+    expected, passed = settings.distillation.given, "" if given is None else described_teacher(given)
     if expected and settings.distillation.teacher is not None:
         raise ConfigError("there are two teachers", where="--teacher", hint="give one of them")
-    if expected != found:
+    if expected != passed:
         begun = f"a teacher that was given in Python: {expected}" if expected else "no teacher that was given in Python"
-        raise ConfigError(
-            f"the run has {begun}",
-            where="teacher",
-            hint="give in Python what the run was started with: vitrail.resume(RUN, teacher=…), or leave it out",
-        )
+        raise ConfigError(f"the run has {begun}", where="teacher", hint=AGAIN.format("teacher"))
 
 
 def open_teacher(settings: RunSettings, given: AnyTeacher | None) -> AnyTeacher | None:
-    """Return the teacher that the settings name, opened, or the one that is ``given``."""
+    """Return the teacher that the settings name, opened, or the one that is passed."""
     reference = settings.distillation.teacher
     return given if reference is None else open_model(reference)
 
@@ -176,12 +171,7 @@ def with_batch_size(
 ) -> RunSettings:
     """Return the settings with a number for the batch size, which each process finds for its share of the batch.
 
-    Args:
-        settings: of the run.
-        trainer_with: a trainer by other settings, of which nothing is kept.
-        items: what there is to learn from.
-        observer: hears of every size that is tried.
-        group: the processes that share a batch.
+    ``trainer_with`` creates a trainer for other settings, of which nothing is kept; ``items`` are there to learn from.
     """
     if settings.training.batch_size != "auto":
         return settings

@@ -1,4 +1,4 @@
-"""The whole state of a run: what a checkpoint keeps of it, and how it is taken up again."""
+"""The state of a run, which a checkpoint holds."""
 
 import contextlib
 import math
@@ -33,16 +33,15 @@ from vitrail.weights.locate import require_best
 
 
 class RunState:
-    """Where a run stands: all that decides how it goes on."""
+    """The state of a run: everything that decides how it goes on."""
 
     epochs: int
-    """Of the whole run."""
     total: int
-    """Steps of the whole run."""
+    """Epochs and steps of the whole run."""
     clock: Clock
     first_epoch: int
     first_step: int
-    """Where a finished run was extended."""
+    """Epoch and step at which a finished run was extended."""
 
     def __init__(self, settings: RunSettings, data: Data, folder: RunFolder, learner: Learner, group: Processes):
         self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
@@ -55,37 +54,36 @@ class RunState:
         self.not_finite = 0
         self.share = 0.0
         self.compared: int | None = None
-        """How many validation items epochs are compared on; None before a time limit has decided it."""
+        """Number of validation items that epochs are compared on; None before a time limit has decided it."""
         self.share_before = 0.0
-        """What share of the time had gone when the first step began."""
+        """Share of the time that was used when the first step began."""
         self.saved: tuple[int, int] | None = None
         self.saved_at, self.saving = time.monotonic(), 0.0
 
     @property
     def epoch(self) -> int:
-        """Epochs that are over; a probe counts as none."""
+        """Epochs that are over; a first model without training counts as none."""
         return self.rows[-1]["epoch"] if self.rows else 0
 
     @property
     def made(self) -> int:
-        """Steps that are made of the epoch at hand."""
+        """Steps made of the current epoch."""
         return self.done - (self.rows[-1]["step"] if self.rows else 0)
 
     @property
     def is_over(self) -> bool:
-        """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up.
+        """True where no other epoch follows: all are made, none was better for ``training.patience``, or the time is up.
 
-        Whatever the time, there is a model to keep: the probe's, or what one step has made.
+        Whatever the time, there is a model to keep: the first one, or the one that one step has made.
         """
         patience, best = self.settings.training.patience, max(((rank(row), row["epoch"]) for row in self.rows), default=(0, 0))[1]
         gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
         return bool(self.epoch >= self.epochs or gave_up or (self.share >= 1 and self.rows))
 
     def position(self, step: int) -> int:
-        """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock.
+        """Return the position in the learner's ``total`` steps of the schedule; a time limit moves it on by the clock.
 
-        What has gone before the first step, for a probe or a teacher that is asked once, takes no part of the schedule, which
-        would else begin behind its warm-up.
+        Time used before the first step takes no part of the schedule, which would else begin behind its warm-up.
         """
         left = 1 - self.share_before
         by_clock = int((self.share - self.share_before) / left * self.learner.total) if left else self.learner.total
@@ -97,12 +95,12 @@ class RunState:
         return self.settings.optimizer.lr * self.learner.rate(self.position(self.done - 1))
 
     def no_sums(self) -> Sums:
-        """The sums at the beginning of an epoch."""
+        """Return the sums at the beginning of an epoch."""
         task = self.learner.task
         return Sums(counts=dict.fromkeys(task.counts, 0), unit=task.unit)
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
-        """What a checkpoint keeps: tensors, and what JSON can hold."""
+        """Return the content of a checkpoint: tensors, and values for JSON."""
         everyone = enumerate(self.group.all_gather(self._random_states()))
         random = {f"{rank}.{kind}": state for rank, states in everyone for kind, state in states.items()}
         state = {
@@ -123,7 +121,7 @@ class RunState:
         return {**self.learner.tensors(), **self.last_epochs.tensors(), "random": random}, state
 
     def save_model(self, name: str, row: Row, weights: Tensors | None = None) -> None:
-        """A complete model folder, whose card tells the metrics of a row; every process takes part, the first one writes."""
+        """Write a complete model folder with the metrics of a row; every process takes part, the first one writes."""
         weights = weights or parallel.whole(self.learner.evaluated.state_dict())
         size = sum(tensor.nbytes for tensor in weights.values())
         with self.group.together():
@@ -133,7 +131,7 @@ class RunState:
                     best_model.fill(draft, self.settings, self.learner.task, weights, card)
 
     def save(self) -> None:
-        """Keep the whole state: a checkpoint, and ``status.json``. Every process takes part, the first one writes."""
+        """Save the whole state in a checkpoint and ``status.json``. Every process takes part, the first one writes."""
         begin, place = time.monotonic(), (self.done, len(self.rows))
         if self.saved == place:
             return
@@ -148,7 +146,7 @@ class RunState:
         self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
 
     def is_due(self) -> bool:
-        """Whether settings ask for a checkpoint now."""
+        """Return whether the settings request a checkpoint now."""
         t = self.settings.training
         by_steps = t.checkpoint_every_steps and self.done and self.done % t.checkpoint_every_steps == 0
         by_time = t.checkpoint_every_seconds and time.monotonic() - self.saved_at >= t.checkpoint_every_seconds
@@ -175,44 +173,39 @@ class RunState:
         )
 
     def _require_finite(self, tensors: Tensors, what: str) -> None:
-        """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
+        """Raise `DivergedError` for an infinite weight, which a finite gradient can make: it must not replace a good state."""
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             self._diverged(f"the largest {what} is inf")
 
     def restore(self, observer: Observer | None = None) -> None:
-        """Take the newest complete checkpoint's state, so that the run goes on as if it had never stopped.
+        """Load the newest complete checkpoint, so that the run goes on as if it had never stopped.
 
-        A damaged one is passed over with a note to the observer. Where none was ever finished the run begins anew.
+        A damaged one is passed over with a note to the observer. Without any checkpoint the run begins anew.
 
         Raises:
             ModelFileError: no checkpoint is whole, or it is of another model.
             ConfigError, DataError: settings or images are not those that the run was begun with.
         """
-        run, group = self.folder, self.group
-        found = group.broadcast([folder.name for folder in checkpoints(run.path)])
-        for name in found:
+        run, group, observer = self.folder, self.group, observer or Observer()
+        names = group.broadcast([folder.name for folder in checkpoints(run.path)])
+        for number, name in enumerate(names):
             folder = run.path / "checkpoints" / name
             try:
                 with group.together():
                     tensors, state = load_checkpoint(folder)
             except ModelFileError as error:
-                run.tell(f"{name} is passed over: {error.what}", observer or Observer())
+                run.tell(f"{name} is passed over: {error.what}", observer)
                 continue
             if changed := self._take(tensors, state, folder):
-                run.tell(changed, observer or Observer())
-            self._remove_damaged(found[: found.index(name)])
+                run.tell(changed, observer)
+            for damaged in names[:number] if group.first else ():  # it would count as one of those that stay
+                shutil.rmtree(run.path / "checkpoints" / damaged, ignore_errors=True)
             return
-        if found:
+        if names:
             raise ModelFileError("no checkpoint is whole", where=run.path / "checkpoints", hint="train anew into another folder")
 
-    def _remove_damaged(self, names: list[str]) -> None:
-        """Checkpoints newer than the one taken, which would else count as one of the two to keep."""
-        if self.group.first:
-            for name in names:
-                shutil.rmtree(self.folder.path / "checkpoints" / name, ignore_errors=True)
-
     def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> str | None:
-        """Take a state; gives what should be told of the data."""
+        """Take the state of a checkpoint, and return a note about the data, if there is one."""
         try:
             _require_types(state)
             begun, at = RunSettings.read(state["settings"]), self.settings.schedule.extended_at
@@ -250,7 +243,7 @@ class RunState:
         return states
 
     def _take_random_states(self, states: Tensors) -> None:
-        """The random states of this process; one that the checkpoint does not know begins its own."""
+        """Take the random states of this process; one that the checkpoint does not know begins its own."""
         rank, kind = self.group.rank, self.device.type
         if f"{rank}.cpu" not in states:
             torch.manual_seed(seed_of(self.settings.training.seed, self.done, rank))
@@ -261,13 +254,13 @@ class RunState:
 
 
 TYPES = {"done": int, "not_finite": int, "rows": list, "sums": dict, "data": dict, "settings": dict, "scaler": dict}
-"""Of what a checkpoint has beside tensors."""
+"""Types of the values in a checkpoint's JSON."""
 TIMES = ("spent", "share", "share_before")
-"""What it has of the clock; earlier versions had less."""
+"""Values of the clock in it; earlier versions had less."""
 
 
 def _require_types(state: dict[str, Any]) -> None:
-    """Refuse a state of other types, which would be found out much later; raises `ValueError` or `KeyError`."""
+    """Raise `ValueError` or `KeyError` for a state with values of other types, which would be noticed much later."""
     wrong = [name for name, kind in TYPES.items() if type(state[name]) is not kind]
     wrong += [name for name in TIMES if not 0 <= state.get(name, 0.0) < math.inf]
     wrong += [] if type(state.get("compared")) in (int, type(None)) else ["compared"]
@@ -278,16 +271,16 @@ def _require_types(state: dict[str, Any]) -> None:
             raise ValueError("rows or best hold no metrics of an epoch")
 
 
-def _sums(kept: dict[str, Any], counts: tuple[str, ...]) -> Sums:
-    """The sums of the epoch; checkpoints of earlier versions have one count, "correct", or others than the task now has."""
-    found = dict.fromkeys(counts, kept["correct"]) if "correct" in kept else kept["counts"]
-    others = {name: value for name, value in kept.items() if name not in ("correct", "counts", "images")}
-    others.setdefault("units", kept.get("images"))
-    if not are_numbers({**found, **{name: value for name, value in others.items() if name != "unit"}}):
+def _sums(saved: dict[str, Any], counts: tuple[str, ...]) -> Sums:
+    """Return the sums of the epoch; earlier versions saved one count, "correct", or others than the task now has."""
+    known = dict.fromkeys(counts, saved["correct"]) if "correct" in saved else saved["counts"]
+    others = {name: value for name, value in saved.items() if name not in ("correct", "counts", "images")}
+    others.setdefault("units", saved.get("images"))
+    if not are_numbers({**known, **{name: value for name, value in others.items() if name != "unit"}}):
         raise ValueError("sums are no numbers")
-    return Sums(**others, counts={name: found[name] for name in counts})
+    return Sums(**others, counts={name: known[name] for name in counts})
 
 
 def seed_of(seed: int, step: int, rank: int) -> int:
-    """The seed of what is random in one of several processes from a step on."""
+    """Return the seed of the random numbers of one of several processes from a step on."""
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)

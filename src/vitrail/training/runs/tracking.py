@@ -1,4 +1,4 @@
-"""Metrics for an experiment tracker; off by default. Each library is imported when it is asked for."""
+"""Metrics for an experiment tracker; off by default. Each library is imported when it is needed."""
 
 import os
 import secrets
@@ -10,91 +10,40 @@ from typing import Any
 from vitrail.config.settings import TrackerKind
 from vitrail.errors import ConfigError
 from vitrail.files import read_text, write_text
+from vitrail.training.runs.resuming import flat
 
 PROJECT = "vitrail"
-"""What W&B calls a project, and MLflow an experiment."""
+"""Name of the project in W&B, and of the experiment in MLflow."""
 
 
 class Tracker:
-    """Told the metrics of every epoch; this one keeps silent."""
+    """Gets the metrics of every epoch; this one does nothing with them."""
+
+    def __init__(self, *run: Any):
+        """Start the library for a run: its folder, the epochs done before, and its settings."""
+
+    @staticmethod
+    def library() -> Any:
+        """Import the library and return what is used of it."""
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """An epoch ended with these metrics."""
+        """Take the metrics of an epoch."""
 
     def close(self) -> None:
-        """No epoch follows in this process."""
+        """End: no epoch follows in this process."""
 
 
-def open_tracker(kind: TrackerKind, folder: Path, *, epochs_done: int, settings: Mapping[str, Any] | None = None) -> Tracker:
-    """What hears the metrics: nobody, or a library that keeps them below the run folder, and sends them nowhere by itself.
+class TensorBoard(Tracker):
+    """Event files below the run folder; epochs that a resumed run makes again replace the earlier ones."""
 
-    Args:
-        kind: TensorBoard writes event files. W&B is offline unless ``WANDB_MODE`` says otherwise, MLflow writes a database
-            unless ``MLFLOW_TRACKING_URI`` names a server.
-        folder: of the run.
-        epochs_done: a resumed run makes the later ones again. In TensorBoard they replace the earlier ones, in MLflow they stand
-            beside them, and W&B keeps the first.
-        settings: of the run, for those that keep them.
+    def __init__(self, folder: Path, epochs_done: int, settings: Mapping[str, Any]):
+        self.writer = self.library()(str(folder / "tensorboard"), purge_step=epochs_done + 1)
 
-    Raises:
-        ConfigError: the library is not installed, or does not start.
-    """
-    if kind == "none":
-        return Tracker()
-    kinds: dict[str, Callable[[], Tracker]] = {
-        "tensorboard": lambda: _TensorBoard(folder, epochs_done),
-        "wandb": lambda: _WandB(folder, settings or {}),
-        "mlflow": lambda: _MLflow(folder, settings or {}),
-    }
-    with _explained(kind):
-        return kinds[kind]()
+    @staticmethod
+    def library() -> Any:
+        from torch.utils.tensorboard import SummaryWriter
 
-
-def require_tracker(kind: TrackerKind) -> None:
-    """Refuse a library that is not there, before there is anything for it to hear; raises `ConfigError`."""
-    libraries: dict[str, Callable[[], Any]] = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
-    if kind != "none":
-        with _explained(kind):
-            libraries[kind]()
-
-
-@contextmanager
-def _explained(kind: TrackerKind) -> Iterator[None]:
-    """What goes wrong with a library inside, each of which has errors of its own, is a `ConfigError`."""
-    try:
-        yield
-    except ImportError:
-        extra = "track" if kind == "tensorboard" else kind
-        raise ConfigError(f"{kind} is not installed", where="training.track", hint=f"pip install 'vitrail[{extra}]'") from None
-    except Exception as error:  # a server that is not there, a login that is missing
-        hint = "look at its settings, or leave --track out"
-        raise ConfigError(f"{kind} does not start: {error}", where="training.track", hint=hint) from error
-
-
-def _tensorboard() -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter
-
-
-def _wandb() -> Any:
-    if os.environ.get("WANDB_MODE", "offline") == "offline":
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import: it would report its own errors
-    import wandb
-
-    return wandb
-
-
-def _mlflow() -> Any:
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import: it would tell its makers of every run
-    from mlflow import MlflowClient
-
-    return MlflowClient
-
-
-class _TensorBoard(Tracker):
-    def __init__(self, folder: Path, epochs_done: int):
-        self.writer = _tensorboard()(str(folder / "tensorboard"), purge_step=epochs_done + 1)
+        return SummaryWriter
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         for name, value in _named(row).items():
@@ -105,13 +54,22 @@ class _TensorBoard(Tracker):
         self.writer.close()
 
 
-class _WandB(Tracker):
-    def __init__(self, folder: Path, settings: Mapping[str, Any]):
-        wandb, mode = _wandb(), os.environ.get("WANDB_MODE", "offline")
-        number = _remembered(folder / "wandb" / "run-id", lambda: secrets.token_hex(4))
-        self.run = wandb.init(
+class WandB(Tracker):
+    """W&B, offline unless ``WANDB_MODE`` says otherwise; of epochs that a resumed run makes again it keeps the first."""
+
+    def __init__(self, folder: Path, epochs_done: int, settings: Mapping[str, Any]):
+        mode, number = os.environ.get("WANDB_MODE", "offline"), _saved_id(folder / "wandb", lambda: secrets.token_hex(4))
+        self.run = self.library().init(
             project=PROJECT, name=folder.name, id=number, dir=str(folder), mode=mode, resume="allow", config=dict(settings)
         )
+
+    @staticmethod
+    def library() -> Any:
+        if os.environ.get("WANDB_MODE", "offline") == "offline":
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import: it would report its own errors
+        import wandb
+
+        return wandb
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         self.run.log(_named(row), step=row["epoch"])
@@ -120,21 +78,31 @@ class _WandB(Tracker):
         self.run.finish()
 
 
-class _MLflow(Tracker):
-    def __init__(self, folder: Path, settings: Mapping[str, Any]):
+class MLflow(Tracker):
+    """A database below the run folder, or the server in ``MLFLOW_TRACKING_URI``; epochs made again stand beside the others."""
+
+    def __init__(self, folder: Path, epochs_done: int, settings: Mapping[str, Any]):
         place = folder.resolve() / "mlflow"
         place.mkdir(exist_ok=True)
-        self.client = _mlflow()(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place / 'mlflow.db'}")
+        self.client = self.library()(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place / 'mlflow.db'}")
 
         def begin() -> str:
             known = self.client.get_experiment_by_name(PROJECT)
             experiment = known.experiment_id if known else self.client.create_experiment(PROJECT)
             number = self.client.create_run(experiment, run_name=folder.name).info.run_id
-            for name, value in _flat(settings).items():
-                self.client.log_param(number, name, value)
+            for name, value in flat(settings).items():
+                if value is not None:
+                    self.client.log_param(number, name, value)
             return str(number)
 
-        self.run = _remembered(place / "run-id", begin)
+        self.run = _saved_id(place, begin)
+
+    @staticmethod
+    def library() -> Any:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import: it would tell its makers of every run
+        from mlflow import MlflowClient
+
+        return MlflowClient
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         for name, value in _named(row).items():
@@ -144,31 +112,49 @@ class _MLflow(Tracker):
         self.client.set_terminated(self.run)
 
 
+KINDS: dict[TrackerKind, type[Tracker]] = {"none": Tracker, "tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow}
+
+
+def open_tracker(kind: TrackerKind, folder: Path, *, epochs_done: int, settings: Mapping[str, Any] | None = None) -> Tracker:
+    """Return a tracker that writes below the run folder and sends nothing anywhere by itself.
+
+    Raises:
+        ConfigError: the library is not installed, or does not start.
+    """
+    with _explained(kind):
+        return KINDS[kind](folder, epochs_done, settings or {})
+
+
+def require_tracker(kind: TrackerKind) -> None:
+    """Raise `ConfigError` where a tracker's library is not installed."""
+    with _explained(kind):
+        KINDS[kind].library()
+
+
+@contextmanager
+def _explained(kind: TrackerKind) -> Iterator[None]:
+    """Turn a library's error, each of which has its own kinds, into a `ConfigError`."""
+    try:
+        yield
+    except ImportError:
+        extra = "track" if kind == "tensorboard" else kind
+        raise ConfigError(f"{kind} is not installed", where="training.track", hint=f"pip install 'vitrail[{extra}]'") from None
+    except Exception as error:  # a server that is not there, a login that is missing
+        hint = "look at its settings, or leave --track out"
+        raise ConfigError(f"{kind} does not start: {error}", where="training.track", hint=hint) from error
+
+
 def _named(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of an epoch, training and validation side by side: ``loss/train`` and ``loss/val``."""
-    found = {}
-    for name, value in row.items():
-        if name != "epoch":
-            split, _, metric = name.partition("_") if name.startswith(("train_", "val_")) else ("", "", name)
-            found[f"{metric}/{split}" if split else name] = value
-    return found
+    """Return the metrics of an epoch with training and validation side by side: ``loss/train`` and ``loss/val``."""
+    names = {name: name.partition("_")[::2] if name.startswith(("train_", "val_")) else ("", name) for name in row}
+    return {f"{metric}/{split}" if split else metric: row[name] for name, (split, metric) in names.items() if name != "epoch"}
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by their dotted names; those that are not set are left out."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
-def _remembered(file: Path, begin: Callable[[], str]) -> str:
-    """The id that a run has with a tracker, which a resumed run goes on with."""
+def _saved_id(folder: Path, begin: Callable[[], str]) -> str:
+    """Return the id that a run has with a tracker, and a resumed run goes on with."""
+    file = folder / "run-id"
     if not file.is_file():
         number = begin()
-        file.parent.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         write_text(file, number)
     return read_text(file)

@@ -29,11 +29,11 @@ from vitrail.weights.formats.safe_files import (
     beside_file,
     indexed,
     is_pickle,
+    metadata_of,
     read_json,
     section,
     some,
     together_with,
-    told_by,
 )
 from vitrail.weights.formats.several import one_model
 from vitrail.weights.formats.tensor_files import dense, read_pickle, read_tensors
@@ -46,12 +46,12 @@ OPEN_CLIP_USUAL = {
     "mean": CLIP_COLOURS.mean,
     "std": CLIP_COLOURS.std,
 }
-"""How OpenCLIP prepares images where its description says nothing."""
+"""OpenCLIP's preparation of images where its description says nothing."""
 OPEN_CLIP_WORDS = {
     "resize_mode": {"shortest": "center", "squash": "squash"},
     "interpolation": {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"},  # random is for training alone
 }
-"""What OpenCLIP says, in timm's words."""
+"""OpenCLIP's words, to timm's."""
 
 TIMM_DATA = words(
     """
@@ -60,7 +60,7 @@ TIMM_DATA = words(
     description origin_url paper_name paper_ids notes
     """
 )
-"""What timm's ``pretrained_cfg`` may say, which an older description says at the top."""
+"""Keys of timm's ``pretrained_cfg``, which stand at the top of an older description."""
 
 TIMM_WRAPPER = "timm_wrapper"
 """Model type of a folder in which transformers keeps a model of timm's, under ``timm_model.``."""
@@ -68,7 +68,7 @@ TIMM_WRAPPER = "timm_wrapper"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was found of a model: its tensors, and what stands beside them."""
+    """The files of a model: its tensors, and the descriptions beside them."""
 
     file: Path
     """The file of tensors, or the first of several."""
@@ -79,12 +79,12 @@ class Checkpoint:
     """``preprocessor_config.json``, where there is one."""
     card: str = ""
     """The model card."""
-    told: dict[str, Any] = field(default_factory=dict)
-    """What a file that `vitrail convert` wrote says of itself; see `OWN`."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """The description in a file that `vitrail convert` wrote; see `OWN`."""
 
     @property
     def prepared(self) -> bool:
-        """Whether the files say how images are prepared."""
+        """Return whether the files say how images are prepared."""
         return self.preprocessor is not None or "pretrained_cfg" in self.config
 
     @classmethod
@@ -105,16 +105,16 @@ class Checkpoint:
 
     @classmethod
     def _read(cls, folder: Path, file: Path, trust_pickle: bool, key: str | None) -> "Checkpoint":
-        told = told_by(file)
-        config = _description(file) if told.get(CONFIGURED) is None else {}  # what stands beside may be another file's
-        preprocessor = section(told, PREPARED) or None
+        stated = metadata_of(file)
+        config = _description(file) if stated.get(CONFIGURED) is None else {}  # what stands beside may be another file's
+        preprocessor = section(stated, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
         tensors = _all_tensors(file, trust_pickle, key)
         if not tensors:
             raise ModelFileError("it holds no weights", where=file, hint="fetch or write the file again")
-        return cls(file, tensors, config, preprocessor, card, told)
+        return cls(file, tensors, config, preprocessor, card, stated)
 
 
 @dataclass(frozen=True)
@@ -122,20 +122,20 @@ class Source:
     """A checkpoint that is understood."""
 
     tensors: dict[str, Tensor]
-    """Under our names."""
+    """The parameters under our names."""
     config: ImageConfig
     labels: list[str]
     multi_label: bool
     colours: Colours
     interpolation: Interpolation
     thresholds: tuple[float, ...]
-    """Of several labels; none where the files have none."""
+    """One for each of several labels; empty where the files have none."""
     about: str
-    """What was recognised, for people; nothing where the folder is our own."""
+    """The layout and the model in words; empty where the folder is our own."""
 
 
 def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, Tensor]:
-    """The tensors of a file, and of those that hold a model's weights together with it."""
+    """Return the tensors of a file, and of those that hold a model's weights together with it."""
     parts = [file.with_name(name) for name in together_with(file)]
     if len(parts) > 1 and (missing := [part.name for part in parts if not part.is_file()]):
         what = f"the weights are split into {len(parts)} files, and of them are missing: {some(missing)}"
@@ -154,7 +154,7 @@ def _all_tensors(file: Path, trust_pickle: bool, key: str | None) -> dict[str, T
 
 
 def _card(file: Path) -> str:
-    """What people are told of a model; nothing where there is no such file, or one that cannot be read."""
+    """Return the model card; an empty text where it cannot be read."""
     try:
         return read_bytes(file).decode(errors="replace")
     except OSError:
@@ -162,7 +162,7 @@ def _card(file: Path) -> str:
 
 
 def _description(file: Path) -> dict[str, Any]:
-    """The ``config.json`` beside a file of weights, or what OpenCLIP has in its place."""
+    """Return the ``config.json`` beside a file of weights, or what OpenCLIP has in its place."""
     usual, other = file.parent / CONFIG, file.parent / OPEN_CLIP_CONFIG
     if not other.exists() or (usual.exists() and not file.name.startswith("open_clip")):
         return _as_timm_reads(read_json(usual)) if usual.exists() else {}
@@ -171,7 +171,6 @@ def _description(file: Path) -> dict[str, Any]:
 
 
 def _as_timm_reads(values: dict[str, Any]) -> dict[str, Any]:
-    """A description of timm's with all in its later place; another one as it is."""
     if "architecture" not in values:
         return values
     values = dict(values)
@@ -186,25 +185,27 @@ def _as_timm_reads(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_timms_words(prepared: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """What OpenCLIP says of the preparation, which resizes images to the very size that the model takes."""
-    told = OPEN_CLIP_USUAL | {name: value for name, value in prepared.items() if value is not None}
+    """Return OpenCLIP's preparation in timm's words; it resizes images to the very size that the model takes."""
+    stated = OPEN_CLIP_USUAL | {name: value for name, value in prepared.items() if value is not None}
     for name, theirs in OPEN_CLIP_WORDS.items():
-        if not isinstance(told[name], str) or told[name] not in theirs:
-            raise ModelFileError(f"{name} {brief(told[name])} is not known here", where=where, hint=f"known: {', '.join(theirs)}")
-        told[name] = theirs[told[name]]
-    kept = {name: told[name] for name in ("interpolation", "mean", "std")}
-    return {**kept, "crop_mode": told["resize_mode"], "crop_pct": CLIP_COLOURS.crop_ratio}
+        if not isinstance(stated[name], str) or stated[name] not in theirs:
+            raise ModelFileError(
+                f"{name} {brief(stated[name])} is not known here", where=where, hint=f"known: {', '.join(theirs)}"
+            )
+        stated[name] = theirs[stated[name]]
+    kept = {name: stated[name] for name in ("interpolation", "mean", "std")}
+    return {**kept, "crop_mode": stated["resize_mode"], "crop_pct": CLIP_COLOURS.crop_ratio}
 
 
 def _preprocessor(folder: Path) -> dict[str, Any] | None:
-    """What a folder of transformers says of the preparation; from version 5 on it stands in another file."""
+    """Return the preparation in a folder of transformers; from version 5 on it stands in another file."""
     if (folder / PREPROCESSOR).exists():
         return read_json(folder / PREPROCESSOR)
     return (section(read_json(folder / PROCESSOR), "image_processor") or None) if (folder / PROCESSOR).exists() else None
 
 
 def weights_in(folder: Path, trust_pickle: bool) -> Path:
-    """The one file of tensors in a folder, or the first of those that hold a model's weights together."""
+    """Return the one file of tensors in a folder, or the first of those that hold a model's weights together."""
     usual = folder / "model.safetensors"
     if usual.exists():
         return usual
@@ -229,7 +230,7 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
 
 
 def tower(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What a CLIP of transformers says of one of its two models, under ``vision_config`` or ``text_config``.
+    """Return the section ``vision_config`` or ``text_config`` of a CLIP of transformers.
 
     Older files say it under ``vision_config_dict`` as well. Where that stands, transformers takes it whole, with its defaults
     for all that it leaves out, in place of the other.

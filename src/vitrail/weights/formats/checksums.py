@@ -28,13 +28,13 @@ _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 def checksums(folder: Path, names: Iterable[str] | None = None) -> str:
-    """What stands in `SUMS`: a line for each of some files of a folder, or for every other file in it."""
+    """Return the content of `SUMS`: a line for each of some files of a folder, or for every other file in it."""
     names = {file.name for file in folder.iterdir() if not file.is_dir()} - {SUMS} if names is None else names
     return "".join(f"{_digest(folder / name)}  {name}\n" for name in sorted(names))
 
 
 def model_sums(folder: Path, names: Iterable[str]) -> str:
-    """What stands in the `SUMS` of a model folder: its card is for people, who may write on."""
+    """Return the content of `SUMS` of a model folder, without its card, which people may edit."""
     return checksums(folder, (name for name in names if "/" not in name and name not in (SUMS, CARD)))
 
 
@@ -45,7 +45,7 @@ def write_sums(folder: Path) -> None:
 
 @contextmanager
 def new_model_folder(path: str | Path) -> Iterator[Path]:
-    """A draft of a model folder to fill, which gets its sums at the end and appears whole or not at all.
+    """Yield a draft of a model folder, which gets its sums at the end and appears whole or not at all.
 
     Of what is there already it replaces an older model folder alone, one in which there is nothing but files with a sum.
 
@@ -53,18 +53,11 @@ def new_model_folder(path: str | Path) -> Iterator[Path]:
         ConfigError: there is a file of that name, or a folder that holds anything else.
     """
     folder = path_of(path).resolve()  # of "." the name, too
-    if not _holds_a_model_alone(folder):
+    if not (folder / SUMS).is_file() or not {file.name for file in folder.iterdir()} <= {*_read(folder), SUMS, CARD}:
         require_free(folder, where="folder")
     with whole_folder(folder) as draft:
         yield draft
         write_sums(draft)
-
-
-def _holds_a_model_alone(folder: Path) -> bool:
-    """Whether a folder's sums are of all that is in it."""
-    if not (folder / SUMS).is_file():
-        return False
-    return {file.name for file in folder.iterdir()} <= {*_read(folder), SUMS, CARD}
 
 
 @contextmanager
@@ -137,7 +130,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _read(folder: Path) -> dict[str, str]:
-    """The sums in a folder, by the names of its files; none where there are none."""
+    """Return the sums in a folder, by the names of its files; none where there are none."""
     file, sums = folder / SUMS, {}
     try:
         lines = read_text(file).splitlines()
@@ -157,7 +150,7 @@ def _read(folder: Path) -> dict[str, str]:
 
 
 def _differing(folder: Path, sums: Mapping[str, str], given_up: Event) -> list[str]:
-    """The files that are others than their sums say; anything, once it is given up."""
+    """Return the files that are others than their sums say; anything, once it is given up."""
     return [name for name, digest in sums.items() if _digest(folder / name, given_up) != digest]
 
 

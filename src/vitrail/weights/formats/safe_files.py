@@ -18,19 +18,19 @@ from vitrail.settings import brief
 CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
 TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
-"""What stands in a model folder beside its weights."""
+"""Files of a model folder beside its weights."""
 DESCRIBING = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, GENERATION, TOKENIZER, *FILES)
 """All of them that say what the model computes."""
 SKELETON = ("skeleton", "edges")
-"""What ``config.json`` has of a model that finds joints: all of the skeleton, and its limbs by transformers' name for them."""
+"""Keys of ``config.json`` of a model that finds joints: the skeleton, and its limbs by transformers' name for them."""
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar", ".pyth", ".t7")
 INDEX = ".index.json"
-"""How the file ends that lists which tensor is in which of several files."""
+"""The end of the name of a file that lists the tensors of several files."""
 SHARD = re.compile(r"(?P<start>.+-)[0-9]{5}-of-(?P<count>(?!00000)[0-9]{5})(?P<end>\.(safetensors|bin))")
-"""How one of several files is called that hold the weights of a model together."""
+"""The name of one of several files that hold a model together."""
 
 OWN = "vitrail"
 """Under which a file that we have written says what it is: its labels, in the words of ``config.json``, and more."""
@@ -39,7 +39,7 @@ PREPARED, LAYOUT, CONFIGURED = "preprocessor_config", "layout", "config"
 
 
 def parts_of(name: str) -> list[str]:
-    """The names of all files that hold a model's weights together with the named one, in order; else its name alone."""
+    """Return the names of all files that hold a model's weights together with the named one, in order; else its name alone."""
     shard = SHARD.fullmatch(name)
     if shard is None:
         return [name]
@@ -95,7 +95,7 @@ def _begins_as_pickle(file: Path) -> bool:
 
 
 def refuse_pickle(file: Path) -> None:
-    """Pickles can run code when they are loaded, so none is."""
+    """Raise `ModelFileError` for a pickle, which can run code when it is loaded."""
     if is_pickle(file):
         ending = max((end for end in PICKLES if file.name.lower().endswith(end)), key=len, default="")
         out = file.name[: -len(ending)] if ending else f"{file.stem}-converted"
@@ -119,7 +119,7 @@ def require_regular_files(folder: Path) -> None:
 
 
 def parse_json(text: str, *, any_name: bool = False) -> Any:
-    """What a text of JSON holds; raises `ValueError` or `RecursionError`, also for half a letter, unless it has `any_name`."""
+    """Return the content of JSON; raises `ValueError` or `RecursionError`, also for half a letter without ``any_name``."""
     values = json.loads(text)
     if not any_name and "\\ud" in text.lower():  # halves of letters can be written in JSON, and in nothing that names them later
         json.dumps(values, ensure_ascii=False).encode()
@@ -127,7 +127,7 @@ def parse_json(text: str, *, any_name: bool = False) -> Any:
 
 
 def read_json(file: Path, most: int = SMALL, *, any_name: bool = False) -> dict[str, Any]:
-    """The JSON object in a file of a model folder, or of one with ``any_name`` that a file can have; raises `ModelFileError`."""
+    """Return the JSON object in a file, of a model folder or of one with ``any_name``; raises `ModelFileError`."""
     try:
         values = parse_json(read_text(file, most), any_name=any_name)
     except FileNotFoundError:
@@ -145,7 +145,7 @@ def read_json(file: Path, most: int = SMALL, *, any_name: bool = False) -> dict[
 
 
 def read_metadata(file: Path) -> dict[str, str]:
-    """The texts that a safetensors file has beside its tensors; none of any other file, or one that `read_tensors` refuses."""
+    """Return the metadata of a safetensors file; none of any other file, or one that `read_tensors` refuses."""
     if file.suffix.lower() != ".safetensors" or not file.is_file():
         return {}
     try:
@@ -155,8 +155,8 @@ def read_metadata(file: Path) -> dict[str, str]:
         return {}
 
 
-def told_by(file: Path) -> dict[str, Any]:
-    """What a file of weights says of itself: in its own metadata under `OWN`, or in the JSON file that is called like it."""
+def metadata_of(file: Path) -> dict[str, Any]:
+    """Return the description in a file's own metadata under `OWN`, or in the JSON file beside it."""
     beside = beside_file(file)
     if (text := read_metadata(file).get(OWN)) is None:
         return section(read_json(beside), OWN) if beside.is_file() else {}
@@ -170,16 +170,16 @@ def told_by(file: Path) -> dict[str, Any]:
 
 
 def beside_file(file: Path) -> Path:
-    """Where that stands of a file that has no place for it: ``B_16.npz.json`` beside ``B_16.npz``."""
+    """Return the file that describes one without metadata: ``B_16.npz.json`` beside ``B_16.npz``."""
     return file.with_name(f"{file.name}.json")
 
 
 def section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The values that a description has together under a name; none where it has no such section."""
+    """Return the values that a description has together under a name; none where it has no such section."""
     found = values.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def some(names: Sequence[str], most: int = 8) -> str:
-    """The first of some names, and how many more there are."""
+    """Return the first of some names, and how many more there are."""
     return "; ".join(names[:most]) + (f"; and {len(names) - most} more" if len(names) > most else "")

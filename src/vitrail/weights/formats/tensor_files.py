@@ -23,7 +23,7 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COMPUTED = ("relative_position_index", "position_ids")
 """Last words of tables of integers that older files hold and every model can compute."""
 OPTIMIZER = "optim"
-"""How it begins to call the state of its optimizer, which is no model."""
+"""The first letters of a name for the state of an optimizer, which is no model."""
 DEEPEST = 4
 """Dictionaries in dictionaries that are looked into."""
 PASSED_OVER = words(
@@ -40,7 +40,7 @@ PASSED_OVER = words(
 )
 """Names of plain values that training scripts keep beside weights. Nothing of that name is imported or called."""
 MOST_PACKED = 8
-"""How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
+"""The largest ratio of unpacked bytes to a file's: weights hardly shrink."""
 
 
 class _PassedOver:
@@ -53,13 +53,8 @@ class _PassedOver:
         pass
 
 
-def _empty(*content: object) -> dict[Any, Any]:
-    """Return the dictionary that a pickled ``defaultdict`` is filled into."""
-    return {}
-
-
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """All tensors of a .safetensors or .npz file.
+    """Return all tensors of a .safetensors or .npz file.
 
     Raises:
         ModelFileError: missing or damaged, or a pickle, which is never opened.
@@ -126,7 +121,7 @@ def read_pickle(file: Path) -> dict[str, dict[str, Tensor]]:
     """
     try:
         _require_little(file)
-        names: list[Any] = [*((_PassedOver, name) for name in PASSED_OVER), (_empty, "collections.defaultdict")]
+        names: list[Any] = [*((_PassedOver, name) for name in PASSED_OVER), (lambda *content: {}, "collections.defaultdict")]
         with torch.serialization.safe_globals(names):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its formats raise
@@ -142,7 +137,7 @@ def read_pickle(file: Path) -> dict[str, dict[str, Tensor]]:
 
 
 def _reason(error: Exception) -> str:
-    """Why torch reads no weights, in a line: what it stumbled over, where it says so."""
+    """Return in a line why torch reads no weights."""
     refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
     return f"it holds {refused[1]}" if refused else next(iter(str(error).splitlines()), type(error).__name__)
 
@@ -211,8 +206,7 @@ def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Whether all numbers are; their sum, which needs no memory, is not finite if one of them is not."""
-    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
+    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())  # a sum needs no memory, and is finite of few others
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -10,7 +10,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.texts import TransformerConfig
 from vitrail.models.text.text_model import TextModel
 from vitrail.parts.positions.text import sequence_table
-from vitrail.weights.keys import Key
+from vitrail.weights.keys import Key, layers
 from vitrail.weights.layout import Layout, Reading
 
 ENCODER, DECODER = "encoder/layer_{i}", "decoder/layer_{i}"
@@ -47,9 +47,8 @@ CTRANSLATE2 = Layout(
         "target_embedding.weight": Key("decoder/embeddings/weight"),
         "output.weight": Key(f"{PROJECTION}/weight"),
         "output_bias": Key(f"{PROJECTION}/bias"),
-        **{f"{ours}.{end}": Key(f"{theirs}/{end}") for ours, theirs in LINEAR.items() for end in ("weight", "bias")},
-        **{f"{ours}.weight": Key(f"{theirs}/gamma") for ours, theirs in NORMS.items()},
-        **{f"{ours}.bias": Key(f"{theirs}/beta") for ours, theirs in NORMS.items()},
+        **layers(LINEAR, "/weight", "/bias"),
+        **layers(NORMS, "/gamma", "/beta"),
     },
     activations={"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"},
     activation_field="activation",
@@ -59,7 +58,7 @@ NEVER = -1e9
 
 
 def variables(model: TextModel) -> dict[str, Tensor]:
-    """All tensors of a model by CTranslate2's names, positions among them; a bias keeps filling and start from being written.
+    """Return all tensors by CTranslate2's names, with positions and a bias that forbids padding and start.
 
     Raises:
         ConfigError: CTranslate2 has no such model.

@@ -15,7 +15,7 @@ from vitrail.errors import ModelFileError
 from vitrail.models.configs.texts import TextConfig, TransformerConfig
 from vitrail.parts.positions.text import sequence_table
 from vitrail.settings import brief
-from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.keys import Key, block, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading
 from vitrail.weights.model_folder.description import described
 
@@ -23,26 +23,16 @@ SHARED, LOGITS, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bi
 TABLES = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
 POSITIONS = [f"model.{side}.embed_positions.weight" for side in TABLES]
 ENCODER, DECODER = "model.encoder.layers.{i}", "model.decoder.layers.{i}"
+QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
+LAYERS = ("self_attn_layer_norm", QKV, "self_attn.out_proj", "final_layer_norm", "fc1", "fc2")
 BEAMS = 5
 """Translations that ``generate`` follows side by side unless it is told otherwise: as many as we do."""
 CLOSE = 1e-4
-"""How far positions in a file may be from what is computed: some are kept in half precision."""
-
-
-def _tied(config: TransformerConfig) -> bool:
-    return config.tied
-
-
-def _untied(config: TransformerConfig) -> bool:
-    return not config.tied
-
-
-def _projections(name: str, which: str = "qkv") -> tuple[str, ...]:
-    return tuple(f"{name}.{letter}_proj" for letter in which)
+"""The largest difference of positions in a file from computed ones: some are kept in half precision."""
 
 
 def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: Layout) -> dict[str, Tensor]:
-    """Our parameters with a bias of the logits, and with channels in the order in which Marian adds positions."""
+    """Return our parameters with a bias of the logits, and with channels in the order in which Marian adds positions."""
     ours = dict(state)
     if not config.output_bias:
         ours["output_bias"] = state["embedding.weight"].new_zeros(config.vocabulary)
@@ -53,7 +43,7 @@ def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: L
 
 
 def _ordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
-    """A parameter whose inputs, outputs, or both, are the D channels that all blocks add to, with these in another order."""
+    """Return a parameter with the D channels of the residual stream, at its inputs or outputs, in another order."""
     if name == "output_bias":
         return tensor
     channels = order.to(tensor.device)
@@ -62,12 +52,8 @@ def _ordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
     return tensor[:, channels] if tensor.ndim == 2 else tensor
 
 
-def _canonical(config: TransformerConfig) -> TransformerConfig:
-    return config.changed(position="sincos-halves", output_bias=True)
-
-
 def _extra(config: TransformerConfig) -> dict[str, Any]:
-    """What else ``config.json`` says: both sides are alike, and ``generate`` shall not force an end of Marian's own."""
+    """Return the other entries: both sides are alike, and ``generate`` forces no end of its own."""
     return {
         "decoder_attention_heads": config.heads,
         "decoder_ffn_dim": config.mlp_dim,
@@ -85,8 +71,8 @@ SAME = {"silu": "swish", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pyt
 """Other names that transformers has for its activations."""
 
 
-def _told(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the configuration that a ``config.json`` of a MarianMT tells.
+def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the configuration that a ``config.json`` of a MarianMT tells.
 
     Raises:
         ConfigError: a value that cannot be.
@@ -113,34 +99,24 @@ MARIAN = Layout(
         architecture="Transformer",
         fields=lambda shapes, known, size, layout: dict(known),
         share_out=_share_out,
-        canonical=_canonical,
+        canonical=lambda config: config.changed(position="sincos-halves", output_bias=True),
     ),
     keys={
         "embedding.weight": (
-            Key(SHARED, when=_tied, tells={"tied": True}),
-            Key(TABLES["encoder"], when=_untied, tells={"tied": False}),
+            Key(SHARED, when=lambda config: config.tied, tells={"tied": True}),
+            Key(TABLES["encoder"], when=lambda config: not config.tied, tells={"tied": False}),
         ),
         "target_embedding.weight": Key(TABLES["decoder"]),
         "output.weight": Key(LOGITS),
         "output_bias": Key(BIAS, ndim=2),
+        **block(ENCODER, *LAYERS, ours="encoder.{i}"),
+        **block(DECODER, *LAYERS, ours="decoder.{i}"),
         **weight_and_bias(
             {
-                "encoder.{i}.attention.norm": f"{ENCODER}.self_attn_layer_norm",
-                "encoder.{i}.attention.layer.qkv": _projections(f"{ENCODER}.self_attn"),
-                "encoder.{i}.attention.layer.output": f"{ENCODER}.self_attn.out_proj",
-                "encoder.{i}.mlp.norm": f"{ENCODER}.final_layer_norm",
-                "encoder.{i}.mlp.layer.expand": f"{ENCODER}.fc1",
-                "encoder.{i}.mlp.layer.contract": f"{ENCODER}.fc2",
-                "decoder.{i}.attention.norm": f"{DECODER}.self_attn_layer_norm",
-                "decoder.{i}.attention.layer.qkv": _projections(f"{DECODER}.self_attn"),
-                "decoder.{i}.attention.layer.output": f"{DECODER}.self_attn.out_proj",
                 "decoder.{i}.cross.norm": f"{DECODER}.encoder_attn_layer_norm",
                 "decoder.{i}.cross.layer.query": f"{DECODER}.encoder_attn.q_proj",
-                "decoder.{i}.cross.layer.key_value": _projections(f"{DECODER}.encoder_attn", "kv"),
+                "decoder.{i}.cross.layer.key_value": (f"{DECODER}.encoder_attn.k_proj", f"{DECODER}.encoder_attn.v_proj"),
                 "decoder.{i}.cross.layer.output": f"{DECODER}.encoder_attn.out_proj",
-                "decoder.{i}.mlp.norm": f"{DECODER}.final_layer_norm",
-                "decoder.{i}.mlp.layer.expand": f"{DECODER}.fc1",
-                "decoder.{i}.mlp.layer.contract": f"{DECODER}.fc2",
             }
         ),
     },
@@ -172,7 +148,7 @@ MARIAN = Layout(
     model_types=("marian",),
     classes=("MarianMTModel", "MarianMTModel"),
     extra=_extra,
-    read=_told,
+    read=_stated,
 )  # fmt: skip
 
 
@@ -212,7 +188,7 @@ def _computed(table: Tensor) -> bool:
 
 
 def generation(config: TextConfig, beams: int = BEAMS) -> dict[str, Any]:
-    """``generation_config.json``: how transformers writes as Vitrail does, but for the penalty of length of a translation."""
+    """Return ``generation_config.json``, by which transformers writes as Vitrail does but for the length penalty."""
     return {
         "decoder_start_token_id": config.start,
         "pad_token_id": config.pad,

@@ -1,6 +1,7 @@
-"""What the shapes of parameters tell of models of several architectures, whatever library wrote them."""
+"""Facts from the shapes of parameters that several architectures share."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 
 from vitrail.errors import ModelFileError
@@ -20,22 +21,37 @@ def require_shapes(shapes: Mapping[str, Shape], dimensions: Mapping[str, int], w
 
 
 def depth_of(shapes: Mapping[str, Shape]) -> int:
-    """How many blocks there are, by parameters ``blocks.0.…``; raises `ModelFileError` where most of them are missing."""
+    """Return the number of blocks by parameters ``blocks.0.…``; raises `ModelFileError` where most of them are missing."""
     return count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block")
 
 
-def usual_heads(dim: int) -> int:
-    """The heads of tokens of this width, in heads of the usual width; raises `ModelFileError` where it does not divide them."""
-    if dim % HEAD_DIM:
-        what = f"the number of heads is unknown: tokens are {dim} wide, which is no multiple of {HEAD_DIM}"
+def depths_of(shapes: Mapping[str, Shape], block: str = r"stages\.(\d+)\.blocks\.(\d+)\.") -> tuple[int, ...]:
+    """Return the number of blocks in every stage; ``block`` matches how a block's parameters begin.
+
+    Raises:
+        ModelFileError: a stage has none, or most of them are missing.
+    """
+    found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(block, name))}
+    stages = count_of((stage for stage, _ in found), "stage")
+    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
+    if not depths or not all(depths):
+        what = f"stage {depths.index(0)} has no blocks" if depths else "no stages"
+        raise ModelFileError(what, where="weights")
+    return depths
+
+
+def usual_heads(dim: int, width: int = HEAD_DIM, of: str = "tokens") -> int:
+    """Return the number of heads of a width; raises `ModelFileError` where it does not divide ``dim``."""
+    if dim % width:
+        what = f"the number of heads is unknown: {of} are {dim} wide, which is no multiple of {width}"
         raise ModelFileError(what, where="weights", hint="give heads: heads=… in Python, --heads in vitrail convert")
-    return dim // HEAD_DIM
+    return dim // width
 
 
 def image_size_of(patches: int, patch: Size, tried: Iterable[Size | None]) -> Size:
-    """The first of some sizes of images that has so many patches, else a square; raises `ModelFileError` where none has."""
+    """Return the first size of images that has so many patches, else a square; raises `ModelFileError` without one."""
     for size in tried:
-        if size is not None and math.prod(a // b for a, b in zip(size, patch, strict=True)) == patches:
+        if size is not None and math.prod(max(1, a // b) for a, b in zip(size, patch, strict=True)) == patches:
             return size
     side = math.isqrt(patches)
     if side * side != patches:

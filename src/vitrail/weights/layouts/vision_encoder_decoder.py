@@ -17,7 +17,7 @@ from vitrail.models.configs.captioner import CaptionerConfig, encoder_config
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.text import sequence_table
 from vitrail.settings import brief
-from vitrail.weights.keys import Joined, Key, Shape, Transposed, weight_and_bias, words
+from vitrail.weights.keys import Joined, Key, Shape, Transposed, layers, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.hugging_face.vit import VIT
 from vitrail.weights.layouts.marian import SAME
@@ -30,42 +30,31 @@ BLOCK = DECODER + "h.{i}"
 OURS = "decoder.{i}"
 HINT = "give a ViT with GPT-2, or take it to transformers"
 WHOLE = {*EVERYWHERE, "encoder", "decoder", "processor_class"}
-"""What ``config.json`` may say beside its two sections."""
-
-
-def _matrices(rows: Mapping[str, str]) -> dict[str, Key]:
-    """The rows of layers, of which GPT-2 has the matrices transposed."""
-    keys: dict[str, Key] = {}
-    for ours, theirs in rows.items():
-        keys |= {f"{ours}.weight": Transposed(f"{theirs}.weight"), f"{ours}.bias": Key(f"{theirs}.bias")}
-    return keys
-
-
-def _below(key: Key) -> Key:
-    """A row of the ViT, where it is the encoder."""
-    name = ENCODER + key.name
-    if isinstance(key, Joined):
-        return replace(key, name=name, rest=tuple(ENCODER + other for other in key.rest))
-    return replace(key, name=name)
+"""Keys of ``config.json`` beside its two sections."""
 
 
 def _encoder_rows() -> dict[str, Key]:
-    return {ENCODER + ours: _below(key) for ours, key in VIT.keys.items() if isinstance(key, Key)}
+    """Return the rows of the ViT below the encoder's name."""
+    rows: dict[str, Key] = {}
+    for ours, key in VIT.keys.items():
+        if isinstance(key, Joined):
+            key = replace(key, rest=tuple(ENCODER + other for other in key.rest))
+        if isinstance(key, Key):
+            rows[ENCODER + ours] = replace(key, name=ENCODER + key.name)
+    return rows
 
 
 def _seen(encoder: ViTConfig) -> ViTConfig:
-    """A ViT as transformers has it, of which a head would read the class token."""
     return encoder.changed(pool="class", class_token=False)
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], size: Size | None, layout: Layout) -> dict[str, Any]:
-    """What is told, and the width of the MLP, which is only told where it is unusual."""
     expand = shapes.get("decoder.0.mlp.layer.expand.weight")
     return dict(known) if expand is None else {**known, "mlp_dim": expand[0]}
 
 
 def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Layout) -> dict[str, Tensor]:
-    """Our parameters as GPT-2 has them: positions in a table, embeddings as they are added, a memory as wide as a token."""
+    """Return our parameters as GPT-2 has them: a table of positions, scaled embeddings, a memory as wide as a token."""
     ours, table = dict(state), state["embedding.weight"]
     if why := _no_vit(config.encoder):
         raise KeyError(f"{why} of the encoder")
@@ -83,18 +72,14 @@ def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Lay
         raise KeyError("image tokens that are wider than text tokens")
     if missing:
         matrices = [name for name in state if name.endswith("cross.layer.key_value.weight")]
-        ours |= {name: _widened(state[name], missing) for name in matrices}
+        ours |= {name: torch.nn.functional.pad(state[name], (0, missing)) for name in matrices}
         ours[f"{PROJECTION}.weight"] = torch.eye(config.dim, config.encoder.dim, device=table.device)
         ours[f"{PROJECTION}.bias"] = table.new_zeros(config.dim)
     return ours
 
 
-def _widened(matrix: Tensor, missing: int) -> Tensor:
-    return torch.cat([matrix, matrix.new_zeros(len(matrix), missing)], dim=1)
-
-
 def _no_vit(encoder: ViTConfig) -> str:
-    """What an encoder has that transformers' ViT has not; nothing where it is one."""
+    """Return what an encoder has that transformers' ViT has not; an empty text where it is one."""
     if lacking := VIT.lacks(encoder):
         return lacking
     ours = VIT.reading.canonical(_seen(encoder))
@@ -104,7 +89,6 @@ def _no_vit(encoder: ViTConfig) -> str:
 
 
 def _encoder(values: Mapping[str, Any]) -> ViTConfig:
-    """The encoder that a section of ``config.json`` describes."""
     fields = {**VIT.fields, "mlp_dim": 4 * int(values.get("hidden_size", 768)), **described(values, VIT)}
     return encoder_config(ViTConfig.read({"num_classes": 0, **fields}, where="encoder"))
 
@@ -120,7 +104,6 @@ def _canonical(config: CaptionerConfig) -> CaptionerConfig:
 
 
 def _describe(config: CaptionerConfig) -> dict[str, Any]:
-    """``config.json``: two models, and the marks of a text."""
     decoder = {
         **describe(config, DECODER_WORDS),
         "add_cross_attention": True,
@@ -146,7 +129,7 @@ def _describe(config: CaptionerConfig) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the configuration that a ``config.json`` tells.
+    """Return the fields of the configuration that a ``config.json`` tells.
 
     Raises:
         ConfigError: a value that cannot be.
@@ -166,11 +149,11 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
     fields = {**described(decoder, DECODER_WORDS), "encoder": _encoder(encoder)}
     marks = {"pad": "pad_token_id", "start": "decoder_start_token_id", "end": "eos_token_id"}
     for ours, theirs in marks.items():
-        told = decoder.get(theirs) if values.get(theirs) is None else values[theirs]
-        told = decoder.get("bos_token_id") if told is None and ours == "start" else told
-        if told is None:
+        stated = decoder.get(theirs) if values.get(theirs) is None else values[theirs]
+        stated = decoder.get("bos_token_id") if stated is None and ours == "start" else stated
+        if stated is None:
             raise ModelFileError(f"config.json tells no {theirs}", where="config.json", hint="write it there")
-        fields[ours] = CaptionerConfig.read_field(ours, told, where="config")
+        fields[ours] = CaptionerConfig.read_field(ours, stated, where="config")
     return {**fields, "tied": decoder.get("tie_word_embeddings") is not False}
 
 
@@ -199,7 +182,7 @@ VISION_ENCODER_DECODER = Layout(
                 PROJECTION: PROJECTION,
             }
         ),
-        **_matrices(
+        **layers(
             {
                 f"{OURS}.attention.layer.qkv": f"{BLOCK}.attn.c_attn",
                 f"{OURS}.attention.layer.output": f"{BLOCK}.attn.c_proj",
@@ -208,7 +191,10 @@ VISION_ENCODER_DECODER = Layout(
                 f"{OURS}.cross.layer.output": f"{BLOCK}.crossattention.c_proj",
                 f"{OURS}.mlp.layer.expand": f"{BLOCK}.mlp.c_fc",
                 f"{OURS}.mlp.layer.contract": f"{BLOCK}.mlp.c_proj",
-            }
+            },
+            ".weight",
+            ".bias",
+            Transposed,
         ),
     },
     aliases={r"^encoder\.(?=layers\.)": "encoder.encoder."},
@@ -244,7 +230,7 @@ DECODER_WORDS = Layout(
     model_types=("gpt2",),
     classes=("GPT2LMHeadModel", "GPT2LMHeadModel"),
 )  # fmt: skip
-"""How its section of ``config.json`` is read and written."""
+"""The words of its section of ``config.json``."""
 
 
 def settle(tensors: dict[str, Tensor], values: Mapping[str, Any], *, where: object) -> None:

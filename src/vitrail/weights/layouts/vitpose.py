@@ -6,9 +6,9 @@ from typing import Any
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vitpose import DECODER_DIM, ViTPoseConfig
 from vitrail.settings import brief
-from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.keys import Key, block, weight_and_bias, words
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts.hugging_face.vit import ACTIVATIONS, ATTENTION, BICUBIC, WITH_DROPOUT
+from vitrail.weights.layouts.hugging_face.vit import ACTIVATIONS, BICUBIC, BLOCK, OUTPUT, QKV, WITH_DROPOUT
 from vitrail.weights.layouts.vit.keys import not_plain
 from vitrail.weights.layouts.vitpose_reading import READING, decoder_keys
 from vitrail.weights.model_folder.description import describe, described
@@ -18,41 +18,28 @@ COLOURS = Colours(IMAGENET.mean, IMAGENET.std, resampling="bilinear")
 NEEDS = ("position.embedding", "norm.weight", "decoder.heatmaps.weight")
 EXPERTS = "blocks.{i}.mlp.layer.experts.{e}"
 FIXED = {"patch_padding": 2, "shared_position": True}
-"""What all of these models have."""
+"""Fields that all of these models share."""
 
 
 def _lacks(config: ViTPoseConfig) -> str:
-    """Says what their models have not."""
     return "single expert, but plain layers" if config.experts == 1 else not_plain(config)
 
 
 def _lacks_head(config: ViTPoseConfig) -> str:
-    """Says so of experts other than the first, whose joints stand in heads of their own."""
+    """Return words for experts other than the first, whose joints stand in heads of their own."""
     return f"keypoint_head for expert {config.expert}" if config.expert else _lacks(config)
-
-
-def _authors_block(block: str, fc1: str, fc2: str, norms: tuple[str, str]) -> dict[str, Key]:
-    return weight_and_bias(
-        {
-            "blocks.{i}.attention.norm": f"{block}.{norms[0]}",
-            "blocks.{i}.attention.layer.qkv": f"{block}.attn.qkv",
-            "blocks.{i}.attention.layer.output": f"{block}.attn.proj",
-            "blocks.{i}.mlp.norm": f"{block}.{norms[1]}",
-            "blocks.{i}.mlp.layer.expand": f"{block}.{fc1}",
-            "blocks.{i}.mlp.layer.contract": f"{block}.{fc2}",
-        }
-    )
 
 
 DECONVOLUTIONS = (("deconv_layers.0", "deconv_layers.3"), ("deconv_layers.1", "deconv_layers.4"), "final_layer")
 ORIGINAL = Layout(
     name="vitpose-original",
+    written=False,
     about="its authors' ViTPose",
     prefix="backbone.",
     reading=READING,
     keys={
         "position.embedding": Key("pos_embed", ndim=3),
-        **_authors_block("blocks.{i}", "mlp.fc1", "mlp.fc2", ("norm1", "norm2")),
+        **block("blocks.{i}", "norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"),
         **weight_and_bias(
             {EXPERTS: "blocks.{i}.mlp.experts.{e}", "embedding.projection": "patch_embed.proj", "norm": "last_norm"}
         ),
@@ -65,7 +52,7 @@ ORIGINAL = Layout(
     colours=COLOURS,
     interpolation=BICUBIC,
 )
-"""Of ViTPose+ the head that is read is COCO's, and the first expert answers; others are left out."""
+"""The authors' layout. Of ViTPose+ COCO's head and the first expert are read."""
 
 MMPOSE = Layout(
     name="mmpose",
@@ -74,7 +61,7 @@ MMPOSE = Layout(
     reading=READING,
     keys={
         "position.embedding": Key("pos_embed", ndim=3),
-        **_authors_block("layers.{i}", "ffn.layers.0.0", "ffn.layers.1", ("ln1", "ln2")),
+        **block("layers.{i}", "ln1", "attn.qkv", "attn.proj", "ln2", "ffn.layers.0.0", "ffn.layers.1"),
         **weight_and_bias({"embedding.projection": "patch_embed.projection", "norm": "ln1"}),
     },
     heads=decoder_keys("head", *DECONVOLUTIONS),
@@ -93,7 +80,7 @@ SECTION = "backbone_config"
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that transformers' ``config.json`` tells; refuses what is not understood."""
+    """Return the fields that transformers' ``config.json`` tells; refuses what is not understood."""
     backbone = values.get(SECTION)
     if not isinstance(backbone, dict):
         if not values:
@@ -104,24 +91,22 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
         what, hint = f"a backbone of the model_type {brief(kind)}", "give a ViTPose whose backbone is its own"
         raise ModelFileError(what, where="config.json", hint=hint)
     flat = {**{name: value for name, value in values.items() if name != SECTION}, **backbone, "model_type": "vitpose"}
-    told = described(flat, TRANSFORMERS)
-    depth = told.get("depth", 12)
+    stated = described(flat, TRANSFORMERS)
+    depth = stated.get("depth", 12)
     if flat.get("out_indices") not in (None, [depth], [-1]) or flat.get("out_features") not in (None, [f"stage{depth}"]):
         what = f"the decoder reads {brief(flat.get('out_features') or flat['out_indices'])}, and not the last of {depth} blocks"
         raise ModelFileError(what, where="config.json", hint="give a model that reads the last block")
-    told["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
+    stated["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
     if EXPERT in flat:
-        told["expert"] = ViTPoseConfig.read_field("expert", flat[EXPERT])
-    return told | _experts(flat.get("num_experts", 1), told.pop("expert_dim", 0))
-
-
-def _experts(count: Any, share: int) -> dict[str, int]:
-    """Experts by transformers' numbers, of which one means none."""
-    return {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": share} if count != 1 else {"experts": 0}
+        stated["expert"] = ViTPoseConfig.read_field("expert", flat[EXPERT])
+    count, values_of_an_expert = flat.get("num_experts", 1), stated.pop("expert_dim", 0)
+    if count == 1:  # transformers' way to say none
+        return stated | {"experts": 0}
+    return stated | {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": values_of_an_expert}
 
 
 def _describe(config: ViTPoseConfig) -> dict[str, Any]:
-    """What transformers builds the same model of; raises `ConfigError` where it cannot."""
+    """Return what transformers builds the same model of; raises `ConfigError` where it cannot."""
     values = describe(config, TRANSFORMERS)
     backbone = {name: values.pop(name) for name in (*BACKBONE.values(), "hidden_act")}
     if config.mlp_dim % config.dim:
@@ -143,7 +128,6 @@ def _describe(config: ViTPoseConfig) -> dict[str, Any]:
     return {**values, SECTION: {**backbone, **own}, "use_simple_decoder": config.decoder == "simple", "scale_factor": 4}
 
 
-LAYER = "encoder.layer.{i}"
 TRANSFORMERS = Layout(
     name="vitpose",
     about="transformers' ViTPose",
@@ -151,15 +135,11 @@ TRANSFORMERS = Layout(
     reading=READING,
     keys={
         "position.embedding": Key("embeddings.position_embeddings", ndim=3),
+        **block(BLOCK, "layernorm_before", QKV, OUTPUT, "layernorm_after", "mlp.fc1", "mlp.fc2"),
         **weight_and_bias(
             {
                 "embedding.projection": "embeddings.patch_embeddings.projection",
-                "blocks.{i}.attention.norm": f"{LAYER}.layernorm_before",
-                **ATTENTION,
-                "blocks.{i}.mlp.norm": f"{LAYER}.layernorm_after",
-                "blocks.{i}.mlp.layer.expand": f"{LAYER}.mlp.fc1",
-                "blocks.{i}.mlp.layer.contract": f"{LAYER}.mlp.fc2",
-                EXPERTS: f"{LAYER}.mlp.experts.{{e}}",
+                EXPERTS: f"{BLOCK}.mlp.experts.{{e}}",
                 "norm": "layernorm",
             }
         ),

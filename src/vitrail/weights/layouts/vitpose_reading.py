@@ -1,4 +1,4 @@
-"""How the weights of ViTPose and ViTPose+ are understood, whatever library wrote them."""
+"""Rules to read the weights of ViTPose and ViTPose+, whatever library wrote them."""
 
 import math
 import re
@@ -24,7 +24,6 @@ PUBLISHED = (256, 192)
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to."""
     if len(shapes.get(HEATMAPS, ())) != 4:
         raise ModelFileError(f"no {HEATMAPS}", where="weights", hint="give the weights of a ViTPose, with its decoder")
     if TABLE not in shapes:
@@ -34,9 +33,9 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         *before, rows, dim = backbone[TABLE]
         backbone[TABLE] = (*before, rows - 1, dim)
     width = shapes["blocks.0.attention.norm.weight"][0] if shapes.get("blocks.0.attention.norm.weight") else 0
-    told = {"heads": HEADS[width], **known} if width in HEADS else known
+    stated = {"heads": HEADS[width], **known} if width in HEADS else known
     return {
-        **fields_of(backbone, told, image_size=image_size or PUBLISHED),
+        **fields_of(backbone, stated, image_size=image_size or PUBLISHED),
         "num_classes": shapes[HEATMAPS][0],
         **({"decoder": "classic", "decoder_dim": shapes[FIRST][1]} if len(shapes.get(FIRST, ())) == 4 else {"decoder": "simple"}),
         **_experts(shapes, width),
@@ -44,14 +43,14 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _experts(shapes: Mapping[str, Shape], dim: int) -> dict[str, int]:
-    """How many experts there are, and how many values of a token are theirs; none where the MLP gives all of them."""
+    """Return the number of experts and of their values in a token; none where the MLP gives all values."""
     numbers = [int(found[1]) for name in shapes if (found := EXPERT.fullmatch(name))]
     shared = shapes.get(CONTRACT, (0,))[0]
     return {"experts": count_of(numbers, "expert"), "expert_dim": dim - shared} if numbers and shared < dim else {"experts": 0}
 
 
 def _holds(name: str, shape: Shape, config: ViTPoseConfig) -> bool | None:
-    """Positions with a row for all patches, and experts beside an MLP that has the values of one of them already."""
+    """Accept positions with a row for all patches, and experts beside an MLP that has the values of one already."""
     if name == TABLE and config.shared_position:
         return shape[-2:] == (math.prod(config.grid) + 1, config.dim) and math.prod(shape[:-2]) == 1
     return True if EXPERT.fullmatch(name) and not config.experts else None
@@ -67,7 +66,7 @@ def _settle(ours: dict[str, Tensor], config: ViTPoseConfig) -> None:
 
 
 def _share_out(state: Mapping[str, Tensor], config: ViTPoseConfig, layout: Layout) -> dict[str, Tensor]:
-    """Positions as the layout has them: with a row for all patches, which may be zero, or with its values in every row."""
+    """Return positions as the layout has them: with a row for all patches, or with its values in every row."""
     ours = dict(state)
     shared, table = ours.pop(SHARED, None), ours.get(TABLE)
     if table is None:
@@ -79,7 +78,6 @@ def _share_out(state: Mapping[str, Tensor], config: ViTPoseConfig, layout: Layou
 
 
 def _canonical(config: ViTPoseConfig) -> ViTPoseConfig:
-    """One configuration for all that compute the same of the same weights."""
     fields: dict[str, Any] = {"embedding": "conv"} if config.embedding == "linear" else {}
     if config.position == "learned-1d" and not config.has_class_token:
         fields["shared_position"] = True  # a model without one answers as one where it is zero
@@ -90,10 +88,9 @@ def _canonical(config: ViTPoseConfig) -> ViTPoseConfig:
     return config.changed(**fields)
 
 
-def _guesses(config: ViTPoseConfig, told: Mapping[str, Any]) -> list[str]:
-    """What nobody has told, and which of several data sets it is of."""
+def _guesses(config: ViTPoseConfig, stated: Mapping[str, Any]) -> list[str]:
     of_many = f"the joints and the expert of the first of {config.experts} data sets" if config.experts else ""
-    found = [f"{name} {getattr(config, name)}" for name in ("heads", "norm_eps", "patch_padding") if name not in told]
+    found = [f"{name} {getattr(config, name)}" for name in ("heads", "norm_eps", "patch_padding") if name not in stated]
     return [*found, config.mlp, *([of_many] if of_many else [])]
 
 
@@ -111,7 +108,7 @@ READING = Reading(
 
 
 def decoder_keys(theirs: str, convolutions: tuple[str, str], norms: tuple[str, str], last: str) -> dict[str, Key]:
-    """The rows of both decoders."""
+    """Return the rows of both decoders."""
     keys = weight_and_bias({"decoder.heatmaps": f"{theirs}.{last}"})
     for number, (convolution, norm) in enumerate(zip(convolutions, norms, strict=True)):
         ours = f"decoder.enlarge.{number}"

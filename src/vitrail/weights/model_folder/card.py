@@ -16,7 +16,7 @@ from vitrail.weights.published import published
 CLASSIFIER, BACKBONE, TRANSLATOR = "image-classification", "image-feature-extraction", "translation"
 """The hub's words for what a model does: with labels, without, and with languages."""
 POSES = "keypoint-detection"
-"""And with joints."""
+"""The hub's word for a model of joints."""
 MOST_LABELS, MOST_LETTERS = 100, 200
 
 
@@ -34,17 +34,14 @@ def model_card(
     languages: tuple[str, str] | None = None,
     joints: Sequence[str] = (),
 ) -> str:
-    """A model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
-
-    All texts are plain: they are shown letter by letter.
+    """Return a model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
 
     Args:
-        name: of the model, the card's title.
+        name: of the model, the card's title. This and all other texts are plain, and shown letter by letter.
         labels: the names of the classes, in the order of the logits; none for a model that gives vectors.
         data: what it was trained on. Where it begins with ``hf:NAME``, the hub's results are those on that data set.
         recipe: how it was trained; several lines are shown as they stand, like a file.
-        metrics: how good it is, in the words of the reader: ``{"validation accuracy": 0.98}``. Floats are also the results
-            that the hub shows; whole numbers and texts are only told.
+        metrics: how good it is, in words: ``{"validation accuracy": 0.98}``. Only floats are results that the hub shows.
         intended_use: what it is for.
         base_model: the model that was fine-tuned; an id of the hub, or the name of a published model, becomes a link.
         multi_label: whether an image may have several labels, or none.
@@ -55,114 +52,85 @@ def model_card(
     metrics = metrics or {}
     if found := published(base_model):
         base_model = found.repository
+    task = CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
+    limits = SENTENCES if languages else _limits(labels, multi_label)
     sections = {
         "Labels": _labels(labels),
         "Joints": _labels(joints),
         "Data": _paragraphs(data),
         "Training": _as_it_stands(recipe) if "\n" in recipe.strip() else _paragraphs(recipe),
         "Results": _table(metrics),
-        "Intended use and limits": "\n\n".join(
-            filter(None, [_paragraphs(intended_use), SENTENCES if languages else _limits(labels, multi_label)])
-        ),
-        "How to use it": USE if labels else USE_OF_POSES if joints else USE_OF_TRANSLATOR if languages else USE_OF_VECTORS,
+        "Intended use and limits": "\n\n".join(filter(None, [_paragraphs(intended_use), limits])),
+        "How to use it": _use(task),
     }
-    task = CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
-    return "\n\n".join(
-        [
-            f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
-            f"# {_text(_short(name))}",
-            _translates(languages, base_model) if languages else _what_it_is(len(labels), len(joints), multi_label, base_model),
-            *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
-        ]
-    )
+    parts = [
+        f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
+        f"# {_text(_short(name))}",
+        _translates(languages, base_model) if languages else _what_it_is(len(labels), len(joints), multi_label, base_model),
+        *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
+    ]
+    return "\n\n".join(parts)
 
 
-USE = """\
-In Python:
-
-```python
+FROM = 'vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub'
+USES = {
+    CLASSIFIER: (
+        f"""\
 import vitrail
 
-model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+model = {FROM}
 for label, score in vitrail.predict(model, "photo.jpg", top=3)[0]:
-    print(label, score)
-```
-
-On the command line:
-
-```bash
-vitrail predict FOLDER photo.jpg --top 3
-vitrail evaluate FOLDER --data PHOTOS
-vitrail train --from FOLDER --data PHOTOS
-```
-"""
-
-
-USE_OF_VECTORS = """\
-In Python:
-
-```python
+    print(label, score)""",
+        "On the command line",
+        ("predict FOLDER photo.jpg --top 3", "evaluate FOLDER --data PHOTOS", "train --from FOLDER --data PHOTOS"),
+    ),
+    BACKBONE: (
+        f"""\
 import torch
 import vitrail
 
-model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+model = {FROM}
 images = torch.zeros(1, model.config.channels, *model.config.image_size)  # prepared as model.preparation says
-vectors = model(images)
-```
-
-On the command line, to make a classifier of it:
-
-```bash
-vitrail train --from FOLDER --data PHOTOS
-```
-"""
-
-
-USE_OF_POSES = """\
-In Python:
-
-```python
+vectors = model(images)""",
+        "On the command line, to make a classifier of it",
+        ("train --from FOLDER --data PHOTOS",),
+    ),
+    POSES: (
+        f"""\
 import vitrail
 
-model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+model = {FROM}
 for person in vitrail.predict_poses(model, "photo.jpg")[0]:  # the whole picture, or boxes=[[left, top, width, height]]
-    print(dict(zip(model.skeleton.joints, person.joints)), person.score)
-```
+    print(dict(zip(model.skeleton.joints, person.joints)), person.score)""",
+        "On the command line",
+        (
+            "predict FOLDER photo.jpg --pictures DRAWN",
+            "evaluate FOLDER --data keypoints.json",
+            "train --task pose --from FOLDER --data keypoints.json",
+        ),
+    ),
+    TRANSLATOR: (
+        """\
+import vitrail
 
-On the command line:
-
-```bash
-vitrail predict FOLDER photo.jpg --pictures DRAWN
-vitrail evaluate FOLDER --data keypoints.json
-vitrail train --task pose --from FOLDER --data keypoints.json
-```
-"""
-
-
+print(vitrail.translate("FOLDER", ["A sentence."]))""",
+        "On the command line",
+        ("translate FOLDER < sentences.txt > translations.txt", "evaluate FOLDER --data pairs.tsv"),
+    ),
+}
+"""Python code, and commands with the line before them, by what a model does."""
 SENTENCES = "It knows only sentences like those it was trained on."
 
-USE_OF_TRANSLATOR = """\
-In Python:
 
-```python
-import vitrail
-
-print(vitrail.translate("FOLDER", ["A sentence."]))
-```
-
-On the command line:
-
-```bash
-vitrail translate FOLDER < sentences.txt > translations.txt
-vitrail evaluate FOLDER --data pairs.tsv
-```
-"""
+def _use(task: str) -> str:
+    code, title, commands = USES[task]
+    shell = "\n".join(f"vitrail {command}" for command in commands)
+    return f"In Python:\n\n```python\n{code}\n```\n\n{title}:\n\n```bash\n{shell}\n```\n"
 
 
 def _front_matter(
     name: str, task: str, data: str, metrics: Mapping[str, float | int | str], base_model: str, license: str
 ) -> str:
-    """What the hub reads, as YAML (https://huggingface.co/docs/hub/model-cards)."""
     values: dict[str, object] = {
         "library_name": "vitrail",
         "pipeline_tag": task,
@@ -187,7 +155,6 @@ def _front_matter(
 
 
 def _kind(metric: str) -> str:
-    """The hub's word for a metric: ``accuracy`` for the validation accuracy."""
     word = re.sub(r"\W+", "_", metric.lower()).strip("_")
     return re.sub(r"^(validation|val|test|training|train)_", "", word) or "metric"
 
@@ -250,28 +217,24 @@ def _number(value: float | int | str) -> str:
 
 
 def _line(text: str) -> str:
-    """A text on one line, without what steers the display: ends of lines, changes of direction, what has no width."""
+    """Return a text on one line, without what steers the display: ends of lines, changes of direction, what has no width."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def _short(text: str) -> str:
-    """The beginning of a text, on one line."""
     line = _line(text)
     return line if len(line) <= MOST_LETTERS else f"{line[: MOST_LETTERS - 1]}…"
 
 
 def _text(text: str) -> str:
-    """A text on one line, for Markdown to show letter by letter."""
     return re.sub(r"^[-+=]|[\\`*_\[\]#|~$]", r"\\\g<0>", html.escape(_line(text), quote=False))
 
 
 def _paragraphs(text: str) -> str:
-    """A text of paragraphs, with empty lines between them."""
     return "\n\n".join(_text(paragraph) for paragraph in re.split(r"\n\s*\n", text.strip()))
 
 
 def _code(text: str) -> str:
-    """A name as code, between more backticks than it holds in a row."""
     name = _short(text) or "?"
     fence = "`" * (_longest_fence(name) + 1)
     space = " " if "`" in (name[0], name[-1]) else ""
@@ -279,7 +242,6 @@ def _code(text: str) -> str:
 
 
 def _as_it_stands(text: str) -> str:
-    """Several lines as a block of code."""
     lines = [
         "".join(letter if letter.isprintable() else " " for letter in line).rstrip() for line in text.strip("\n").splitlines()
     ]

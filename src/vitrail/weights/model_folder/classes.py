@@ -14,7 +14,7 @@ from vitrail.weights.model_folder.trained import fill
 
 
 def read_classes(given: str | Path, labels: Sequence[str]) -> list[int]:
-    """The numbers of the classes that are wanted, by a text file with the number or the label of one on every line.
+    """Return the numbers of the classes that are wanted, by a text file with the number or the label of one on every line.
 
     ``imagenet-1k`` means ImageNet-1k's in a model of the 21,841 classes of ImageNet-22k.
 
@@ -42,7 +42,7 @@ def read_classes(given: str | Path, labels: Sequence[str]) -> list[int]:
 
 
 def with_classes(trained: TrainedModel, classes: Sequence[int]) -> TrainedModel:
-    """The model with the logits of these classes alone, in this order: the rows of its heads' last layers.
+    """Return the model with the logits of these classes alone, in this order: the rows of its heads' last layers.
 
     Raises:
         ConfigError: a head whose last layer does not give the logits.

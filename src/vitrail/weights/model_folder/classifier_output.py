@@ -1,4 +1,4 @@
-"""What a model's answers are called, and which of them it gives."""
+"""Labels of a model's output, and thresholds that decide which are given."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,18 +17,18 @@ Labels = list[tuple[str, float]]
 
 
 class Answer(NamedTuple):
-    """What a model says of an image."""
+    """The output of a model for one image."""
 
     best: Labels
     """So many of the best as were asked for."""
     told: Labels
-    """What it tells: the surest label, or where there may be several all that reach their thresholds, possibly none.
+    """The labels that count: the surest, or where there may be several all that reach their thresholds, possibly none.
 
     Of a model that rejects, none where the surest label does not reach its threshold.
     """
 
     def to_json(self, image: str, *, several: bool) -> dict[str, Any]:
-        """The answer for a program; what is told is named where there may be ``several`` labels, or none."""
+        """Return the answer for a program; what is told is named where there may be ``several`` labels, or none."""
         best = {"image": image, "predictions": [{"label": label, "score": score} for label, score in self.best]}
         return {**best, "labels": [label for label, _ in self.told]} if several else best
 
@@ -39,14 +39,14 @@ class Labelled:
     labels: list[str]
     """A name for every logit, by index; none for a model that gives vectors."""
     multi_label: bool
-    """Whether an image may have several labels, or none."""
+    """True where an image may have several labels, or none."""
     thresholds: Sequence[float]
     """The probability from which on each label is told, by index; where there may be several, none for one half each."""
     reject: bool = False
-    """Whether an image of one label has none where its surest label does not reach its threshold."""
+    """True where an image has no label if its surest one does not reach its threshold."""
 
     def answers(self, probabilities: Tensor, top: int) -> list[Answer]:
-        """Probabilities (B, classes) in words: the ``top`` labels of each image, best first, and what it is told to show."""
+        """Return answers for probabilities (B, classes), with the ``top`` labels of each image, best first."""
         best = probabilities.topk(min(top, len(self.labels)), dim=1)
         found = [self._named(*each) for each in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
         if not self.may_tell_none:
@@ -59,21 +59,20 @@ class Labelled:
 
     @property
     def may_tell_none(self) -> bool:
-        """Whether an image may have no label."""
+        """Return whether an image may have no label."""
         return self.multi_label or self.reject
 
     def _named(self, indices: list[int], scores: list[float]) -> Labels:
         return [(self.labels[i], score) for i, score in zip(indices, scores, strict=True)]
 
     def _reached(self, probabilities: Tensor, reached: Tensor) -> Labels:
-        """The labels of one image that are told, best first."""
         order = probabilities.argsort(descending=True, stable=True)
         order = order[reached[order]]
         return self._named(order.tolist(), probabilities[order].tolist())
 
     @property
     def bounds(self) -> Tensor:
-        """The threshold of every label, (classes,)."""
+        """Return the threshold of every label, (classes,)."""
         return torch.tensor(self.thresholds or [0.5] * len(self.labels))
 
     def relabelled(self, data: ImageData, items: list[Item], note: Note = lambda text: None) -> list[Item]:

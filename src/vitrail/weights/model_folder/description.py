@@ -1,4 +1,4 @@
-"""What a ``config.json`` says of the architecture in the words of a layout: written, and read with nothing passed over."""
+"""The architecture in a ``config.json`` in the words of a layout: written, and read with nothing ignored."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from vitrail.weights.layout import Layout
 
 
 def describe(config: Any, layout: Layout) -> dict[str, Any]:
-    """What ``config.json`` says of the architecture in a layout of transformers."""
+    """Return the entries of ``config.json`` on the architecture in a layout of transformers."""
     values: dict[str, Any] = {
         "architectures": [layout.classes[0 if layout.has_head(config) else 1]],
         "model_type": layout.model_types[0],
@@ -38,9 +38,9 @@ EVERYWHERE = words(
     torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache vitrail
     """
 )
-"""What a ``config.json`` of transformers' may say of any model, and of none what it answers to an image."""
+"""Keys of any ``config.json`` of transformers that never change an output."""
 NO_MODEL = words("num_classes num_features label_names label_descriptions pretrained_cfg")
-"""What a ``config.json`` of timm's says of labels and images, and what the weights tell as well."""
+"""Keys of timm's ``config.json`` on labels and images, and those that the weights show as well."""
 
 
 def require_no_model(values: Mapping[str, Any], name: str) -> None:
@@ -71,7 +71,7 @@ def _require_understood(values: Mapping[str, Any], layout: Layout) -> None:
 
 
 def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """The fields of the configuration that a ``config.json`` of this layout tells.
+    """Return the fields of the configuration that a ``config.json`` of this layout tells.
 
     Raises:
         ConfigError: a value that cannot be.
@@ -99,7 +99,7 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
 def read_description(
     values: Mapping[str, Any], layout: Layout, where: Path, *, flat: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
-    """The fields of the configuration that a ``config.json`` tells, by the layout's function or its tables.
+    """Return the fields of the configuration that a ``config.json`` tells, by the layout's function or its tables.
 
     Args:
         values: what it says; nothing where there is none.

@@ -60,7 +60,7 @@ class TrainedModel(Labelled, Trained):
 
     @property
     def config(self) -> ImageConfig:
-        """The model's configuration.
+        """Return the model's configuration.
 
         Raises:
             ConfigError: the model is none of this library.
@@ -71,7 +71,7 @@ class TrainedModel(Labelled, Trained):
 
     @property
     def more(self) -> dict[str, Any]:
-        """What else ``config.json`` has to say."""
+        """Return further entries of ``config.json``."""
         return {}
 
     @property
@@ -90,7 +90,7 @@ class TrainedModel(Labelled, Trained):
         return "train --from {} --data FOLDER", "study {}", "summary {}"
 
     def forward(self, images: Tensor) -> Tensor:
-        """Prepared images (B, C, H, W) to logits (B, classes)."""
+        """Return the logits (B, classes) of prepared images (B, C, H, W)."""
         logits: Tensor = self.model(images)
         return logits
 

@@ -12,7 +12,7 @@ IMAGENET_1K = "imagenet-1k"
 
 
 def class_names() -> list[str]:
-    """By index; two cranes and two maillots are among them. The first name of each class, where it has several."""
+    """Return the first name of each class by index; two cranes and two maillots are among them."""
     return _lines("imagenet_classes.txt")
 
 
@@ -43,7 +43,7 @@ def aliases_of(labels: Sequence[str]) -> dict[str, int]:
 
 
 def numbers_in_22k() -> list[int]:
-    """Where each of them stands among the 21,841 classes of the autumn of 2011, as the authors of Swin found them.
+    """Return the index of each among the 21,841 classes of autumn 2011, as the authors of Swin have them.
 
     The teddy bear is not among those; its number is that of a class like it.
     """

@@ -1,4 +1,4 @@
-"""How the images of a checkpoint are prepared: as its files say, else as is usual for its layout."""
+"""The preparation of images for a checkpoint: as its files say, else as is usual for its layout."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from vitrail.weights.formats.safe_files import CONFIG, PREPROCESSOR, section
 from vitrail.weights.normalization import IMAGENET
 
 CHANNELS = (1, 3)
-"""Of images that are prepared: grey and coloured ones."""
+"""Numbers of channels that are prepared: grey and coloured images."""
 TIMM_USUAL = {
     "crop_pct": 0.875,
     "crop_mode": "center",
@@ -22,11 +22,11 @@ TIMM_USUAL = {
     "mean": IMAGENET.mean,
     "std": IMAGENET.std,
 }
-"""What timm does where its description says nothing."""
+"""timm's preparation where its description says nothing."""
 
 
 def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) -> Preparation:
-    """How images are prepared for a model of ``config``, which may differ from the checkpoint's own in size and channels."""
+    """Return the preparation for a model of ``config``, which may differ from the checkpoint's in size and channels."""
     colours, own = source.colours, source.config
     if own.answer == "heatmaps":
         return _of_boxes(checkpoint, own).at(config.image_size)
@@ -57,7 +57,6 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
 
 
 def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
-    """How people are cut out for a model that finds joints."""
     if checkpoint.preprocessor is None:
         return BoxPreparation.of_size(config.image_size, config.channels)
     where = checkpoint.file.parent / PREPROCESSOR
@@ -70,7 +69,7 @@ def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
 
 
 def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Preparation:
-    """The preparation that a ``preprocessor_config.json`` of transformers describes, beside this checkpoint."""
+    """Return the preparation that a ``preprocessor_config.json`` of transformers describes, beside this checkpoint."""
     kind, where = checkpoint.config.get("model_type"), checkpoint.file.parent / PREPROCESSOR
     cuts_out = str(values.get("image_processor_type")).startswith(PROCESSOR)
     reader = BoxPreparation if cuts_out else Preparation
@@ -78,26 +77,26 @@ def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Prepara
 
 
 def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:
-    """SigLIP 2's preparation keeps the shape of an image, in so many patches as fit; ours squashes it to the model's grid."""
+    """Replace SigLIP 2's preparation, which keeps the shape of an image, by squashing to the model's grid."""
     rest = {name: value for name, value in values.items() if name not in ("max_num_patches", "patch_size")}
     size = dict(zip(("height", "width"), config.image_size, strict=True))
     return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
 
 
 def from_timm(values: Mapping[str, Any], image_size: tuple[int, int], channels: int, where: Path) -> Preparation:
-    """The ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
-    told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
+    """Return the ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
+    stated = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:
-        if told["crop_mode"] not in ("center", "squash"):
-            raise ValueError(f"'crop_mode' {brief(told['crop_mode'])} is not done here")
+        if stated["crop_mode"] not in ("center", "squash"):
+            raise ValueError(f"'crop_mode' {brief(stated['crop_mode'])} is not done here")
         return Preparation.standard(
             image_size,
             channels,
-            told["crop_pct"],
-            mean=told["mean"],
-            std=told["std"],
-            resampling=told["interpolation"],
-            fit="squash" if told["crop_mode"] == "squash" else "cover",
+            stated["crop_pct"],
+            mean=stated["mean"],
+            std=stated["std"],
+            resampling=stated["interpolation"],
+            fit="squash" if stated["crop_mode"] == "squash" else "cover",
         )
     except (ConfigError, TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         what = f"the description of the preprocessing is incomplete or damaged: {error}"

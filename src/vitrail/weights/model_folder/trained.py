@@ -58,22 +58,22 @@ class Trained(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The model's configuration."""
+        """Return the model's configuration."""
         return self.model.config
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a model card says of the kind of model, by the arguments of `model_card`."""
+        """Return what a model card says of the kind of model, by the arguments of `model_card`."""
         return {"labels": []}
 
     @property
     def uses(self) -> Sequence[str]:
-        """Commands for what one would do with such a model, with its folder as {}."""
+        """Return commands that suit such a model, with its folder as {}."""
         return ()
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """Lines of a table in a notebook."""
+        """Return the rows of a table in a notebook."""
         return []
 
     def plain_card(self) -> str:
@@ -108,7 +108,8 @@ class Trained(nn.Module):
         if name is None:
             return [layout for layout in self.layouts.values() if self.in_transformers(layout)]
         if name not in self.layouts:
-            raise unknown("layout of such models", name, [FORMAT, *self.layouts], where="--layout")
+            known = [FORMAT, *(known for known, layout in self.layouts.items() if layout.written)]
+            raise unknown("layout of such models", name, known, where="--layout")
         return [layout for layout in self.layouts.values() if name in (layout.name, layout.family)]
 
     def in_layout(self, name: str | None) -> tuple[Layout | None, dict[str, Tensor]]:
@@ -191,7 +192,7 @@ def fill_folder(folder: Path, trained: Trained, *, card: str, layout: str | None
 
 
 def read_config(kind: type[C], values: Mapping[str, Any], where: Path) -> C:
-    """The configuration in a ``config.json`` of our own; raises `ModelFileError`."""
+    """Return the configuration in a ``config.json`` of our own; raises `ModelFileError`."""
     try:
         return kind.read(values, where="config")
     except ConfigError as error:

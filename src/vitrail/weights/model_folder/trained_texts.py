@@ -29,7 +29,7 @@ class TrainedTexts(Trained):
     needs_folder = "a model that writes texts is a folder, with its tokens"
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Sources, tokens (B, S) or prepared images (B, C, H, W), and tokens (B, T) to logits (B, T, vocabulary)."""
+        """Return logits (B, T, vocabulary) for tokens (B, T) and sources: tokens (B, S) or images (B, C, H, W)."""
         logits: Tensor = self.model(source, target)
         return logits
 
@@ -70,8 +70,8 @@ def model_of_tokens(config: Any, tokens: Tokens, tensors: dict[str, Tensor], che
     there = {"vocabulary": len(tokens), "pad": tokens.pad, "start": tokens.start, "end": tokens.end}
     others = {name: (getattr(config, name), number) for name, number in there.items() if getattr(config, name) != number}
     if others:
-        told = ", ".join(f"{name} is {own} in {CONFIG} and {number} among the tokens" for name, (own, number) in others.items())
-        raise ModelFileError(told, where=checkpoint.file.parent, hint="give a complete model folder")
+        stated = ", ".join(f"{name} is {own} in {CONFIG} and {number} among the tokens" for name, (own, number) in others.items())
+        raise ModelFileError(stated, where=checkpoint.file.parent, hint="give a complete model folder")
     model: Any = empty_model(config)
     fill(model, tensors, where=checkpoint.file)
     return model.eval()

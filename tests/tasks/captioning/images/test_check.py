@@ -6,7 +6,6 @@ import pytest
 from PIL import Image
 
 from captioned import write_captions
-from vitrail.errors import DataError
 from vitrail.tasks.captioning.images.check import check_captions
 
 
@@ -60,8 +59,3 @@ def test_the_command_shows_images_with_a_caption(vitrail, table, tmp_path):
     answer = vitrail("data", "show", table, "--count", "2", "--out", tmp_path / "show.png", "--model.image-size", "32")
     assert answer.code == 0, answer.err
     assert Image.open(tmp_path / "show.png").size[0] > 100
-
-
-def test_no_data_is_said(tmp_path):
-    with pytest.raises(DataError):
-        check_captions(tmp_path / "nothing.csv")

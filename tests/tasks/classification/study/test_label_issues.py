@@ -1,7 +1,5 @@
 """Labels are judged as confident learning defines it, by heads that have not seen them."""
 
-import math
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -9,7 +7,6 @@ from torch.testing import assert_close
 from vitrail.data.items import Item
 from vitrail.errors import DataError
 from vitrail.tasks.classification.study.label_issues import (
-    FOLDS,
     confident_class,
     folds,
     judge,
@@ -34,19 +31,6 @@ def test_the_wrong_ones_are_off_the_diagonal_of_the_confident_joint_and_come_fir
     assert answer.wrong.tolist() == [False, False, False, True, False] and answer.ranked[0] == 3
     assert answer.suggestion.tolist() == [1, 1, 0, 0, 1]
     assert_close(answer.confidence, 1 - torch.tensor([0.9, 0.5, 0.8, 0.15, 0.6]))
-
-
-def test_a_class_without_images_is_no_ones_suggestion():
-    probabilities = torch.tensor([[0.6, 0.1, 0.3], [0.2, 0.3, 0.5]])
-    assert math.isinf(thresholds(probabilities, torch.tensor([0, 1]))[2])
-    assert judge(probabilities, torch.tensor([0, 1])).suggestion.tolist() == [1, 0]
-
-
-def test_folds_have_the_same_share_of_every_class():
-    labels = torch.tensor([0] * 10 + [1] * 15 + [2] * 5)[torch.randperm(30, generator=torch.Generator().manual_seed(0))]
-    fold = folds(labels, 0)
-    assert all(torch.bincount(fold[labels == c], minlength=FOLDS).tolist() == [n] * FOLDS for c, n in ((0, 2), (1, 3), (2, 1)))
-    assert not torch.equal(fold, folds(labels, 1)) and torch.equal(fold, folds(labels, 0))
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,8 @@ from sklearn.metrics import average_precision_score
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.sources import Item
-from vitrail.tasks.classification.multi_label import choose_thresholds
 from vitrail.tasks.classification.study.multi_label_report import MultiLabel, average_precisions, worst_ranked
 from vitrail.tasks.classification.study.predictions import Predictions
-
-
-def test_average_precision_of_a_class_that_no_image_shows_is_not_a_number():
-    true, probabilities = np.array([[1, 0], [0, 0], [1, 0]]), np.array([[0.9, 0.1], [0.5, 0.2], [0.3, 0.3]])
-    np.testing.assert_allclose(average_precisions(true, probabilities), [(1 + 2 / 3) / 2, np.nan])
-    assert np.isnan(average_precisions(np.zeros((3, 2)), probabilities)).all()
 
 
 def test_average_precision_of_a_single_class_among_others_is_scikit_learns():
@@ -84,21 +77,8 @@ def test_a_single_class_has_the_scores_that_it_has_among_others(shown, tmp_path)
     assert "c0" in next(alone.sections(tmp_path))
 
 
-def test_thresholds_are_otherwise_the_best_for_the_images_shown():
-    made = MultiLabel(predictions(TRUE, PROBABILITIES))
-    assert made.thresholds.tolist() == choose_thresholds(TRUE, PROBABILITIES).tolist()
-    assert made.thresholds[2] == 0.5
-
-
 def test_the_sections_say_where_thresholds_are_from_and_draw_what_was_missed(tmp_path):
     sections = list(MultiLabel(predictions(TRUE, PROBABILITIES)).sections(tmp_path))
     assert "the best F1 on these same images, nearer to one half where it rests on few of them. That flatters" in sections[0]
     assert "1 of 1 images with a class that stands behind" in sections[-1]  # image 1, whose class 1 stands last
     assert {file.name for file in tmp_path.iterdir()} == {"calibration.png", "mistakes.png"}
-
-
-def test_without_mistakes_there_is_no_sheet_of_them(tmp_path):
-    sections = list(MultiLabel(predictions(TRUE, TRUE * 0.8 + 0.1), [0.5] * 3, "the validation images").sections(tmp_path))
-    assert "flatters" not in sections[0]
-    assert "No mistakes" in sections[-1]
-    assert {file.name for file in tmp_path.iterdir()} == {"calibration.png"}

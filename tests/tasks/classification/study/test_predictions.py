@@ -7,7 +7,7 @@ import vitrail
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.study.predictions import Predictions
 
 

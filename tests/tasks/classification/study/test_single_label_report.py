@@ -14,9 +14,7 @@ from vitrail.tasks.classification.study.predictions import Predictions
 from vitrail.tasks.classification.study.single_label_report import (
     SHEET,
     SingleLabel,
-    least_sure_hits,
     most_confused,
-    surest_mistakes,
 )
 
 
@@ -42,6 +40,7 @@ def test_pairs_of_classes_come_by_the_images_confused_and_the_diagonal_is_left_o
     assert most_confused(labels, labels) == []
 
 
+@pytest.mark.soak
 def test_a_report_on_12_000_classes_takes_no_memory_for_each_pair_of_them(tmp_path):
     made = predictions([0, 1, 11_999], one_hot([0, 11_998, 11_998], 12_000, 0.9))
     tracemalloc.start()
@@ -52,12 +51,6 @@ def test_a_report_on_12_000_classes_takes_no_memory_for_each_pair_of_them(tmp_pa
     assert peak < 12_000**2
 
 
-def test_mistakes_come_from_the_surest_and_hits_from_the_least_sure():
-    correct, sureness = np.array([True, False, False, True, True]), np.array([0.9, 0.6, 0.8, 0.5, 0.9])
-    assert surest_mistakes(correct, sureness) == [2, 1]
-    assert least_sure_hits(correct, sureness) == [3, 0, 4]
-
-
 def test_the_cards_have_accuracy_with_its_interval_loss_and_calibration_error():
     labels = [0] * 81 + [1] * 182  # Newcombe's 81 of 263
     made = dict(SingleLabel(predictions(labels, one_hot([0] * 263, 6, 0.75))).cards())
@@ -66,15 +59,6 @@ def test_the_cards_have_accuracy_with_its_interval_loss_and_calibration_error():
         "0.500": "cross-entropy",
         "44.2 %": "expected calibration error",
     }
-
-
-@pytest.mark.parametrize(
-    ("split", "words"), [("val", "4 validation images"), ("all", "4 images"), ("train", "4 training images")]
-)
-def test_the_first_card_names_the_images(split, words):
-    (_, what), *_ = SingleLabel(predictions([0, 1, 0, 1], one_hot([0, 1, 0, 1], 2, 0.9), split)).cards()
-    assert what.startswith(f"top-1 accuracy on {words}; 95 % interval 51.0 to 100.0 %")
-    assert "top-5" not in what
 
 
 def text_of(labels, guesses, classes, tmp_path) -> str:
@@ -109,19 +93,6 @@ def test_a_model_of_a_single_class_has_a_report_and_no_second_guess(tmp_path, mo
     text = "".join(made.sections(tmp_path))
     assert "100.00 %" in dict(made.cards()) and "No mistakes." in text and "No class is taken for another." in text
     assert drawn == [{0: "class 0 (100 %)", 1: "class 0 (100 %)"}] and "class 0" in made.text
-
-
-@pytest.mark.parametrize("classes", [20, 21])
-def test_a_matrix_without_numbers_is_helped_by_a_table_of_pairs(tmp_path, classes):
-    text = text_of([0, 0, 0, 1], [2, 2, 0, 1], classes, tmp_path)
-    pair = '<td class="name">class 0</td><td class="name">class 2</td><td class="right">2</td><td class="right">67 %</td>'
-    assert (pair in text) == (classes > 20)
-
-
-def test_a_class_without_images_has_no_scores(tmp_path):
-    text = text_of([0, 0], [0, 1], 3, tmp_path)
-    for name, cells in (("class 0", ["2", "100.0", "50.0", "66.7"]), ("class 1", ["0", "–", "–", "–"])):
-        assert f'<td class="name">{name}</td>' + "".join(f'<td class="right">{cell}</td>' for cell in cells) in text
 
 
 def test_a_mistake_has_its_file_below_it_and_where_the_model_looked_beside_it(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from unicodedata import normalize
 
 import pytest
 
@@ -33,12 +32,6 @@ def test_a_box_tells_its_picture_by_name_or_number(tmp_path, told):
     assert found.of(pictures) == [[Detection(Box(1, 2, 30, 40), 0.25)], []]
 
 
-def test_boxes_of_a_picture_keep_their_order_and_a_number_that_is_known_decides(tmp_path):
-    rows = [{"image_id": 5, "bbox": BOX}, {"image_id": 9, "bbox": BOX}, {"image_id": 5, "bbox": [0, 0, 1, 1], "score": 0.5}]
-    found = read(tmp_path, rows).of([(Path("9.jpg"), 5)])
-    assert found == [[Detection(Box(*BOX)), Detection(Box(0, 0, 1, 1), 0.5)]]
-
-
 def test_a_picture_whose_number_is_known_gets_no_boxes_of_the_number_in_its_name(tmp_path):
     found = read(tmp_path, [{"image_id": 9, "bbox": BOX}, {"image": "7.jpg", "bbox": [0, 0, 1, 1]}])
     pictures = [(Path("9.jpg"), 5), (Path("other.jpg"), 9), (Path("7.jpg"), 9), (Path("9.jpg"), None)]
@@ -61,21 +54,6 @@ def test_annotations_are_boxes_of_people_without_crowds_and_other_things(tmp_pat
     assert found.number(Path("dog.jpg")) is None
 
 
-def test_results_of_other_categories_are_left_out(tmp_path):
-    found = read(tmp_path, [{"image_id": 1, "category_id": 18, "bbox": BOX}, {"image_id": 1, "category_id": 1, "bbox": BOX}])
-    assert found.of([(Path("1.jpg"), None)]) == [[Detection(Box(*BOX))]]
-    notes: list[str] = []
-    found.tell(notes.append)
-    read(tmp_path, [{"image_id": 1, "bbox": BOX}]).tell(notes.append)
-    assert notes == ["boxes of boxes.json that are left out: 1 of category_id 18"]
-
-
-def test_results_that_are_all_of_other_categories_are_refused_by_their_numbers(tmp_path):
-    found = read(tmp_path, [{"image_id": 1, "category_id": category, "bbox": BOX} for category in (0, 18, 0)])
-    with pytest.raises(DataError, match="no box is a person's: 2 of category_id 0, 1 of category_id 18"):
-        found.of([(Path("1.jpg"), None)])
-
-
 @pytest.mark.parametrize(
     ("row", "what"),
     [
@@ -94,17 +72,6 @@ def test_results_that_are_all_of_other_categories_are_refused_by_their_numbers(t
 def test_what_is_no_box_is_told_with_its_place_and_picture(tmp_path, row, what):
     with pytest.raises(DataError, match=what):
         read(tmp_path, [row])
-
-
-@pytest.mark.parametrize("crowd", [0, "0", 0.0, False, None, "absent"])
-@pytest.mark.parametrize("category", [1, "1", 1.0, None])
-def test_values_of_another_type_leave_nobody_out(tmp_path, crowd, category):
-    row = {"image_id": 1, "category_id": category, "bbox": BOX} | ({} if crowd == "absent" else {"iscrowd": crowd})
-    people = [{"id": "1", "name": "person"}]
-    for values in ([row], {"images": [], "annotations": [row], "categories": people}, {"annotations": [row]}):
-        found, notes = read(tmp_path, values), []
-        found.tell(notes.append)
-        assert found.of([(Path("1.jpg"), None)]) == [[Detection(Box(*BOX))]] and notes == []
 
 
 def test_one_box_that_is_none_is_left_out_and_told_of(tmp_path):
@@ -144,21 +111,6 @@ def test_a_picture_without_boxes_may_be_asked_alone_where_the_file_is_of_it_or_o
             found.of([(tmp_path / "1.png", None)])
 
 
-def test_names_in_other_letters_that_look_alike_are_one(tmp_path):
-    name = "écran.png"
-    for form, other in (("NFC", "NFD"), ("NFD", "NFC")):
-        found = read(tmp_path, [{"image": normalize(form, name), "bbox": BOX}])
-        assert found.of([(tmp_path / normalize(other, name), None)]) == [[Detection(Box(*BOX))]]
-
-
-@pytest.mark.parametrize("text", ["", "{", "3", "[3]", "{}", '{"images": [], "categories": [], "annotations": 3}'])
-def test_a_file_without_boxes_is_refused(tmp_path, text):
-    with pytest.raises(DataError):
-        read(tmp_path, text)
-    with pytest.raises(DataError, match="cannot be read"):
-        Detections.read(tmp_path / "missing.json")
-
-
 def test_a_box_in_python_is_four_numbers_and_perhaps_a_score():
     assert Detection.of((1, 2, 3, 4, 0.5)) == Detection(Box(1, 2, 3, 4), 0.5)
     for wrong in ((1, 2, 3), (1, 2, 3, 4, 5, 6), "abcd", 3):
@@ -184,14 +136,6 @@ def test_boxes_stand_in_a_table_as_well(tmp_path, text):
     notes: list[str] = []
     found.tell(notes.append)
     assert any("left in 'xmin'" in note for note in notes) == ("xmin" in text)
-
-
-@pytest.mark.parametrize("header", ["image_id", "Image ID"])
-@pytest.mark.parametrize("cell", ["139", "000000000139", "139.0"])
-def test_a_table_may_know_pictures_by_number(tmp_path, header, cell):
-    (tmp_path / "boxes.csv").write_text(f"{header},x,y,w,h\n{cell},1,2,30,40\n")
-    found = Detections.read(tmp_path / "boxes.csv")
-    assert found.of([(tmp_path / "000000000139.jpg", None)]) == [[Detection(Box(*BOX))]]
 
 
 @pytest.mark.parametrize(

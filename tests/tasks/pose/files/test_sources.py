@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -30,54 +29,11 @@ def test_a_file_is_split_and_a_folder_has_its_own_splits(tmp_path):
     assert not {person.name for person in data.splits["train"]} & {person.name for person in data.splits["val"]}
 
 
-def test_cocos_own_folder_of_annotations_is_understood(tmp_path):
-    for shade, split in enumerate(("train2017", "val2017")):
-        write_many(tmp_path / split, 3, shade=10 * shade, name="x.json")
-        (tmp_path / "annotations").mkdir(exist_ok=True)
-        shutil.move(tmp_path / split / "x.json", tmp_path / "annotations" / f"person_keypoints_{split}.json")
-        for other in ("instances", "captions"):
-            (tmp_path / "annotations" / f"{other}_{split}.json").write_text("{}")
-    for folder in (tmp_path, tmp_path / "annotations"):
-        data = open_people(folder)
-        assert counts(data) == {"train": 6, "val": 6, "test": 0} and data.has_splits
-        assert {Path(person.image).parent.name for person in data.splits["val"]} == {"val2017"}
-
-
 def test_files_of_other_things_in_the_same_pictures_are_passed_over(tmp_path):
     write_many(tmp_path, 5, name="train.json")
     for other in ("captions", "instances_train"):
         (tmp_path / f"{other}.json").write_text("{}")
     assert len(open_people(tmp_path).split("all")) == 10
-
-
-def test_training_alone_gives_a_part_to_validation(tmp_path):
-    write_many(tmp_path, 20, name="train.json")
-    data = open_people(tmp_path)
-    assert counts(data) == {"train": 36, "val": 4, "test": 0} and not data.has_splits and data.assignment is not None
-
-
-def test_validation_alone_stays_whole(tmp_path):
-    write_many(tmp_path, 5, name="val.json")
-    data = open_people(tmp_path)
-    assert counts(data) == {"train": 0, "val": 10, "test": 0} and data.evaluation_split == "val" and data.has_splits
-
-
-def test_a_table_is_opened_with_its_splits(tmp_path):
-    picture(tmp_path / "a.png")
-    (tmp_path / "people.csv").write_text("image,nose_x,nose_y,split\na.png,1,2,train\na.png,3,2,val\na.png,3,2,test\n")
-    assert counts(open_people(str(tmp_path / "people.csv"))) == {"train": 1, "val": 1, "test": 1}
-
-
-def test_what_was_left_out_is_noted(tmp_path):
-    rows = [annotation(1), annotation(2), annotation(3, iscrowd=1), annotation(4, keypoints=[0] * 9)]
-    data = open_people(write_coco(tmp_path / "keypoints.json", rows))
-    assert data.notes == ("left out: 1 annotations of crowds", "left out: 1 people without marked joints")
-
-
-def test_boxes_of_joints_in_place_of_the_datas_own(tmp_path):
-    file = write_coco(tmp_path / "keypoints.json", [annotation(1)])
-    assert open_people(file).split("all")[0].target.box == (5, 6, 30, 40)
-    assert open_people(file, boxes="joints").split("all")[0].target.box == (12, 10, 18.5, 31.25)
 
 
 def test_a_skeleton_of_the_same_joints_takes_the_place_of_the_datas_own(tmp_path):
@@ -88,14 +44,6 @@ def test_a_skeleton_of_the_same_joints_takes_the_place_of_the_datas_own(tmp_path
     for others in (joints[::-1], joints[:2]):
         with pytest.raises(DataError, match="the data has the joints nose, left_hip, right_hip, the skeleton"):
             open_people(file, skeleton=Skeleton(joints=others))
-
-
-def test_names_are_unique_where_splits_have_the_same_pictures(tmp_path):
-    picture(tmp_path / "a.png")
-    for split in ("train", "val"):
-        write_coco(tmp_path / f"{split}.json", [annotation(1)], [{"id": 1, "file_name": "a.png"}])
-    data = open_people(tmp_path)
-    assert [person.name for person in data.split("all")] == ["train/a.png#1", "val/a.png#1"]
 
 
 def test_numbers_of_pictures_are_unique_where_files_begin_anew_and_coco_s_own_stay_known(tmp_path):
@@ -111,13 +59,6 @@ def test_numbers_of_pictures_are_unique_where_files_begin_anew_and_coco_s_own_st
         known = {one.number: one for one in data.pictures_of(split)}
         assert [one.known for one in known.values()] == [0, 1, 2]
         assert all(known[person.target.image].path == person.image for person in people)
-
-
-def test_a_picture_in_two_files_keeps_its_number(tmp_path):
-    picture(tmp_path / "a.png")
-    for split in ("train", "val"):
-        write_coco(tmp_path / f"{split}.json", [annotation(1, 7)], [{"id": 7, "file_name": "a.png"}])
-    assert [one.number for one in open_people(tmp_path).pictures_of("all")] == [7]
 
 
 def test_pictures_without_people_belong_to_their_file(tmp_path):
@@ -146,12 +87,6 @@ def test_a_model_chooses_among_categories_with_different_joints(tmp_path):
         open_people(file)
     assert open_people(file, like=Skeleton.of(["Nose", "L_Hip", "R_Hip"])).skeleton.joints == ("nose", "left_hip", "right_hip")
     assert open_people(file, skeleton=Skeleton.of(["wrist"])).skeleton.joints == ("wrist",)
-
-
-@pytest.mark.parametrize("fields", [{"bbox": None}, {"bbox": [1, 2]}, {"keypoints": [1, 2]}, {"image_id": 99}, {"image_id": [1]}])
-def test_a_crowd_without_a_place_is_counted_alone(tmp_path, fields):
-    data = open_people(write_coco(tmp_path / "keypoints.json", [annotation(1), annotation(2, **{"iscrowd": 1, **fields})]))
-    assert [one.ignored for one in data.pictures_of("all")] == [()] and data.notes == ("left out: 1 annotations of crowds",)
 
 
 # what is refused
@@ -193,29 +128,9 @@ def test_folders_whose_splits_are_not_plain_are_refused(tmp_path, files, message
         open_people(tmp_path)
 
 
-def test_splits_of_different_bodies_are_refused(tmp_path):
-    write_coco(tmp_path / "train.json", [annotation(1)])
-    write_coco(tmp_path / "val.json", [annotation(1)], categories=[{**CATEGORY, "keypoints": ["a", "b", "c"]}])
-    with pytest.raises(DataError, match="different joints"):
-        open_people(tmp_path)
-
-
-@pytest.mark.parametrize("rows", [[], [annotation(1, iscrowd=1)], [annotation(1, keypoints=[0] * 9)]])
-def test_data_of_nobody_is_refused(tmp_path, rows):
-    with pytest.raises(DataError, match="nobody with marked joints is left"):
-        open_people(write_coco(tmp_path / "keypoints.json", rows))
-
-
 @pytest.mark.parametrize("source", ["missing.json", "", "notes.txt", "digits", "\x00", "x" * 5000])
 def test_what_holds_no_people_is_refused(tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(DataError):
         open_people(source)
-
-
-def test_pictures_of_people_who_were_given_to_validation_are_none_of_training(tmp_path):
-    write_many(tmp_path, 20, name="train.json")
-    data = open_people(tmp_path)
-    found = {split: {one.number for one in data.pictures_of(split)} for split in ("train", "val")}
-    assert found["val"] and not found["train"] & found["val"] and len(found["train"] | found["val"]) == 20

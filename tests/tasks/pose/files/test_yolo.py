@@ -100,18 +100,6 @@ def test_what_is_wrong_with_lines_is_told_and_people_without_joints_are_counted(
     assert found.notes == ["images without a text of labels, in which nobody is: 1"]
 
 
-def test_people_of_several_classes_are_one_body_and_counted_by_class(folder):
-    (folder / "labels/train/0.txt").write_text(LINE + "1" + LINE[1:] * 1 + LINE)
-    assert read_people(folder).notes == ["people of the class 0: 2", "people of the class 1: 1"]
-
-
-def test_labels_without_a_description_are_refused_with_the_way(folder):
-    (folder / "data.yaml").write_text("train: images/train\nnames: [person]\n")
-    (folder / "labels" / "1.txt").write_text(LINE)
-    with pytest.raises(DataError, match=r"data\.yaml with kpt_shape"):
-        read_people(folder)
-
-
 @pytest.mark.parametrize(("about", "message"), [
     ("kpt_shape: [0, 3]\ntrain: images", "kpt_shape is not the number"),
     ("kpt_shape: 3\ntrain: images", "kpt_shape is not the number"),

@@ -7,8 +7,6 @@ from PIL import Image, ImageDraw
 
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.box_preparation import Box, BoxPreparation
-from vitrail.data.loading.loader import EpochLoader
-from vitrail.errors import ConfigError
 from vitrail.parts.vision.heatmap_decoder import pixels_per_place
 from vitrail.tasks.pose.heatmaps import encode
 from vitrail.tasks.pose.people.dataset import PersonDataset, tilt, torso_of
@@ -109,36 +107,12 @@ def test_left_and_right_change_places_in_a_mirror_image_and_not_by_half_a_turn(f
     assert len(found) == len(NAMES) and np.abs(found - drawn).max() <= 2
 
 
-def test_half_of_the_samples_are_mirrored_by_default():
-    data = PersonDataset([person()], PREPARATION, SKELETON, Augmentation(), 0)
-    left = [float(sample["joints"][0, 1, 0] > sample["joints"][0, 2, 0]) for sample in (data[epoch, 0] for epoch in range(100))]
-    assert left == [1.0] * 100  # the left shoulder of somebody who faces the camera is on the right, in mirror images, too
-    images = {data[epoch, 0]["images"].numpy().tobytes() for epoch in range(100)}
-    assert len(images) == 2
-
-
-def test_a_joint_that_is_not_marked_has_no_weight_and_takes_its_mark_along_in_a_mirror_image():
-    for flip, unmarked in ((0, 1), (1, 2)):
-        people = [person(marked=range(2, len(NAMES))), person(1)]
-        data = PersonDataset(people, PREPARATION, SKELETON, Augmentation(horizontal_flip=flip))
-        weights = data.batch([(0, 0), (0, 1)])["weights"]
-        assert (weights[0] == 0).nonzero().flatten().tolist() == [0, unmarked] and weights[1].tolist() == [1.0] * len(NAMES)
-
-
 def test_what_a_batch_holds():
     batch = dataset(3).batch([(0, 2), (0, 0)])
     assert batch["images"].shape == (2, 3, 128, 96) and batch["images"].dtype == torch.uint8
     assert batch["joints"].shape == (2, 13, 2) and batch["joints"].dtype == torch.float32
     assert batch["weights"].shape == (2, 13) and batch["weights"].dtype == torch.float32
     assert batch["number"].tolist() == [2, 0]
-
-
-def test_unchanged_it_is_the_person_as_prepared():
-    data = PersonDataset([person()], PREPARATION, SKELETON)
-    plan = PREPARATION.plan_of((200, 240), data.people[0].target.box)
-    sample = data[5, 0]
-    assert np.array_equal(sample["images"][0], plan.pixels(data.people[0].image))
-    assert np.allclose(sample["joints"][0], plan.points(np.array(PLACES) + 0.5) - 0.5, atol=1e-4)
 
 
 def shares(data: PersonDataset) -> set[float]:
@@ -169,14 +143,6 @@ def test_one_half_of_a_body_fills_the_picture_of_halves():
     assert sum(shown.values()) == 40 and min(shown.values()) > 10
 
 
-def test_a_half_of_too_few_joints_is_not_shown_by_itself():
-    people = [person(marked=range(5)), person(1, marked=range(5, 9))]  # upper alone; two and two
-    data = PersonDataset(people, PREPARATION, SKELETON, Augmentation(horizontal_flip=0, half_body=1))
-    whole = PersonDataset(people, PREPARATION, SKELETON)
-    for number in (0, 1):
-        assert all(torch.equal(data[epoch, number]["images"], whole[0, number]["images"]) for epoch in range(10))
-
-
 EVERYTHING = {
     "rotation": 40, "scale": 0.3, "half_body": 0.3, "horizontal_flip": 0.5, "policy": "randaugment", "erasing": 0.5,
     "brightness": 0.4,
@@ -190,24 +156,6 @@ def test_the_same_key_gives_the_same_sample_to_the_bit_and_another_epoch_another
     assert all(torch.equal(first[name][1:], tensor) for name, tensor in again.items())
     assert not torch.equal(one[3, 3]["images"], again["images"])
     assert not torch.equal(dataset(4, seed=4, **EVERYTHING)[2, 3]["images"], again["images"])
-
-
-def test_batches_are_the_same_for_any_number_of_workers():
-    loaders = [EpochLoader(dataset(7, **EVERYTHING), 3, shuffle=True, workers=workers) for workers in (0, 2)]
-    for one, other in zip(*(loader.epoch(1) for loader in loaders), strict=True):
-        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.parametrize("augmentation", [{"mixup": 0.5}, {"cutmix": 1.0}])
-def test_people_are_not_mixed(augmentation):
-    with pytest.raises(ConfigError, match="mixed"):
-        dataset(**augmentation)
-
-
-@pytest.mark.parametrize("crop", ["pad", "resized"])
-def test_a_random_crop_is_refused_in_favour_of_the_box(crop):
-    with pytest.raises(ConfigError, match=r"augmentation\.scale"):
-        dataset(crop=crop)
 
 
 UPRIGHT = BoxPreparation.of_size((128, 128), upright=True)
@@ -229,12 +177,6 @@ def test_the_tilt_is_the_angle_by_which_somebody_leans(angle):
     # the middle of the hips is at (100, 126), of the shoulders at (100, 61)
     assert tilt(leaning(angle).joints, torso_of(SKELETON)) == pytest.approx(angle, abs=1e-6)
     assert tilt(leaning(angle, marked=range(6)).joints, torso_of(SKELETON)) == 0  # no hip is marked
-
-
-def test_nobody_is_turned_upside_down_whose_shoulders_are_on_the_hips():
-    joints = np.array([(9.0, 9.0, 2)] * len(NAMES))
-    assert tilt(joints, torso_of(SKELETON)) == 0
-    assert not any(ends.any() for ends in torso_of(Skeleton.of(("nose", "tail"))))
 
 
 @pytest.mark.parametrize("mirrored", [False, True])

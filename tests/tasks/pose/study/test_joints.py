@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-import vitrail.study
 from test_contract import tiny
-from tiny_pose import HEATMAP, SIZE, tiny_pose
+from tiny_pose import SIZE, tiny_pose
 from vitrail.errors import ConfigError
 from vitrail.study.maps.attention import attention_map
 from vitrail.study.maps.patch_coordinates import patch_places
-from vitrail.tasks.pose.study.joints import between_joints, joint_map, joint_maps, layer_maps, look_of_joints, patches_of
-from vitrail.tasks.pose.task import joints_in
+from vitrail.tasks.pose.heatmaps import joints_in
+from vitrail.tasks.pose.study.joints import between_joints, joint_map, joint_maps, look_of_joints, patches_of
 
 GRID = (8, 6)
 
@@ -23,13 +22,6 @@ def trained():
 @pytest.fixture(scope="module")
 def images():
     return torch.randn(3, 3, *SIZE, generator=torch.Generator().manual_seed(0))
-
-
-def test_a_joint_is_in_the_patch_whose_pixels_are_around_it(trained):
-    joints = torch.tensor([[0, 0], [7.4, 7.4], [7.6, 7.4], [-3, 16.0], [47.0, 63.0], [60.0, 31.4]])
-    assert patches_of(joints, patch_places(trained.model)).tolist() == [0, 0, 1, 12, 47, 23]
-    padded = patch_places(tiny_pose(patch_padding=2).model)  # whose patches begin two pixels before the image
-    assert patches_of(torch.tensor([[5.4, 0.0], [5.6, 5.6]]), padded).tolist() == [0, 7]
 
 
 @pytest.mark.parametrize("fields", [{}, {"patch_padding": 2}])
@@ -56,28 +48,6 @@ def test_the_map_of_a_joint_is_the_attention_from_its_patch(trained, images, opt
         for place, patch in enumerate(patches[:, number].tolist()):
             expected = attention_map(trained.model, images[place : place + 1], query=divmod(patch, GRID[1]), **options)
             assert torch.allclose(found[place], expected[0], atol=1e-6)
-
-
-@pytest.mark.parametrize("fields", [{"registers": 2}, {"class_token": True, "shared_position": False}])
-def test_tokens_beside_the_patches_have_no_map_and_take_their_share(images, fields):
-    trained = tiny_pose(depth=2, **fields)
-    maps, heatmaps = joint_maps(trained.model, images)
-    assert maps.shape == (3, 7, *GRID) and heatmaps.shape == (3, 7, *HEATMAP)
-    sums = maps.sum(dim=(2, 3))
-    assert (sums < 0.999).all() and (sums > 0.5).all()
-
-
-def test_maps_of_all_layers_are_the_maps_of_each(trained, images):
-    found = layer_maps(trained.model, images)
-    for layer in range(2):
-        assert torch.allclose(found[:, layer], joint_maps(trained.model, images, layer=layer)[0], atol=1e-6)
-
-
-def test_a_server_is_given_the_maps_of_one_person(trained):
-    pixels = torch.randint(0, 256, (1, 3, *SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    look, why = look_of_joints(trained)
-    assert why == "" and look is not None
-    assert torch.equal(look(pixels), layer_maps(trained.model, trained.preparation.normalize(pixels))[0])
 
 
 def test_a_server_tells_joints_as_the_preparation_smooths_heatmaps():
@@ -111,7 +81,3 @@ def test_a_joint_layer_or_head_that_is_none_is_refused_by_name(trained, images):
 def test_a_model_without_attention_to_the_whole_image_has_no_such_maps(images):
     with pytest.raises(ConfigError, match="no attention to the whole image"):
         joint_maps(tiny("ResNet").eval(), images)
-
-
-def test_it_is_a_public_function():
-    assert vitrail.study.joint_map is joint_map

@@ -9,7 +9,6 @@ from vitrail.study.page import figures
 from vitrail.tasks.pose.metrics import Found
 from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
-from vitrail.tasks.pose.study import skeletons
 from vitrail.tasks.pose.study.skeletons import LEFT, MIDDLE, RIGHT, draw_people, ringed, worst_sheet
 
 BODY = Skeleton.of(["left_hip", "left_knee", "right_hip", "right_knee", "neck"], [(0, 1), (2, 3), (0, 2), (4, 0), (4, 2)])
@@ -31,14 +30,6 @@ def test_limbs_have_the_colour_of_their_side_and_what_joins_the_sides_another():
     assert np.allclose(colours(drawn, *at), rgb(LEFT, RIGHT, MIDDLE, LEFT, RIGHT), atol=4)
     assert np.allclose(colours(drawn, (30, 90), (70, 90), (50, 10)), rgb(LEFT, RIGHT, MIDDLE), atol=4)
     assert colours(drawn, (50, 75), (5, 5)).tolist() == [[128] * 3] * 2
-
-
-@pytest.mark.parametrize("ground", ["black", "white", LEFT, RIGHT, MIDDLE])
-def test_every_side_is_seen_on_any_ground(ground):
-    before = Image.new("RGB", (100, 100), ground)
-    changed = np.abs(np.asarray(draw_people(before, PLACES, BODY)).astype(int) - np.asarray(before)).sum(axis=2) > 100
-    for x, y in ((30, 70), (70, 70), (50, 50)):
-        assert changed[y - 4 : y + 5, x - 4 : x + 5].any()
 
 
 def test_boxes_are_drawn_with_their_numbers():
@@ -66,24 +57,6 @@ def test_joints_that_are_not_sure_are_fainter_with_their_limbs():
         distance = [np.abs(colours(picture, place)[0] - 128).sum() for picture in (sure, unsure)]
         assert 0.2 < distance[1] / distance[0] < 0.6
     assert np.array_equal(colours(sure, (70, 70), (30, 50)), colours(unsure, (70, 70), (30, 50)))
-    assert draw_people(GREY, PLACES, BODY, scores, confident=0.05) == sure
-
-
-def test_joints_that_are_nowhere_and_places_far_away_are_no_trouble():
-    places = PLACES.copy()
-    places[0, 1] = np.nan
-    drawn = draw_people(GREY, places, BODY)
-    assert colours(drawn, (30, 90), (30, 70)).tolist() == [[128] * 3] * 2
-    assert draw_people(GREY, np.full((1, 5, 2), np.nan), BODY) == GREY
-    assert draw_people(GREY, PLACES + 1e6, BODY) == GREY
-    assert draw_people(GREY, np.zeros((0, 5, 2)), BODY) == GREY
-
-
-def test_people_in_one_picture_have_shades_of_their_own():
-    three = PLACES + np.array([[0, 0], [3, 0], [6, 0]])[:, None]
-    wide = draw_people(Image.new("RGB", (2000, 2000)), 20 * three, BODY)
-    found = colours(wide, *((600 + 60 * i, 1400) for i in range(3)))
-    assert len(np.unique(found, axis=0)) == 3 and (np.argmax(found, axis=1) == 2).all()
 
 
 def people(count: int) -> list[Person]:
@@ -116,12 +89,6 @@ def test_a_sheet_shows_the_part_of_the_picture_with_the_person_and_no_joint_that
     scale = left.shape[0] / 100  # all of its height, and 72 of the width from 8.75 on
     row, column = round(70.5 * scale), round((30.5 - 8.625) * scale)
     assert np.allclose(left[row, column], rgb(LEFT)[0], atol=6) and not np.allclose(right[row, column], rgb(LEFT)[0], atol=60)
-
-
-def test_a_box_beside_the_picture_shows_all_of_it():
-    (person,) = people(1)
-    far = Person("a", person.image, Pose(Box(500, 500, 10, 10), ((510.0, 510.0, 2),) * 5, 9.0, 0, 1))
-    assert skeletons._shown(far, np.full((5, 2), 510.0), (100, 80)) == (0, 0, 100, 80)
 
 
 @pytest.mark.parametrize("ground", ["black", "white", "#808080"])

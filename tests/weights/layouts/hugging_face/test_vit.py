@@ -6,55 +6,12 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from sweep.writing import Answering
 from torch import nn
-from transformers import (
-    Aimv2VisionConfig,
-    Aimv2VisionModel,
-    AltCLIPVisionConfig,
-    AltCLIPVisionModel,
-    BeitConfig,
-    BeitForImageClassification,
-    BeitModel,
-    ChineseCLIPVisionConfig,
-    ChineseCLIPVisionModel,
-    CLIPVisionConfig,
-    CLIPVisionModel,
-    CLIPVisionModelWithProjection,
-    Data2VecVisionConfig,
-    Data2VecVisionForImageClassification,
-    DeiTConfig,
-    DeiTForImageClassification,
-    DeiTForImageClassificationWithTeacher,
-    Dinov2Config,
-    Dinov2ForImageClassification,
-    Dinov2Model,
-    Dinov2WithRegistersConfig,
-    Dinov2WithRegistersForImageClassification,
-    Dinov2WithRegistersModel,
-    DINOv3ViTConfig,
-    DINOv3ViTModel,
-    IJepaConfig,
-    IJepaForImageClassification,
-    IJepaModel,
-    MetaClip2VisionConfig,
-    MetaClip2VisionModelWithProjection,
-    Siglip2VisionConfig,
-    Siglip2VisionModel,
-    SiglipVisionConfig,
-    SiglipVisionModel,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTMAEConfig,
-    ViTMAEForPreTraining,
-    ViTMAEModel,
-    ViTModel,
-    ViTMSNConfig,
-    ViTMSNForImageClassification,
-)
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.configs.vit import ViTConfig as OurConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vision.vit import ViT
 from vitrail.weights.convert import convert
 from vitrail.weights.model_folder.folder import TrainedModel
@@ -67,134 +24,78 @@ SMALL = {
 LABELLED = {**SMALL, "id2label": {0: "ant", 1: "bee", 2: "cat"}, "label2id": {"ant": 0, "bee": 1, "cat": 2}}
 WITHOUT_SIZE = {name: value for name, value in SMALL.items() if name != "image_size"}
 DINO = {"mlp_ratio": 2, "layerscale_value": 0.5}
+UNUSUAL_VIT = {"num_channels": 1, "hidden_act": "quick_gelu", "qkv_bias": False, "layer_norm_eps": 1e-3}
+BARE_DINOV3 = {"num_register_tokens": 0, "query_bias": False, "value_bias": False, "proj_bias": False, "mlp_bias": False,
+               "rope_theta": 50.0}  # fmt: skip
+RELATIVE = {"use_relative_position_bias": True}
+TABLE = {"use_shared_relative_position_bias": True, "use_mean_pooling": False, "use_mask_token": True}
 MODELS = {
-    "ViT": lambda: ViTForImageClassification(ViTConfig(**LABELLED)),
-    "ViT without a head": lambda: ViTModel(ViTConfig(**SMALL)),
-    "ViT, grey, of another activation": lambda: ViTForImageClassification(
-        ViTConfig(**LABELLED, num_channels=1, hidden_act="quick_gelu", qkv_bias=False, layer_norm_eps=1e-3)
+    "ViT": ("ViTForImageClassification", LABELLED, "ViT"),
+    "ViT without a head": ("ViTModel", SMALL, "ViT"),
+    "ViT, grey, of another activation": ("ViTForImageClassification", LABELLED | UNUSUAL_VIT, "ViT"),
+    "DeiT": ("DeiTForImageClassificationWithTeacher", LABELLED, "DeiT"),
+    "DeiT of one head": ("DeiTForImageClassification", LABELLED, "DeiT"),
+    "Dinov2": ("Dinov2Model", SMALL | DINO, "Dinov2"),
+    "Dinov2 with a head": ("Dinov2ForImageClassification", LABELLED | DINO, "Dinov2"),
+    "Dinov2 with SwiGLU": ("Dinov2ForImageClassification", LABELLED | DINO | {"use_swiglu_ffn": True}, "Dinov2 with SwiGLU"),
+    "Dinov2 with registers": ("Dinov2WithRegistersModel", SMALL | DINO | {"num_register_tokens": 3}, "Dinov2WithRegisters"),
+    "Dinov2 with registers and a head": (
+        "Dinov2WithRegistersForImageClassification",
+        LABELLED | DINO | {"use_swiglu_ffn": True},
+        "Dinov2WithRegisters with SwiGLU",
     ),
-    "DeiT": lambda: DeiTForImageClassificationWithTeacher(DeiTConfig(**LABELLED)),
-    "DeiT of one head": lambda: DeiTForImageClassification(DeiTConfig(**LABELLED)),
-    "Dinov2": lambda: Dinov2Model(Dinov2Config(**SMALL, **DINO)),
-    "Dinov2 with a head": lambda: Dinov2ForImageClassification(Dinov2Config(**LABELLED, **DINO)),
-    "Dinov2 with SwiGLU": lambda: Dinov2ForImageClassification(Dinov2Config(**LABELLED, **DINO, use_swiglu_ffn=True)),
-    "Dinov2 with registers": lambda: Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**SMALL, **DINO, num_register_tokens=3)),
-    "Dinov2 with registers and a head": lambda: Dinov2WithRegistersForImageClassification(
-        Dinov2WithRegistersConfig(**LABELLED, **DINO, use_swiglu_ffn=True)
+    "SigLIP": ("SiglipVisionModel", SMALL, "SiglipVisionModel"),
+    "CLIP": ("CLIPVisionModel", SMALL, "CLIPVisionModel"),
+    "CLIP with its projection": ("CLIPVisionModelWithProjection", SMALL | {"projection_dim": 48}, "CLIPVisionModel"),
+    "CLIP of MetaCLIP 2": ("MetaClip2VisionModelWithProjection", SMALL | {"projection_dim": 48}, "CLIPVisionModel"),
+    "CLIP of AltCLIP": ("AltCLIPVisionModel", SMALL, "CLIPVisionModel"),
+    "CLIP in Chinese": ("ChineseCLIPVisionModel", SMALL, "CLIPVisionModel"),
+    "MSN": ("ViTMSNForImageClassification", LABELLED, "ViTMSN"),
+    "I-JEPA": ("IJepaModel", SMALL, "I-JEPA"),
+    "I-JEPA with a head": ("IJepaForImageClassification", LABELLED, "I-JEPA"),
+    "BEiT": ("BeitForImageClassification", LABELLED | RELATIVE, "BEiT"),
+    "BEiT of one table and a class token": ("BeitModel", SMALL | TABLE, "BEiT"),
+    "BEiT without LayerScale": ("BeitForImageClassification", LABELLED | RELATIVE | {"layer_scale_init_value": 0.0}, "BEiT"),
+    "BEiT of added positions": ("BeitForImageClassification", LABELLED | {"use_absolute_position_embeddings": True}, "BEiT"),
+    "data2vec": ("Data2VecVisionForImageClassification", LABELLED | RELATIVE, "data2vec"),
+    "DINOv3": ("DINOv3ViTModel", SMALL | {"num_register_tokens": 3}, "DINOv3ViT"),
+    "DINOv3 without registers and biases": ("DINOv3ViTModel", SMALL | BARE_DINOV3, "DINOv3ViT"),
+    "DINOv3 with a gated MLP": (
+        "DINOv3ViTModel",
+        SMALL | {"num_register_tokens": 3, "use_gated_mlp": True, "hidden_act": "silu"},
+        "DINOv3ViT with a gated MLP",
     ),
-    "SigLIP": lambda: SiglipVisionModel(SiglipVisionConfig(**SMALL)),
-    "CLIP": lambda: CLIPVisionModel(CLIPVisionConfig(**SMALL)),
-    "CLIP with its projection": lambda: CLIPVisionModelWithProjection(CLIPVisionConfig(**SMALL, projection_dim=48)),
-    "CLIP of MetaCLIP 2": lambda: MetaClip2VisionModelWithProjection(MetaClip2VisionConfig(**SMALL, projection_dim=48)),
-    "CLIP of AltCLIP": lambda: AltCLIPVisionModel(AltCLIPVisionConfig(**SMALL)),
-    "CLIP in Chinese": lambda: ChineseCLIPVisionModel(ChineseCLIPVisionConfig(**SMALL)),
-    "MSN": lambda: ViTMSNForImageClassification(ViTMSNConfig(**LABELLED)),
-    "I-JEPA": lambda: IJepaModel(IJepaConfig(**SMALL)),
-    "I-JEPA with a head": lambda: IJepaForImageClassification(IJepaConfig(**LABELLED)),
-    "BEiT": lambda: BeitForImageClassification(BeitConfig(**LABELLED, use_relative_position_bias=True)),
-    "BEiT of one table and a class token": lambda: BeitModel(
-        BeitConfig(**SMALL, use_shared_relative_position_bias=True, use_mean_pooling=False, use_mask_token=True)
+    "SigLIP2": ("Siglip2VisionModel", WITHOUT_SIZE | {"num_patches": 16}, "Siglip2VisionModel"),
+    "AIMv2": ("Aimv2VisionModel", SMALL | {"use_head": False}, "Aimv2VisionModel"),
+    "AIMv2 of any size": (
+        "Aimv2VisionModel",
+        SMALL | {"use_head": False, "is_native": True, "qkv_bias": True, "mlp_bias": True},
+        "Aimv2VisionModel",
     ),
-    "BEiT without LayerScale": lambda: BeitForImageClassification(
-        BeitConfig(**LABELLED, use_relative_position_bias=True, layer_scale_init_value=0.0)
-    ),
-    "BEiT of added positions": lambda: BeitForImageClassification(BeitConfig(**LABELLED, use_absolute_position_embeddings=True)),
-    "data2vec": lambda: Data2VecVisionForImageClassification(Data2VecVisionConfig(**LABELLED, use_relative_position_bias=True)),
-    "DINOv3": lambda: DINOv3ViTModel(DINOv3ViTConfig(**SMALL, num_register_tokens=3)),
-    "DINOv3 without registers and biases": lambda: DINOv3ViTModel(
-        DINOv3ViTConfig(
-            **SMALL, num_register_tokens=0, query_bias=False, value_bias=False, proj_bias=False, mlp_bias=False, rope_theta=50.0
-        )
-    ),
-    "DINOv3 with a gated MLP": lambda: DINOv3ViTModel(
-        DINOv3ViTConfig(**SMALL, num_register_tokens=3, use_gated_mlp=True, hidden_act="silu")
-    ),
-    "SigLIP2": lambda: Siglip2VisionModel(Siglip2VisionConfig(**WITHOUT_SIZE, num_patches=16)),
-    "AIMv2": lambda: Aimv2VisionModel(Aimv2VisionConfig(**SMALL, use_head=False)),
-    "AIMv2 of any size": lambda: Aimv2VisionModel(
-        Aimv2VisionConfig(**SMALL, use_head=False, is_native=True, qkv_bias=True, mlp_bias=True)
-    ),
-    "MAE": lambda: ViTMAEForPreTraining(ViTMAEConfig(**SMALL, decoder_num_hidden_layers=1)),
+    "MAE": ("ViTMAEModel", SMALL, "ViTMAE"),
 }
-ABOUT = {
-    "ViT": "transformers' ViT",
-    "DeiT": "transformers' DeiT",
-    "Dinov2": "transformers' Dinov2",
-    "SigLIP": "transformers' SiglipVisionModel",
-    "SigLIP2": "transformers' Siglip2VisionModel",
-    "CLIP": "transformers' CLIPVisionModel",
-    "MSN": "transformers' ViTMSN",
-    "I-JEPA": "transformers' I-JEPA",
-    "BEiT": "transformers' BEiT",
-    "data2vec": "transformers' data2vec",
-    "DINOv3": "transformers' DINOv3ViT",
-    "AIMv2": "transformers' Aimv2VisionModel",
-    "MAE": "the encoder of transformers' ViTMAE",
-}
+"""By name a class of transformers, its configuration, and whose it is called."""
 every_model = pytest.mark.parametrize("name", MODELS)
 SAVED = [name for name in MODELS if name not in ("DeiT of one head", "MSN", "BEiT of added positions")]
 
 
+def build(name: str) -> nn.Module:
+    kind, fields, _ = MODELS[name]
+    made = getattr(transformers, kind)
+    return made(made.config_class(**fields))
+
+
 def about(name: str) -> str:
-    told = ABOUT[name.split()[0].strip(",")]
-    if name == "DINOv3 with a gated MLP":
-        return told + " with a gated MLP"
-    if name.startswith("Dinov2") and "registers" in name:
-        told += "WithRegisters"
-    return told + (" with SwiGLU" if "SwiGLU" in name or name == "Dinov2 with registers and a head" else "")
+    return f"the encoder of transformers' {MODELS[name][2]}" if name == "MAE" else f"transformers' {MODELS[name][2]}"
 
 
-def answers(model: nn.Module):
-    """What a model of transformers says of images: logits, an embedding, or the vector that stands for the image."""
-    if isinstance(model, ViTMAEForPreTraining | ViTMAEModel):
-        encoder = model.vit if isinstance(model, ViTMAEForPreTraining) else model
-        encoder.config.mask_ratio = 0.0
-
-        def encode(images):
-            patches = images.shape[-2] * images.shape[-1] // 64
-            order = torch.arange(patches, dtype=torch.float32).expand(len(images), -1)  # masks nothing and changes no order
-            return encoder(images, noise=order, interpolate_pos_encoding=True).last_hidden_state[:, 0]
-
-        return encode
-
-    def answer(images):
-        if isinstance(model, Siglip2VisionModel):
-            return model(**patches(images, model.config.patch_size)).pooler_output
-        told = model(images, interpolate_pos_encoding=True) if not isinstance(model, _RESIZES) else model(images)
-        if "logits" in told:
-            return told.logits
-        if "image_embeds" in told:
-            return told.image_embeds
-        if isinstance(model, IJepaModel | Aimv2VisionModel):
-            return told.last_hidden_state.mean(1)
-        return told.last_hidden_state[:, 0] if isinstance(model, ViTModel) else told.pooler_output
-
-    return answer
-
-
-def patches(images: torch.Tensor, side: int) -> dict[str, torch.Tensor]:
-    """Images as SigLIP 2 takes them: rows of patches, each of (height, width, colour)."""
-    rows, columns = images.shape[-2] // side, images.shape[-1] // side
-    grid = images.unflatten(-1, (columns, side)).unflatten(-3, (rows, side)).permute(0, 2, 4, 3, 5, 1)
-    pixels = grid.flatten(3).flatten(1, 2)
-    shapes = torch.tensor([[rows, columns]]).expand(len(images), -1)
-    return {"pixel_values": pixels, "pixel_attention_mask": torch.ones(pixels.shape[:2]), "spatial_shapes": shapes}
-
-
-_RESIZES = (
-    Dinov2Model,
-    Dinov2ForImageClassification,
-    Dinov2WithRegistersModel,
-    Dinov2WithRegistersForImageClassification,
-    DINOv3ViTModel,
-    Aimv2VisionModel,
-)
-"""Resize positions without being asked."""
+def answers(model: nn.Module) -> Answering:
+    return Answering(model, resized=True)
 
 
 @every_model
 def test_a_folder_gives_the_same_numbers(name, randomized, recognised, tmp_path, agree):
-    theirs = randomized(MODELS[name]())
+    theirs = randomized(build(name))
     theirs.save_pretrained(tmp_path)
     ours = recognised(tmp_path, about(name))
     agree(ours, answers(theirs), channels=ours.config.channels)
@@ -206,7 +107,7 @@ def test_a_folder_gives_the_same_numbers(name, randomized, recognised, tmp_path,
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "AIMv2"])  # which takes images of one size alone
 @pytest.mark.parametrize("size", [(48, 48), (24, 24), (32, 64)], ids=str)
 def test_at_another_resolution_too(name, size, randomized, recognised, tmp_path, agree):
-    theirs = randomized(MODELS[name]())
+    theirs = randomized(build(name))
     theirs.save_pretrained(tmp_path)
     ours = recognised(tmp_path, about(name), image_size=size)
     agree(ours, answers(theirs), size=size, channels=ours.config.channels)
@@ -215,7 +116,7 @@ def test_at_another_resolution_too(name, size, randomized, recognised, tmp_path,
 @every_model
 @pytest.mark.parametrize("kept_as", ["file", "in memory"])
 def test_a_file_alone_tells_the_same(name, kept_as, randomized, kept, tmp_path, agree):
-    theirs = randomized(MODELS[name]())
+    theirs = randomized(build(name))
     if kept_as == "file":
         theirs.save_pretrained(tmp_path)
         state = load_file(tmp_path / "model.safetensors")
@@ -235,7 +136,7 @@ def test_a_file_alone_tells_the_same(name, kept_as, randomized, kept, tmp_path, 
 
 @pytest.mark.parametrize("name", SAVED)
 def test_what_is_saved_is_loaded_by_transformers(name, randomized, tmp_path, agree):
-    theirs = randomized(MODELS[name]())
+    theirs = randomized(build(name))
     theirs.save_pretrained(tmp_path / "theirs")
     from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
@@ -247,11 +148,15 @@ def test_what_is_saved_is_loaded_by_transformers(name, randomized, tmp_path, agr
 
 
 def test_labels_and_the_preparation_of_a_saved_model_are_transformers_too(randomized, tmp_path):
-    theirs = randomized(MODELS["ViT"]())
+    theirs = randomized(build("ViT"))
     theirs.save_pretrained(tmp_path / "theirs")
     ours = from_pretrained(tmp_path / "theirs")
     ours.save_pretrained(tmp_path / "ours")
-    assert ViTForImageClassification.from_pretrained(tmp_path / "ours").config.id2label == {0: "ant", 1: "bee", 2: "cat"}
+    assert transformers.ViTForImageClassification.from_pretrained(tmp_path / "ours").config.id2label == {
+        0: "ant",
+        1: "bee",
+        2: "cat",
+    }
     again = from_pretrained(tmp_path / "ours")
     assert again.config == ours.config and again.labels == ours.labels and again.preparation == ours.preparation
 
@@ -265,7 +170,7 @@ def test_a_whole_clip_gives_its_model_of_images(randomized, recognised, tmp_path
     config = transformers.CLIPConfig(text_config=text, vision_config=SMALL, projection_dim=24)
     theirs = randomized(transformers.CLIPModel(config))
     theirs.save_pretrained(tmp_path)
-    ours = recognised(tmp_path, ABOUT["CLIP"])
+    ours = recognised(tmp_path, about("CLIP"))
     agree(ours, lambda images: theirs.visual_projection(theirs.vision_model(images).pooler_output))
     assert ours.labels == []
 
@@ -287,7 +192,7 @@ def test_an_older_description_of_a_clips_tower_counts_as_in_transformers(told, o
     values |= {"vision_config": told, "vision_config_dict": older}
     (tmp_path / "config.json").write_text(json.dumps({name: value for name, value in values.items() if value is not None}))
     theirs = transformers.CLIPModel.from_pretrained(tmp_path).eval()
-    ours = recognised(tmp_path, ABOUT["CLIP"])
+    ours = recognised(tmp_path, about("CLIP"))
     agree(ours, lambda images: theirs.visual_projection(theirs.vision_model(images).pooler_output))
 
 
@@ -295,7 +200,7 @@ def test_a_whole_siglip_gives_its_model_of_images(randomized, recognised, tmp_pa
     text = {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 64}
     theirs = randomized(transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=SMALL)))
     theirs.save_pretrained(tmp_path)
-    agree(recognised(tmp_path, ABOUT["SigLIP"]), lambda images: theirs.vision_model(images).pooler_output)
+    agree(recognised(tmp_path, about("SigLIP")), lambda images: theirs.vision_model(images).pooler_output)
 
 
 def test_another_model_of_transformers_is_refused_by_name(tmp_path):
@@ -308,15 +213,21 @@ def test_another_model_of_transformers_is_refused_by_name(tmp_path):
 
 
 def test_an_image_that_its_patches_do_not_divide_is_cut_at_the_edge(randomized, recognised, tmp_path, agree):
-    theirs = randomized(SiglipVisionModel(SiglipVisionConfig(**{**SMALL, "image_size": 22, "patch_size": 4})))
+    theirs = randomized(
+        transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**{**SMALL, "image_size": 22, "patch_size": 4}))
+    )
     theirs.save_pretrained(tmp_path)
-    ours = recognised(tmp_path, ABOUT["SigLIP"])
+    ours = recognised(tmp_path, about("SigLIP"))
     assert ours.config.image_size == (22, 22) and ours.config.grid == (5, 5)
     agree(ours, lambda images: theirs(images).pooler_output, size=(22, 22))
 
 
 def test_what_a_config_leaves_out_is_the_default_of_its_class(randomized, tmp_path, agree):
-    theirs = randomized(ViTForImageClassification(ViTConfig(**{**LABELLED, "hidden_size": 96, "num_attention_heads": 12})))
+    theirs = randomized(
+        transformers.ViTForImageClassification(
+            transformers.ViTConfig(**{**LABELLED, "hidden_size": 96, "num_attention_heads": 12})
+        )
+    )
     theirs.save_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())
     for name in ("num_attention_heads", "hidden_act", "layer_norm_eps", "image_size", "qkv_bias"):
@@ -342,7 +253,7 @@ def test_what_a_config_leaves_out_is_the_default_of_its_class(randomized, tmp_pa
     ids=str,
 )
 def test_what_changes_the_answer_and_is_not_understood_is_refused_by_name(name, field, tmp_path):
-    MODELS[name]().save_pretrained(tmp_path)
+    build(name).save_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text()) | field
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(ModelFileError, match=next(iter(field)) if field.get("hidden_act") is None else "activation"):
@@ -350,7 +261,7 @@ def test_what_changes_the_answer_and_is_not_understood_is_refused_by_name(name, 
 
 
 @pytest.mark.parametrize("sizes", [{"image_size": (32, 48)}, {"image_size": (48, 32), "patch_size": 16}], ids=str)
-@pytest.mark.parametrize("kind", [BeitForImageClassification, Data2VecVisionForImageClassification])
+@pytest.mark.parametrize("kind", [transformers.BeitForImageClassification, transformers.Data2VecVisionForImageClassification])
 def test_images_that_are_not_square_are_refused_of_a_beit(kind, sizes, tmp_path):
     kind(kind.config_class(**{**LABELLED, **sizes}, use_relative_position_bias=True)).save_pretrained(tmp_path)
     with pytest.raises(ModelFileError, match="not square"):
@@ -366,7 +277,7 @@ WITHOUT_A_CLASS = {
 
 @pytest.mark.parametrize("name", WITHOUT_A_CLASS)
 def test_a_head_that_no_class_of_transformers_has_is_kept_in_our_own_folder(name, tmp_path):
-    config = OurConfig(
+    config = ViTConfig(
         image_size=16,
         patch_size=8,
         dim=16,
@@ -396,7 +307,7 @@ def test_a_head_that_no_class_of_transformers_has_is_kept_in_our_own_folder(name
 )
 def test_what_a_class_of_transformers_does_not_have_is_not_written(layout, fields, lacking, tmp_path):
     sizes = {"image_size": 32, "patch_size": 8, "dim": 64, "depth": 1, "heads": 1, "mlp_dim": 256, "num_classes": 3}
-    model = ViT(OurConfig(**{**sizes, **fields}))
+    model = ViT(ViTConfig(**{**sizes, **fields}))
     trained = TrainedModel(model, ["a", "b", "c"], Preparation.standard(model.config.image_size, 3))
     with pytest.raises(ConfigError, match=lacking):
         convert(trained, tmp_path / "out", layout=layout)

@@ -1,69 +1,21 @@
 """Swin Transformers of their authors, timm and transformers are read and written with the same logits, or refused by name."""
 
-import json
-
 import pytest
 import timm
 import torch
 import transformers
 from residual_networks import alike, images, random_weights
 from safetensors.torch import load_file, save_file
-from sweep.writing import Answering
 from timm.models import save_for_hf
 
 import vitrail
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.configs.swin import PRESETS, SwinConfig, preset_of
+from vitrail.models.configs.swin import SwinConfig
 from vitrail.models.vision.swin import Swin
 from vitrail.weights.convert import convert
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.layouts.relatives.swin import MODELS
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
-
-SMALL = {"embed_dim": 8, "depths": [1, 2], "num_heads": [1, 2]}
-NAMES = {"id2label": {0: "ant", 1: "bee", 2: "cat"}, "label2id": {"ant": 0, "bee": 1, "cat": 2}}
-SEEN = (112, 224)
-"""Which windows divide, where timm pads and rolls in another order."""
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        ("SwinForImageClassification", {}),
-        ("SwinModel", {"window_size": 4, "num_channels": 1}),
-        ("SwinForImageClassification", {"patch_size": 2, "qkv_bias": False, "mlp_ratio": 2.7, "image_size": 96}),
-    ],
-)
-def test_a_folder_of_transformers_is_read_and_written_and_read_by_transformers(kind, fields, tmp_path):
-    made = getattr(transformers, kind)
-    theirs = random_weights(made(made.config_class(**SMALL, **NAMES, **fields)))
-    theirs.save_pretrained(tmp_path / "theirs")
-    seen = images(fields.get("num_channels", 3), SEEN)
-    ours = from_pretrained(tmp_path / "theirs")
-    assert alike(ours, Answering(theirs), seen)
-    assert ours.labels == (["ant", "bee", "cat"] if "Classification" in kind else [])
-    ours.save_pretrained(tmp_path / "ours")
-    again, report = made.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert not any(report.values()), report
-    assert alike(Answering(again.eval()), Answering(theirs), seen)
-    assert alike(from_pretrained(tmp_path / "ours"), Answering(theirs), seen)
-    save_file(load_file(tmp_path / "theirs" / "model.safetensors"), tmp_path / "alone.safetensors")
-    assert alike(from_pretrained(tmp_path / "alone.safetensors"), Answering(theirs), seen)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"window_size": 14, "in_chans": 1, "num_classes": 0}, {"mlp_ratio": 2.7}])
-def test_a_folder_of_timms_is_read_and_written_and_read_by_timm(arguments, tmp_path):
-    size = {"embed_dim": 8, "depths": (1, 2), "num_heads": (1, 2), "img_size": SEEN, "num_classes": 3}
-    theirs = random_weights(timm.create_model("swin_tiny_patch4_window7_224", **{**size, **arguments}))
-    save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
-    seen = images(arguments.get("in_chans", 3), SEEN)
-    ours = from_pretrained(tmp_path / "theirs")
-    assert alike(ours, theirs, seen)
-    ours.save_pretrained(tmp_path / "ours", layout="timm")
-    again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True, img_size=SEEN).eval()
-    assert alike(again, theirs, seen)
-    assert alike(from_pretrained(tmp_path / "ours"), theirs, seen)
 
 
 def test_a_file_of_the_authors_is_read_with_the_tables_that_everybody_can_compute(tmp_path):
@@ -77,30 +29,6 @@ def test_a_file_of_the_authors_is_read_with_the_tables_that_everybody_can_comput
     for file in ("theirs.safetensors", "theirs.pth"):
         ours = from_pretrained(tmp_path / file, trust_pickle=True)
         assert ours.config == model.config and torch.equal(ours(images()), model(images()))
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"use_absolute_embeddings": True}, "use_absolute_embeddings True is not known"),
-        ({"hidden_act": "relu"}, "hidden_act 'relu' is not known"),
-        ({"layer_norm_eps": 1e-6}, "layer_norm_eps 1e-06 is not known"),
-        ({"window_size": 4}, "window_size is 7, not 4"),
-    ],
-)
-def test_a_field_that_changes_the_answer_is_refused_by_name(fields, told, tmp_path):
-    transformers.SwinModel(transformers.SwinConfig(**SMALL)).save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, **fields}))
-    with pytest.raises(ModelFileError, match=told):
-        from_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["swin_s3_tiny_224", "swinv2_tiny_window8_256"])
-def test_other_networks_of_timms_are_refused_by_name(name, tmp_path):
-    save_for_hf(timm.create_model(name, embed_dim=24, num_classes=5), tmp_path / "theirs", safe_serialization=True)
-    with pytest.raises(ModelFileError, match=name):
-        from_pretrained(tmp_path / "theirs")
 
 
 @pytest.mark.parametrize(
@@ -178,21 +106,3 @@ def test_images_to_which_transformers_answers_otherwise_are_refused(size, told, 
     model = Swin(SwinConfig(image_size=size, dim=8, depths=(1, 2), heads=(1, 2), window_size=4, num_classes=0))
     with pytest.raises(ConfigError, match=told):
         convert(TrainedModel(model, [], vitrail.Preparation.standard(tuple(size), 3)), tmp_path / "ours", layout="swin")
-
-
-def test_every_name_of_timms_is_what_it_is_there():
-    assert sorted(preset_of(name)["dim"] for name in MODELS) == sorted(fields["dim"] for fields in PRESETS.values())
-    for name in MODELS:
-        with torch.device("meta"):
-            ours = vitrail.create_model(name)
-        written = {key: tuple(value.shape) for key, value in LAYOUTS["timm-swin"].write(ours.state_dict(), ours.config).items()}
-        theirs = timm.create_model(name, device="meta").state_dict()
-        assert written == {key: tuple(value.shape) for key, value in theirs.items()}
-
-
-def test_an_epsilon_that_others_cannot_have_is_not_written(tmp_path):
-    model = random_weights(vitrail.create_model("Swin-T", dim=8, depths=(1, 2), heads=(1, 2), num_classes=3, norm_eps=1e-6))
-    trained = TrainedModel(model, ["a", "b", "c"], vitrail.Preparation.standard((224, 224), 3))
-    for layout in ("timm", "swin"):
-        with pytest.raises(ConfigError, match="norm_eps is 1e-06, there 1e-05"):
-            convert(trained, tmp_path / layout, layout=layout)

@@ -10,7 +10,7 @@ import timm
 import torch
 from PIL import Image
 from residual_networks import NARROW
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from timm.data import create_transform, resolve_data_config
 from timm.layers import SwiGLU, SwiGLUPacked
 from timm.models import save_for_hf
@@ -172,17 +172,6 @@ def test_what_is_not_understood_of_a_model_is_refused_by_name(arguments, saved):
         from_pretrained(folder)
 
 
-@pytest.mark.parametrize(
-    "name", ["vit_base_patch16_18x2_224", "vit_small_patch16_rope_mixed_224", "resnet50", "vit_huge_patch99"]
-)
-def test_an_architecture_that_is_in_no_table_is_refused_by_name(name, saved):
-    _, folder = saved("vit_tiny_patch16_224")
-    described = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**described, "architecture": name}))
-    with pytest.raises(ModelFileError, match=f"unknown architecture '{name}'"):
-        from_pretrained(folder)
-
-
 @pytest.mark.parametrize("name", ["vit_pe_core_tiny_patch16_384", "eva02_tiny_patch14_224", "vit_small_patch16_dinov3"])
 def test_weights_that_do_not_tell_their_rotary_positions_are_refused_without_a_description(name, saved):
     _, folder = saved(name)
@@ -213,13 +202,6 @@ def test_a_size_that_patches_do_not_divide_is_read_as_it_is(saved, agree):
     agree(ours, theirs, size=(62, 62))
 
 
-def test_without_a_head_and_a_description_these_are_the_originals_of_dino(randomized, kept, recognised, agree):
-    theirs = randomized(VisionTransformer(**{**SMALL, "num_classes": 0}))
-    ours = recognised(kept(theirs.state_dict()), "the original DINO")
-    agree(ours, theirs)
-    assert ours.labels == []
-
-
 def test_the_encoder_of_a_pretrained_mae_is_read_without_its_decoder(randomized, kept, recognised, agree):
     theirs = randomized(VisionTransformer(**{**SMALL, "num_classes": 0}))
     block = {name.removeprefix("blocks.0."): t for name, t in theirs.state_dict().items() if name.startswith("blocks.0.")}
@@ -239,34 +221,6 @@ def test_hybrids_are_timms(name, kept, recognised, agree):
     assert isinstance(theirs.patch_embed, HybridEmbed)
     torch.nn.init.normal_(theirs.head.weight, std=0.05)
     agree(recognised(kept(theirs.state_dict()), "timm"), theirs, size=(64, 64))
-
-
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ("SwiGLU", "headless with a norm behind the mean")])
-def test_what_is_written_is_read_by_timm(name, randomized, kept, tmp_path, agree):
-    variant = VARIANTS[name]
-    theirs = randomized(VisionTransformer(**{**SMALL, **variant}))
-    size = {"image_size": variant["img_size"]} if "img_size" in variant else {}
-    ours = from_pretrained(kept(theirs.state_dict()), **size)
-    convert(ours, tmp_path / "out.safetensors", layout="timm")
-    again = VisionTransformer(**{**SMALL, **variant}).eval()
-    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
-    agree(again, theirs, size=variant.get("img_size", (32, 32)), channels=variant.get("in_chans", 3))
-
-
-def test_clip_is_written_for_timm(randomized, kept, tmp_path, agree):
-    theirs = randomized(VisionTransformer(**SMALL, **CLIP))
-    convert(from_pretrained(kept(theirs.state_dict())), tmp_path / "out.safetensors", layout="timm-clip")
-    again = VisionTransformer(**SMALL, **CLIP).eval()
-    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
-    agree(again, theirs)
-
-
-def test_distilled_models_are_written_for_timm(randomized, kept, tmp_path, agree):
-    theirs = randomized(VisionTransformerDistilled(**SMALL))
-    convert(from_pretrained(kept(theirs.state_dict())), tmp_path / "out.safetensors", layout="timm")
-    again = VisionTransformerDistilled(**SMALL).eval()
-    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
-    agree(again, theirs)
 
 
 @pytest.mark.parametrize(
@@ -307,19 +261,20 @@ TUNED = {
 """A small model of every kind of timm's that is written."""
 
 
-@pytest.mark.parametrize("changes", [{"num_classes": 7}, {"num_classes": 0}, {"in_chans": 1}], ids=str)
 @pytest.mark.parametrize("name", TUNED)
-def test_a_folder_that_is_written_is_fine_tuned_by_timm(name, changes, randomized, tmp_path):
+def test_a_folder_that_is_written_is_fine_tuned_by_timm(name, randomized, tmp_path):
     theirs = randomized(timm.create_model(name, num_classes=5, **TUNED[name]))
     save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
     from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours", layout="timm")
-    tuned = [timm.create_model(f"local-dir:{tmp_path / each}", pretrained=True, **changes).eval() for each in ("theirs", "ours")]
-    assert tuned[1].num_classes == changes.get("num_classes", 5)
-    size = TUNED[name].get("img_size", 224)
-    images = torch.randn(2, changes.get("in_chans", 3), size, size)
-    with torch.no_grad():
-        expected, found = (model.forward_features(images) for model in tuned)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    for changes in ({"num_classes": 7, "in_chans": 1}, {"num_classes": 0}):
+        folders = (f"local-dir:{tmp_path / each}" for each in ("theirs", "ours"))
+        tuned = [timm.create_model(folder, pretrained=True, **changes).eval() for folder in folders]
+        assert tuned[1].num_classes == changes["num_classes"]
+        size = TUNED[name].get("img_size", 224)
+        images = torch.randn(2, changes.get("in_chans", 3), size, size)
+        with torch.no_grad():
+            expected, found = (model.forward_features(images) for model in tuned)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp_path):
@@ -340,23 +295,6 @@ def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp
     preparation = ours.preparation
     assert (preparation.mean, preparation.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     assert (preparation.resize_size, preparation.resampling, preparation.fit) == ((40, 40), "bilinear", "squash")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "vit_base_patch16_clip_quickgelu_224",
-        "vit_base_patch32_siglip_256",
-        "vit_base_patch16_siglip_224",
-        "vit_base_patch16_siglip_512",
-    ],
-)
-def test_the_activation_that_only_the_name_tells_is_known(name, randomized, tmp_path, agree):
-    small = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5}
-    theirs = randomized(timm.create_model(name, **small))
-    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": name, "num_classes": 5, "model_args": small}))
-    agree(from_pretrained(tmp_path), theirs)
 
 
 BEES = ["ant", "bee", "cat", "dog", "eel"]
@@ -405,7 +343,7 @@ def test_an_argument_that_stands_beside_the_others_is_refused_by_name(described_
         from_pretrained(folder)
 
 
-KINDS = [name for name in TUNED if name.startswith(("vit_base_patch", "resnet18", "mixer", "swin", "pvt", "tnt"))]
+KINDS = ["vit_base_patch16_clip_224", "pvt_v2_b0", "tnt_s_legacy_patch16_224"]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -1,6 +1,8 @@
 """The application: what is at which path."""
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -8,24 +10,33 @@ from fastapi import FastAPI, Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
+from vitrail.deploy.export.triton import repository_name
 from vitrail.deploy.server import schema
-from vitrail.deploy.server.http.access import Access, Guesses
-from vitrail.deploy.server.http.middleware import Edge
-from vitrail.deploy.server.http.problems import stuck, tell_problems
-from vitrail.deploy.server.metrics import merged
+from vitrail.deploy.server.http.access import Access
+from vitrail.deploy.server.http.middleware import Middleware
+from vitrail.deploy.server.http.open_inference import HEALTH, add_inference_protocol, infer
+from vitrail.deploy.server.http.problems import answer_errors, stuck
 from vitrail.deploy.server.operation import Operation
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
 MAY_REFUSE = (403, 408, 413, 415, 422, 429, 500, 503, 504)
 """Statuses of any request that has a body."""
-NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
+NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready", *HEALTH)
 """The description that the page links to, and what load balancers check; and the page, which asks for the token."""
 
 
-def application(service: Service, access: Access, on_answer: Callable[[str], None] | None = None) -> Edge:
-    """The server as an ASGI application; `Service.start` comes before the first request. ``on_answer`` is for an access log."""
+def application(service: Service, access: Access, on_answer: Callable[[str], None] | None = None) -> Middleware:
+    """Return the server as an ASGI application; `Service.start` comes before the first request. ``on_answer`` is for a log."""
+
+    @contextlib.asynccontextmanager
+    async def watched(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.ensure_future(service.look_after())
+        yield
+        watching.cancel()
+
     app = FastAPI(
+        lifespan=watched,
         title="Vitrail",
         version=version("vitrail"),
         summary=service.task.summary,
@@ -33,19 +44,23 @@ def application(service: Service, access: Access, on_answer: Callable[[str], Non
         redoc_url=None,
         redirect_slashes=False,
     )
-    tell_problems(app)
-    for operation in service.task.operations:
+    answer_errors(app)
+    operations = list(service.task.operations)
+    if (tensors := service.task.tensors) is not None:
+        operations.append(infer(repository_name(service.name), tensors, service.limits))
+        service.add(operations[-1])
+    for operation in operations:
         _add(app, service, operation)
     _state(app, service)
+    add_inference_protocol(app, service)
     page = service.task.page.files()
     for path, (content, kind) in page.items():
         app.add_route(path, _file(content, kind), include_in_schema=False)
     _described(app, access)
     paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))
-    return Edge(
+    return Middleware(
         app,
         access=access,
-        guesses=Guesses(service.metrics.counter("wrong_tokens", "Requests with a wrong token.")),
         paths=paths,
         unguarded=frozenset((*page, *NEED_NO_TOKEN)),
         answered=service.metrics.answered,
@@ -74,10 +89,6 @@ def _add(app: FastAPI, service: Service, operation: Operation[Any, Any, Any]) ->
 
 
 def _state(app: FastAPI, service: Service) -> None:
-    def status(word: str) -> Response:
-        place = service.place
-        return JSONResponse({"status": word, "workers": place.answering, "workers_wanted": len(place.board.slots)})
-
     @app.get("/model", response_model=service.task.document, responses=refusals(), summary="What answers")
     async def model() -> Response:
         """The model, how it takes what it is asked about, and the limits of a request."""
@@ -88,13 +99,13 @@ def _state(app: FastAPI, service: Service) -> None:
         """It answers, so it does, unless only a start can mend it."""
         if service.watch.lost:
             raise stuck(str(service.watch.trouble))
-        return status("alive")
+        return JSONResponse({"status": "alive"})
 
     @app.get("/ready", response_model=schema.Status, responses=refusals(503), summary="Whether it takes requests")
     async def ready() -> Response:
         """Not while the model is at one batch for too long, nor once it is shutting down."""
         service.require_ready()
-        return status("ready")
+        return JSONResponse({"status": "ready"})
 
     text: dict[int | str, dict[str, Any]] = {
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The text format of Prometheus."}
@@ -104,11 +115,7 @@ def _state(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", response_class=Response, responses=responses, summary="Counters for Prometheus")
     async def metrics() -> Response:
         """Requests, batches, what waits, and what the process takes."""
-        found, place = service.metrics.text(), service.place
-        if place.several:
-            place.say(found)
-            found = merged(place.heard())
-        return Response(found, media_type=CONTENT_TYPE_LATEST)
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 def _file(content: bytes, kind: str) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TypeVar
 
 from vitrail.deploy.server.http.problems import ProblemError
@@ -26,13 +26,10 @@ class Decoders:
     """Decode the pictures of a request one after another, beside the pictures of other requests.
 
     Of large pictures one is decoded at a time, whoever sent it: that bounds the memory of all requests together.
-
-    Args:
-        turn: held while a large picture is decoded, so that no other worker of the server decodes one.
     """
 
-    def __init__(self, turn: Callable[[], AbstractContextManager[object]] = nullcontext):
-        self._turn, self._waiting = turn, 0
+    def __init__(self) -> None:
+        self._waiting = 0
         self._small, self._large = ThreadPoolExecutor(THREADS, "decode"), ThreadPoolExecutor(1, "decode-large")
 
     async def sizes(self, contents: list[bytes], check: Callable[[bytes], int]) -> list[int | DataError]:
@@ -66,15 +63,9 @@ class Decoders:
         """The results of ``work``, or why there is none, for pictures of these `sizes`."""
         loop, found = asyncio.get_running_loop(), []
         for content, pixels in zip(contents, sizes, strict=True):
-            if pixels > LARGE:
-                found.append(await loop.run_in_executor(self._large, self._decode_large, work, content))
-            else:
-                found.append(await loop.run_in_executor(self._small, _result, work, content))
+            threads = self._large if pixels > LARGE else self._small
+            found.append(await loop.run_in_executor(threads, _result, work, content))
         return found
-
-    def _decode_large(self, work: Callable[[bytes], D], content: bytes) -> D | DataError:
-        with self._turn():
-            return _result(work, content)
 
     def close(self) -> None:
         """Begin nothing new."""

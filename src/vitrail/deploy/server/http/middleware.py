@@ -1,4 +1,4 @@
-"""What every request passes before the application and every answer behind it."""
+"""The way of every request to the application, and of every answer back."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitrail.deploy.server.http.access import Access, Guesses, foreign_page
+from vitrail.deploy.server.http.access import Access, foreign_page
 from vitrail.deploy.server.http.access_log import line
-from vitrail.deploy.server.http.clients import LEFT
 from vitrail.deploy.server.http.origins import is_preflight, preflight_headers, sharing_headers
 from vitrail.deploy.server.http.problems import GONE, ProblemError, shutting_down
 
@@ -30,7 +29,7 @@ HEADERS = {
 }
 
 
-class Edge:
+class Middleware:
     """Lets in who may be, and answers them all alike: the same headers, counted, and never cut off.
 
     A request may be answered before its body is read. If the connection were closed on it then, the client would lose the
@@ -39,7 +38,6 @@ class Edge:
     Args:
         app: the application.
         access: who may ask.
-        guesses: wrong tokens so far.
         paths: those that are counted by name.
         unguarded: those that need no token.
         answered: called with path, status and seconds of every request.
@@ -52,30 +50,28 @@ class Edge:
         app: ASGIApp,
         *,
         access: Access,
-        guesses: Guesses,
         paths: frozenset[str],
         unguarded: frozenset[str],
         answered: Callable[[str, int, float], None],
         leaving: Callable[[], bool],
         on_answer: Callable[[str], None] | None = None,
     ):
-        self._app, self._access, self._guesses, self._paths, self._unguarded = app, access, guesses, paths, unguarded
+        self._app, self._access, self._paths, self._unguarded = app, access, paths, unguarded
         self._answered, self._leaving, self._on_answer = answered, leaving, on_answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, left = Headers(scope=scope), scope["state"][LEFT]
+        headers, begin = Headers(scope=scope), time.monotonic()
         shared = sharing_headers(headers, self._access.origins)
-        begin = time.monotonic()
-        exchange = _Exchange(receive, send, left, _has_body(headers), self._leaving, {**HEADERS, **shared})
+        exchange = _Exchange(receive, send, _has_body(headers), self._leaving, {**HEADERS, **shared})
         try:
             _require_one_length(headers)
             if is_preflight(scope["method"], headers):
                 await self._preflight(headers)(scope, exchange.receive, exchange.send)
                 return
-            await self._access.require(scope, self._unguarded, self._guesses)
+            self._access.require(scope, self._unguarded)
             # where there is something to get, HEAD asks for all of it but the body, which uvicorn leaves out
             await self._app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, exchange.receive, exchange.send)
         except ClientDisconnect:
@@ -104,7 +100,6 @@ class _Exchange:
 
     receive_next: Receive
     send_next: Send
-    left: asyncio.Event
     unread: bool
     leaving: Callable[[], bool]
     headers: Mapping[str, str]
@@ -121,7 +116,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = GONE if self.left.is_set() else message["status"]
+            self.status = message["status"]
             headers = MutableHeaders(scope=message)
             for name, value in self.headers.items():
                 headers.setdefault(name, value)

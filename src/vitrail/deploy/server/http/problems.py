@@ -70,11 +70,6 @@ def unseen(why: str, *, hint: str | None = None) -> ProblemError:
     return ProblemError(501, f"this server cannot tell where the model looks: {why}", hint=hint)
 
 
-def crowded() -> ProblemError:
-    """No place for a connection."""
-    return ProblemError(503, "too many connections", hint="try again in a second", headers={"Retry-After": "1"})
-
-
 def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = (), hint: str | None = None) -> ProblemError:
     """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin.
 
@@ -85,49 +80,42 @@ def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = ()
     return ProblemError(422, f"{errors[0]['where']}: {errors[0]['reason']}{more}", hint=hint, errors=errors)
 
 
-def tell_problems(app: FastAPI) -> None:
-    """Have an application answer every error with a problem."""
+def _problem_of(request: Request, error: Any) -> ProblemError:
+    """Return the problem that an error is."""
+    match error:
+        case ProblemError():
+            return error
+        case HTTPException():
+            details = {
+                404: f"there is nothing at {request.url.path}",
+                405: f"{request.method} does not work at {request.url.path}",
+            }
+            return ProblemError(
+                error.status_code, details.get(error.status_code, error.detail), headers=dict(error.headers or {})
+            )
+        case RequestValidationError():
+            return mistaken(error.errors())
+        case FullError():
+            return busy(error.seconds)
+        case DataError():
+            return ProblemError(422, error.what, hint=error.hint)
+        case TimeoutError():
+            hint = "send less at a time, or when the server is less busy"
+            return ProblemError(504, "there was no answer before the deadline", hint=hint)
+    return ProblemError(500, str(error) if isinstance(error, FailedError) else "an unforeseen error")
 
-    async def of_problem(request: Request, error: Any) -> Response:
-        return error.response
 
-    async def of_http(request: Request, error: Any) -> JSONResponse:
-        details = {
-            404: f"there is nothing at {request.url.path}",
-            405: f"{request.method} does not work at {request.url.path}",
-        }
-        return ProblemError(error.status_code, details.get(error.status_code, error.detail), headers=error.headers).response
+def answer_errors(app: FastAPI) -> None:
+    """Have an application answer every error with a problem; the Open Inference Protocol reads it under ``error``."""
 
-    async def of_parameters(request: Request, error: Any) -> JSONResponse:
-        return mistaken(error.errors()).response
+    async def answered(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=GONE)
+        problem = _problem_of(request, error)
+        if request.url.path.startswith("/v2/"):
+            problem.content["error"] = problem.content["detail"]
+        return problem.response
 
-    async def of_queue(request: Request, error: Any) -> JSONResponse:
-        return busy(error.seconds).response
-
-    async def of_picture(request: Request, error: Any) -> JSONResponse:
-        return ProblemError(422, error.what, hint=error.hint).response
-
-    async def of_time(request: Request, error: Any) -> JSONResponse:
-        return ProblemError(
-            504, "there was no answer before the deadline", hint="send less at a time, or when the server is less busy"
-        ).response
-
-    async def of_failure(request: Request, error: Any) -> JSONResponse:
-        return ProblemError(500, str(error) if isinstance(error, FailedError) else "an unforeseen error").response
-
-    async def of_nobody(request: Request, error: Any) -> Response:
-        return Response(status_code=GONE)
-
-    handlers = {
-        ClientDisconnect: of_nobody,
-        ProblemError: of_problem,
-        HTTPException: of_http,
-        RequestValidationError: of_parameters,
-        FullError: of_queue,
-        DataError: of_picture,
-        TimeoutError: of_time,
-        FailedError: of_failure,
-        Exception: of_failure,
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+    kinds = (ClientDisconnect, ProblemError, HTTPException, RequestValidationError, FullError, DataError, TimeoutError)
+    for kind in (*kinds, FailedError, Exception):
+        app.add_exception_handler(kind, answered)

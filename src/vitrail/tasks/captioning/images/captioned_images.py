@@ -1,4 +1,4 @@
-"""What a data set of captions is: images, each with the sentences that people wrote about it."""
+"""A data set of captions: images, each with the sentences that people wrote about it."""
 
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -22,7 +22,7 @@ class Captioned:
     """An image and its captions."""
 
     name: str
-    """Of the file, below the data's folder."""
+    """The file below the data's folder."""
     image: Source
     target: tuple[str, ...]
     """The captions, at least one."""
@@ -32,16 +32,16 @@ class Captioned:
 
 @dataclass(frozen=True)
 class CaptionContents:
-    """What a data set of captions holds, as it is found, before it is split where it has no splits."""
+    """A data set of captions as it is read, before it is split."""
 
     source: str
     """The ``--data`` argument that opens it again from anywhere."""
     splits: dict[str, list[Captioned]]
     """Its own splits; all images are under "all" where it has none."""
     issues: list[Issue] = field(default_factory=list)
-    """What prevents use."""
+    """Faults that prevent use."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """How many images are no part of the data, by the reason."""
+    """Number of images that are left out, by the reason."""
     notes: list[str] = field(default_factory=list)
     """Lines on how tables were read."""
     groups: dict[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class CaptionData(Data):
     has_splits: bool = True
     notes: tuple[str, ...] = ()
     tokenizer: Tokens | None = None
-    """Of the captions, where one is chosen."""
+    """Tokens of the captions, where they are chosen."""
 
     things = "images"
 
@@ -74,15 +74,11 @@ class CaptionData(Data):
         return [item.image for items in self.splits.values() for item in items]
 
     def without(self, names: Container[str]) -> "CaptionData":
-        """The data without some images, by their names.
-
-        Runs of earlier versions keep the names of files: such a name leaves out the images of all splits.
-        """
-
-        def kept(items: list[Captioned]) -> list[Captioned]:
-            return [item for item in items if item.name not in names and item.own_name not in names]
-
-        return replace(self, splits={split: kept(items) for split, items in self.splits.items()})
+        """Return the data without some images, by name; older runs hold names of files, which count in all splits."""
+        splits = {
+            split: [i for i in items if i.name not in names and i.own_name not in names] for split, items in self.splits.items()
+        }
+        return replace(self, splits=splits)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(items):,}" for split, items in self.splits.items())
@@ -103,11 +99,7 @@ def paths_of(splits: Mapping[str, Sequence[Captioned]]) -> dict[str, list[str]]:
 def with_splits(
     contents: CaptionContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> CaptionData:
-    """A data set with the three splits: its own, or drawn with ``seed`` image by image, or as ``assignment`` says.
-
-    Raises:
-        DataError: an image is in several of its own splits, or a copy of it is.
-    """
+    """Return a data set with the three splits: its own, or drawn with ``seed`` image by image, or those of an ``assignment``."""
 
     def assign(items: list[Captioned], shares: Mapping[str, float]) -> Assignment:
         copies = same_files([item.image for item in items])
@@ -126,7 +118,7 @@ def with_splits(
 
 
 def _require_no_leak(source: str, splits: dict[str, list[Captioned]]) -> None:
-    """Refuse images that are in several splits; raises `DataError`."""
+    """Raise `DataError` for images that are in several splits."""
     images = ((split, item.name, item.image) for split, items in splits.items() for item in items)
     for (split, name), (other, copy) in leaks(images):
         what = f"the image {name} is in the {split} split, and the same is in {other} as {copy}"

@@ -19,7 +19,7 @@ from vitrail.tasks.captioning.images.sources import read_captions
 
 @dataclass(frozen=True)
 class CaptionCheck(Found):
-    """What a check of captions found.
+    """Result of a check of captions.
 
     Kinds of issues: ``missing-file`` and ``unreadable`` (images), ``leak`` (the same image in several splits), ``no-caption``,
     ``bad-image``, ``bad-annotation``, ``bad-row``; of notices: ``copy`` (the same image under several names), ``repeated`` (an
@@ -32,7 +32,7 @@ class CaptionCheck(Found):
 
     @property
     def items(self) -> list[Captioned]:
-        """Of all splits."""
+        """Images of all splits."""
         return [item for items in self.contents.splits.values() for item in items]
 
     @property
@@ -76,15 +76,7 @@ def check_captions(
     on_start: Callable[[int], None] = lambda count: None,
     on_image: Callable[[int], None] = lambda count: None,
 ) -> CaptionCheck:
-    """Read captions, as `open_captions` does, and every image.
-
-    Args:
-        data: any source of `open_captions`.
-        on_start, on_image: called with the number of images; with 1 for each.
-
-    Raises:
-        DataError: nothing there, or nothing of the kind.
-    """
+    """Read captions as `open_captions` does, and every image, calling ``on_start`` with their number, ``on_image`` with 1."""
     contents = read_captions(data)
     places = [(split, item) for split, items in contents.splits.items() for item in items]
     issues = list(contents.issues)

@@ -1,4 +1,4 @@
-"""Images with captions to samples: the picture changed anew in every epoch, its captions as tokens."""
+"""Samples of images with captions: the augmented image, and its captions as tokens."""
 
 from collections.abc import Sequence
 
@@ -16,20 +16,11 @@ from vitrail.tasks.captioning.images.captioned_images import Captioned
 
 
 class CaptionDataset(ImageDataset):
-    """Images prepared for a model, as `ImageDataset`; a batch has beside them the K captions of each.
+    """Images prepared for a model, as in `ImageDataset`; a batch has the K captions of each image, too.
 
-    That is ``target``, int64 (B, K, T), which begins with the start; ``labels`` (B, K, T), what follows each token of the target;
-    and ``number``, the place among the items (B,). Rows are filled up with ``pad``; where an image has fewer captions than
-    another, whole rows are.
-
-    Args:
-        items: the images.
-        preparation: brings them to the model's size.
-        tokens: make numbers of the captions.
-        augmentation: changes the pictures at random; None changes nothing.
-        seed: of all that is random.
-        most: tokens of a caption, no more than the model has positions for; of a longer one the rest is left out.
-        transform: see `ImageDataset`.
+    These are ``target``, int64 (B, K, T), which begins with the start; ``labels`` (B, K, T), what follows each token of the
+    target; and ``number``, the place among the items (B,). Rows are filled up with ``pad``; where an image has fewer captions
+    than another, whole rows are. Of a caption of more than ``most`` tokens, the model's positions, the rest is left out.
     """
 
     def __init__(
@@ -49,7 +40,7 @@ class CaptionDataset(ImageDataset):
         self.captions = [[next(encoded)[:most] for _ in item.target] for item in items]
 
     def units(self, keys: Sequence[Key]) -> int:
-        """Tokens to be written, the ends among them."""
+        """Return the number of tokens to be written, with the ends."""
         return sum(len(caption) for _, number in keys for caption in self.captions[number % len(self)])
 
     def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:

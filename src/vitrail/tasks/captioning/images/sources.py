@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data.groups import GROUP
-from vitrail.data.images.image_names import find_image, folder_of
 from vitrail.data.items import Issue, left_out_notes, split_of
-from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.image_names import MissingImages, find_image, folder_of
 from vitrail.data.readers.split_files import split_files
 from vitrail.data.readers.table import has_labels
 from vitrail.data.readers.tree import unlisted_in
@@ -54,7 +53,7 @@ def open_captions(
             format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see
             `split_files`. Images lie beside it, or in a folder ``images``.
         split_seed: data without splits is split by it, image by image.
-        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
+        shares: fractions of test and validation in such data, {"test": 0.2, "val": 0.1} by default.
         assignment: repeats an earlier split.
         group: the column that names the group of each image, ``group`` by default; a group is in one split.
 
@@ -70,34 +69,34 @@ def open_captions(
 
 
 def read_captions(source: str | Path, group: str | None = None) -> CaptionContents:
-    """What a data set of captions holds, with everything that is wrong with it; see `open_captions`."""
+    """Read a data set of captions with everything that is wrong with it; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
-    found, groups = CaptionContents(str(path), {}), dict[str, str]()
+    contents, groups = CaptionContents(str(path), {}), dict[str, str]()
     for split, file in files.items():
         read = _read_json if file.suffix.lower() == ".json" else _read_table
-        folder, lines = read(file, found, group)
+        folder, lines = read(file, contents, group)
         if odd := sum(is_odd(caption) for *_, caption in lines):
-            found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
-        for own, items in _by_split(lines, folder, found.issues).items():
-            found.splits.setdefault(own if own != "all" else split, []).extend(items)
-            groups |= {str(item.image): found.groups[item.name] for item in items if item.name in found.groups}
-        found.groups.clear()  # names are those of one file, paths of all
-    found.groups.update(groups)
-    if group and not groups and not found.issues:
+            contents.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
+        for own, items in _by_split(lines, folder, contents.issues).items():
+            contents.splits.setdefault(own if own != "all" else split, []).extend(items)
+            groups |= {str(item.image): contents.groups[item.name] for item in items if item.name in contents.groups}
+        contents.groups.clear()  # names are those of one file, paths of all
+    contents.groups.update(groups)
+    if group and not groups and not contents.issues:
         raise DataError(f"the data has no column {group!r} of groups", where=path, hint="leave out --data.group")
     if path.is_dir():
-        images = [item.image for items in found.splits.values() for item in items if isinstance(item.image, Path)]
+        images = [item.image for items in contents.splits.values() for item in items if isinstance(item.image, Path)]
         bare = unlisted_in(path, {os.path.abspath(file) for file in (*files.values(), *images)})
-        counted = any(found.left_out.values())  # COCO's images without a caption have a line of their own
-        found.notes.extend(left_out_notes(issue for issue in bare if not (counted and issue.kind == "unlisted")))
-    if not any(found.splits.values()) and not found.issues:
+        counted = any(contents.left_out.values())  # COCO's images without a caption have a line of their own
+        contents.notes.extend(left_out_notes(issue for issue in bare if not (counted and issue.kind == "unlisted")))
+    if not any(contents.splits.values()) and not contents.issues:
         raise DataError("no captions found", where=path, hint=HINT)
-    return found
+    return contents
 
 
 def require_there(source: str | Path) -> Path:
-    """The path of data that is there; raises `DataError`."""
+    """Return the path of data; raises `DataError` where there is none."""
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
@@ -147,17 +146,17 @@ def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
     return {word: name for word, name in columns.items() if name is not None}
 
 
-def _read_table(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
+def _read_table(file: Path, contents: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
     """Return the folder that images lie in, and a line for each caption."""
     lines: list[Line] = []
     if _is_flickrs(file):
-        lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, found.issues)]
+        lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, contents.issues)]
     else:
-        lines = _rows_of(open_table(file, partial(columns_of, group=group)), found)
+        lines = _rows_of(open_table(file, partial(columns_of, group=group)), contents)
     return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
 
 
-def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
+def _rows_of(table: Table, contents: CaptionContents) -> list[Line]:
     lines: list[Line] = []
     for number, cells, problem in table.rows():
         where = f"{table.file}:{number}"
@@ -166,10 +165,10 @@ def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
                 raise ValueError(problem)
             lines.append((where, cells["image"], split_in(cells), cells["caption"]))
             if cells.get(GROUP):
-                found.groups[cells["image"]] = cells[GROUP]
+                contents.groups[cells["image"]] = cells[GROUP]
         except ValueError as error:
-            found.issues.append(Issue("bad-row", where, str(error)))
-    found.notes.extend(table.notes())
+            contents.issues.append(Issue("bad-row", where, str(error)))
+    contents.notes.extend(table.notes())
     return lines
 
 
@@ -188,20 +187,20 @@ def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]
                 issues.append(Issue("bad-row", f"{file}:{number}", "the line is not IMAGE#NUMBER, a tab and a caption"))
 
 
-def _read_json(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
-    """Return the same as `_read_table` of a JSON file: COCO's, Karpathy's, or a list of images with their captions."""
+def _read_json(file: Path, contents: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
+    """Read a JSON file as `_read_table`: COCO's, Karpathy's, or a list of images with their captions."""
     values = read_json(file)
     if isinstance(values, list):
-        lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), found)
+        lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), contents)
         return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
     images = values.get("images") if isinstance(values, dict) else None
     if isinstance(images, list) and any(isinstance(image, dict) and "sentences" in image for image in images):
-        return _read_karpathy(file, images, found.issues)
-    return _read_coco(file, values, found)
+        return _read_karpathy(file, images, contents.issues)
+    return _read_coco(file, values, contents)
 
 
 def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[Path, list[Line]]:
-    """Return the same of Karpathy's files, whose images have a split each; ``restval`` is for training."""
+    """Read Karpathy's files, whose images have a split each; ``restval`` is for training."""
     lines: list[Line] = []
     for place, image in enumerate(images, 1):
         where, own = f"{file}, image {place}", image if isinstance(image, dict) else {}
@@ -221,9 +220,9 @@ def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[
     return folder, lines
 
 
-def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, list[Line]]:
-    """Return the same as `_read_table` of a file of COCO's."""
-    issues = found.issues
+def _read_coco(file: Path, values: Any, contents: CaptionContents) -> tuple[Path, list[Line]]:
+    """Read a file of COCO's."""
+    issues = contents.issues
     if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in ("images", "annotations")):
         hint = "give COCO's captions, Karpathy's images with sentences, or a list of objects with image and caption"
         raise DataError(f"{file.name} has no images and annotations", where=file, hint=hint)
@@ -231,28 +230,27 @@ def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, l
     lines: list[Line] = []
     seen = set()
     for place, annotation in enumerate(values["annotations"]):
-        told = annotation if isinstance(annotation, dict) else {}
-        number, caption = whole(told.get("image_id")), told.get("caption")
+        fields = annotation if isinstance(annotation, dict) else {}
+        number, caption = whole(fields.get("image_id")), fields.get("caption")
         if number is None or number not in pictures or not isinstance(caption, str):
-            wrong = "it has no caption" if number in pictures else f"there is no image {brief(told.get('image_id'))}"
+            wrong = "it has no caption" if number in pictures else f"there is no image {brief(fields.get('image_id'))}"
             issues.append(Issue("bad-annotation", str(file), f"annotation {place + 1} in the list: {wrong}"))
             continue
         seen.add(number)
-        lines.append((f"{file}, annotation {brief(told.get('id', place + 1))}", pictures[number]["file_name"], "all", caption))
-    found.left_out[NO_CAPTION] = found.left_out.get(NO_CAPTION, 0) + len(pictures.keys() - seen)
+        lines.append((f"{file}, annotation {brief(fields.get('id', place + 1))}", pictures[number]["file_name"], "all", caption))
+    contents.left_out[NO_CAPTION] = contents.left_out.get(NO_CAPTION, 0) + len(pictures.keys() - seen)
     return folder_of(file, [picture["file_name"] for picture in pictures.values()]), lines
 
 
 def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[str, list[Captioned]]:
-    """The images of each split with all of their captions, in the order in which they come."""
+    """Return the images of each split with all of their captions, in the order of the lines."""
     captions: dict[str, dict[str, list[str]]] = {}
     split_by_name: dict[str, str] = {}
     for where, name, split, text in lines:
         caption = tidy(text)
         if not name or not caption:
-            issues.append(
-                Issue("no-caption" if name else "missing-file", where, "the caption is empty" if name else "no image is named")
-            )
+            kind, what = ("no-caption", "the caption is empty") if name else ("missing-file", "no image is named")
+            issues.append(Issue(kind, where, what))
         elif split_by_name.setdefault(name, split) != split:
             issues.append(Issue("leak", where, f"the image {name} is in the splits {split_by_name[name]} and {split}"))
         else:

@@ -59,13 +59,7 @@ class Judged(Loss):
 
 
 class Judge:
-    """Compares graphs with a model on the images that choose.
-
-    Args:
-        plain: the model.
-        sets: the images.
-        observer: gets the progress.
-    """
+    """Comparison of graphs with a model on the images that choose."""
 
     def __init__(self, plain: LabelPredictor, sets: SampleSets, observer: Observer):
         self.plain, self.samples, self.calibration, self.observer = plain, sets.judging, sets.calibration, observer
@@ -112,7 +106,7 @@ class Judge:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the images show too few of the model's labels to judge the others."""
+        """True if the images show too few of the model's labels to judge the others."""
         return self.shown <= max(1, min(len(self.plain.labels), len(self.samples.pixels)) / 2)
 
     def _different(self, logits: Tensor) -> int:
@@ -146,15 +140,7 @@ class Judge:
 
 
 def require_accuracy(judged: Judged, limit: float = MOST_LOST) -> None:
-    """Refuse int8 that surely loses too much, and int8 of which the images say nothing.
-
-    Args:
-        judged: what it loses.
-        limit: points that it may lose.
-
-    Raises:
-        ExportError: with what it loses, or what the images lack.
-    """
+    """Refuse int8 that surely loses more than ``limit`` points, or that the images cannot judge; raises `ExportError`."""
     j, where = judged, "--calibrate"
     j.require(limit, "accuracy", j.samples, f"calibrate with more images, of more kinds, or {KEEP}")
     hint = f"give images of several labels, or {KEEP}"

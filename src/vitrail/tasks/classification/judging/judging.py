@@ -16,26 +16,15 @@ from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification.judging.int8_check import Judge, Judged, require_accuracy
 from vitrail.tasks.classification.judging.samples import samples_of
 from vitrail.tasks.classification.judging.worth import loss_of, points_lost, require_faster, slower, speeds_of
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.predictor import LabelPredictor, in_python
-from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.weights.model_folder.folder import TrainedModel
 
 Row = dict[str, Any]
 
 
 class Judging:
-    """Images for the export and the bench of a model, and what graphs are worth on them.
-
-    Args:
-        plain: the model.
-        model: what it comes from: a run brings its own images.
-        data: images with labels, or without.
-        observer: gets the progress.
-
-    Raises:
-        DataError: an image or the data cannot be read, or there are too few images.
-        ConfigError: no data is named, and the model is no run.
-    """
+    """Images for the export and the bench of a model, and the worth of graphs on them. A run brings its own images."""
 
     def __init__(self, plain: LabelPredictor, model: str | Path | TrainedModel, data: str | Path | None, observer: Observer):
         self.plain, self.observer = plain, observer
@@ -52,18 +41,7 @@ class Judging:
         return MergingLimit(trained, self.judge, max_drop)
 
     def measured(self, written: Written, trained: TrainedModel, *, limit: float, force: bool, auto: bool) -> Row:
-        """Return how fast and how accurate a graph is beside the model in Python; int8 must be worth it.
-
-        Args:
-            written: the graph.
-            trained: the model.
-            limit: points that it may lose, if that is more than int8 may.
-            force: whether int8 is kept whatever it loses.
-            auto: whether int8 has to be faster than floats.
-
-        Raises:
-            ExportError: int8 loses too much, cannot be judged, or is not faster where it has to be.
-        """
+        """Return a graph's speed and accuracy beside the model; raises `ExportError` for int8 that is not worth it."""
         graph, reporting, observer = written.predictor, self.samples.reporting, self.observer
         beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
         figures = speeds_of(self.plain, graph, beside, reporting, observer)
@@ -88,7 +66,6 @@ class Judging:
             yield name, {**accuracy(metrics), "judged": judge(predictor).to_dict()}
 
     def holds(self, row: Row, max_drop: float) -> bool:
-        """Return whether the judging images show no loss beyond so many points; of int8 a note says what they show."""
         return holds(row, max_drop, self.observer)
 
 
@@ -99,7 +76,6 @@ def accuracy(metrics: LabelMetrics) -> Row:
 
 
 def holds(row: Row, max_drop: float, observer: Observer) -> bool:
-    """See `Judging.holds`."""
     judged = Judged(**row["judged"])
     if row["precision"] != "int8":
         return judged.least <= max_drop
@@ -112,13 +88,7 @@ def holds(row: Row, max_drop: float, observer: Observer) -> bool:
 
 
 class MergingLimit:
-    """What merging may lose on some images.
-
-    Args:
-        trained: the model.
-        judge: of what the judging images show.
-        max_drop: points that may be lost, of accuracy and of the mean probability of the correct label.
-    """
+    """Limit on what merging may lose: ``max_drop`` points of accuracy and of the correct label's mean probability."""
 
     def __init__(self, trained: TrainedModel, judge: Judge, max_drop: float):
         self.trained, self.judge, self.max_drop = trained, judge, max_drop
@@ -127,7 +97,7 @@ class MergingLimit:
         self.before = self.samples.evaluate(in_python(trained, self.precision), self.observer, "the model")
 
     def strongest(self) -> tuple[int, ...]:
-        """The schedule that merges most within it, in Python."""
+        """Return the schedule that merges most within the limit, in Python."""
         found = strongest(self.trained.config, self._allowed)
         if not any(found):
             self.observer.note(f"no merging loses less than {self.max_drop:g} points")
@@ -139,11 +109,7 @@ class MergingLimit:
         return max(points_lost(self.before, answers)) <= self.max_drop
 
     def require(self, predictor: LabelPredictor) -> None:
-        """Refuse a graph that surely loses more, with all that was done to it.
-
-        Raises:
-            TooMuchLostError: it does.
-        """
+        """Refuse a graph that surely loses more, with all that was done to it; raises `TooMuchLostError`."""
         judged = self.judge(predictor)
         if judged.least > self.max_drop:
             self.observer.note(f"{predictor.name} with merging loses {judged}; it is tried with less of it")

@@ -14,15 +14,14 @@ from vitrail.data.loading.sampler import shuffled
 from vitrail.data.readers.unlabelled import unlabelled, unlabelled_items
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.predictor import LabelPredictor
-from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.training.runs.data_of_model import open_for
 from vitrail.weights.model_folder.folder import TrainedModel
 
 CALIBRATED, JUDGED, REPORTED = 300, 500, 1000
 """Images at most of each of the `SampleSets`."""
 BATCH = 16
-"""Images at a time, for accuracy and speed."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,12 @@ class Samples:
     pixels: Tensor
     labels: Tensor
     labelled: bool
-    """Whether the labels are given; else the model's own answers take their place."""
+    """True if the labels are given; else the model's own predictions take their place."""
     origin: str
     """Where they come from: ``train``, ``half of val``."""
 
     def evaluate(self, predictor: LabelPredictor, observer: Observer, who: str) -> LabelMetrics:
-        """The metrics of a predictor on all of them, with its logits; ``who`` names it in the progress."""
+        """Return the metrics of a predictor on all images, with its logits; ``who`` names it in the progress."""
         observer.begin(f"{who} answers", len(self.pixels))
         metrics = predictor.metrics(keep=True)
         for pixels, labels in zip(self.pixels.split(BATCH), self.labels.split(BATCH), strict=True):
@@ -65,7 +64,7 @@ class SampleSets:
 def samples_of(
     model: str | Path | TrainedModel, predictor: LabelPredictor, data: str | Path | None, observer: Observer
 ) -> SampleSets:
-    """Images to calibrate with, others to choose by, and others again to report accuracy on.
+    """Return images to calibrate with, others to choose by, and others again to report accuracy on.
 
     They are the training, validation and test images of the data, split as `vitrail.train` splits them where it has no splits.
     Where a split is missing, another is divided at random, always in the same way: validation or test images between choosing
@@ -106,7 +105,7 @@ def samples_of(
 
 
 def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tuple[str, list[Item]]]:
-    """Images to calibrate with, to choose by and to report on, in a random order, with where they come from."""
+    """Return images to calibrate with, to choose by and to report on, in a random order, each with its origin."""
     found = {name: _mixed(items) for name, items in splits.items() if items}
     shares = {1: [3], 2: [1, 2] if "train" in found else [2, 1], 3: [1, 1, 1]}[len(found)]
     parts: list[tuple[str, list[Item]]] = []
@@ -120,12 +119,11 @@ def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tup
 
 
 def _mixed(items: Sequence[Item]) -> list[Item]:
-    """In a random order, always the same."""
     return [items[i] for i in shuffled(len(items), 0, 0)]
 
 
 def _prepared(predictor: LabelPredictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
-    """Items as pixels, with their labels, or with the model's answers in place of labels."""
+    """Prepare items, with their labels or with the model's predictions in place of labels."""
     observer.begin("reading images", len(items))
     images, read = predictor.dataset(items), []
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool:

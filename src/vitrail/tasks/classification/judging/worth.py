@@ -8,8 +8,8 @@ from vitrail.deploy.export.expected_loss import KEEP
 from vitrail.deploy.problems import ExportError
 from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification.judging.samples import BATCH, Samples
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.predictor import LabelPredictor
-from vitrail.tasks.classification.single_label import LabelMetrics
 from vitrail.tasks.metrics import main_metric, metrics_in
 
 
@@ -19,7 +19,7 @@ def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float
 
 
 def loss_of(plain: LabelPredictor, predictor: LabelPredictor, samples: Samples, observer: Observer) -> dict[str, Any]:
-    """Accuracy on some images before and after."""
+    """Return the accuracy on some images before and after."""
     before, after = samples.evaluate(plain, observer, "the model"), samples.evaluate(predictor, observer, predictor.name)
     lost, certainty_lost = points_lost(before, after)
     old, new = before.scores(), after.scores()
@@ -37,7 +37,7 @@ def loss_of(plain: LabelPredictor, predictor: LabelPredictor, samples: Samples, 
 def speeds_of(
     plain: LabelPredictor, predictor: LabelPredictor, beside: LabelPredictor, samples: Samples, observer: Observer
 ) -> dict[str, Any]:
-    """Images per second beside the model in Python and without quantisation."""
+    """Return images per second beside the model in Python and without quantisation."""
     ways = {plain.name: plain, predictor.name: predictor}
     ways.setdefault(beside.name, beside)
     observer.begin("measuring speed", 0)
@@ -55,10 +55,6 @@ def slower(speed: Mapping[str, Any]) -> str:
 
 
 def require_faster(speed: Mapping[str, Any]) -> None:
-    """Refuse int8 that is slower here than floats.
-
-    Raises:
-        ExportError: it is.
-    """
+    """Refuse int8 that is slower here than floats; raises `ExportError`."""
     if what := slower(speed):
         raise ExportError(what, where="--precision", hint=KEEP)

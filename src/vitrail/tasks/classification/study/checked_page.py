@@ -3,19 +3,19 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vitrail.data.checks.check import check_contents
 from vitrail.data.checks.found import Check, path_in
 from vitrail.data.items import Issue, Item
-from vitrail.data.loading.prefetch import answer_ahead
+from vitrail.data.loading.prefetch import each_answer
 from vitrail.data.readers.sources import read_data
 from vitrail.data.tables.several_labels import SEPARATOR
-from vitrail.errors import DataError, ModelFileError
+from vitrail.deploy.embed import Embedder
+from vitrail.deploy.predictor import predict_each
 from vitrail.files import whole_folder, write_text
-from vitrail.models.inference import for_inference, in_evaluation_mode
-from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.study.page import page
@@ -41,25 +41,13 @@ def check_with_page(
     *,
     observer: Observer | None = None,
 ) -> tuple[Path, Check]:
-    """Look at every image and label, and write a page with pictures and tables; gives its folder and what was found.
-
-    Args:
-        data: any source of `open_data`.
-        model: finds labels that are probably wrong, by its features (see `judged`); None leaves that out.
-        out: the folder to write, which must not exist; ``checks/NAME-DATE-TIME`` by default.
-        observer: gets the progress.
-
-    Raises:
-        DataError: nothing there; with a model, images of several labels, or no two classes of five images.
-        ModelFileError: there is no such model.
-    """
+    """Check every image and label, also by a model's features, and write a page; return its folder and the result."""
     folder, observer = free_folder(out, "checks", str(data)), observer or Observer()
     contents = read_data(data)
     items = [item for items in contents.splits.values() for item in items]
     trained = model if model is None or isinstance(model, TrainedModel) else open_model(model)
     if trained is not None:
         judgeable(items, contents.classes, multi_label=contents.multi_label, where=contents.source)  # before any is decoded
-        trained = in_evaluation_mode(trained, pick_device())
     observer.begin("checking", len(items))
     found, ranked = check_contents(contents, on_image=observer.advance), None
     if trained is not None:
@@ -79,9 +67,9 @@ class Suspect:
     label: str
     suggestion: str
     confidence: float
-    """That the label is wrong, 0…1."""
+    """Probability that the label is wrong."""
     wrong: bool
-    """Whether it is probably wrong; the others are ranked, too."""
+    """True if it is probably wrong; the others are ranked, too."""
 
     @property
     def issue(self) -> Issue:
@@ -90,12 +78,7 @@ class Suspect:
 
 
 def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Suspect]:
-    """Every image whose label can be judged, the most probably wrong first.
-
-    Raises:
-        DataError: as `judgeable`.
-        ModelFileError: the features of the model are not finite.
-    """
+    """Return every image whose label can be judged, the most probably wrong first; raises as `judgeable`."""
     contents = found.contents
     every = [(split, item) for split, items in contents.splits.items() for item in items if item.name not in found.unreadable]
     kept = judgeable([item for _, item in every], contents.classes, multi_label=contents.multi_label, where=contents.source)
@@ -111,31 +94,14 @@ def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Su
     ]  # fmt: skip
 
 
-@torch.inference_mode()
 def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Tensor:
-    """What the head of a model reads of images, float32 (N, D) on the CPU.
-
-    Raises:
-        DataError: an image that cannot be read.
-        ModelFileError: the features are not finite.
-    """
-    device, network = next(trained.model.parameters()).device, for_inference(trained.model)
-
-    def read(pixels: Tensor) -> Tensor:
-        return network.vectors(trained.preparation.normalize(pixels.to(device))).cpu()
-
+    """Return the vectors of images, float32 (N, D), as `vitrail.embed` gives them."""
     observer.begin("features", len(items))
-    found: list[Tensor] = []
-    for batch in answer_ahead(trained.preparation, [item.image for item in items], BATCH, read):
-        for vector in batch:
-            if isinstance(vector, DataError):
-                raise vector
-            found.append(vector)
+    rows: list[np.ndarray] = []
+    for batch in predict_each(Embedder(trained, None), [item.image for item in items], batch_size=BATCH):
+        rows += each_answer([batch])
         observer.advance(len(batch))
-    features = torch.stack(found)
-    if not features.isfinite().all():
-        raise ModelFileError("the features of the model are not finite", where="model", hint="its weights are damaged")
-    return features
+    return torch.from_numpy(np.stack(rows))
 
 
 def write_check(folder: Path, found: Check, ranked: list[Suspect] | None, *, title: str) -> None:
@@ -185,7 +151,7 @@ def _labels(ranked: list[Suspect]) -> Markup:
 
 
 def _alike(found: Check) -> Markup:
-    """Groups of near-duplicates: those in several splits first, then those under several labels."""
+    """Return groups of near-duplicates: those in several splits first, then those under several labels."""
     if not found.alike:
         return page.section("Near-duplicates", page.paragraph("None."))
     names = found.contents.classes

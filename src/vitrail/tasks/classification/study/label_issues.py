@@ -26,19 +26,19 @@ FOLDS = 5
 DIVISIONS = 3
 """Times that they are divided anew, so that less depends on which images a head happens to see."""
 SURE = 1e-6
-"""The least probability, so that ratios are numbers."""
+"""Least probability, so that ratios are numbers."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is thought of the label of every image, all (N,)."""
+    """Judgement of the label of every image, all (N,)."""
 
     suggestion: Tensor
-    """The likeliest of the other classes, each measured by what is usual for it."""
+    """The likeliest of the other classes, relative to their thresholds."""
     confidence: Tensor
-    """That it is not the class given, 1 − p of this class; the order by it finds more wrong labels than one by margins."""
+    """Probability of another class, 1 − p of the given class; its order finds more wrong labels than margins do."""
     wrong: Tensor
-    """Whether the image is counted as one of another class."""
+    """True if the image is counted as one of another class."""
 
     @property
     def ranked(self) -> list[int]:
@@ -47,13 +47,7 @@ class Judged:
 
 
 def judged(features: Tensor, labels: Tensor, *, classes: int) -> Judged:
-    """Judge the labels of images by the features of a model.
-
-    Args:
-        features: float32 (N, D).
-        labels: the given classes (N,); each of them has at least `FOLDS` images.
-        classes: how many there are.
-    """
+    """Judge labels (N,) by the features (N, D) of a model; each class has at least `FOLDS` images."""
     found = [out_of_fold(features, labels, classes=classes, seed=seed) for seed in range(DIVISIONS)]
     return judge(torch.stack(found).mean(dim=0), labels)
 
@@ -69,7 +63,7 @@ def judge(probabilities: Tensor, labels: Tensor) -> Judged:
 
 
 def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """What a class is usually given by its own images, t (K,); infinite for a class without any."""
+    """Return the mean probability of a class on its own images, t (K,); infinite for a class without any."""
     given = probabilities.gather(1, labels[:, None])[:, 0]
     sums = torch.zeros(probabilities.shape[1]).index_add(0, labels, given)
     counts = torch.bincount(labels, minlength=probabilities.shape[1])
@@ -77,14 +71,14 @@ def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def confident_class(probabilities: Tensor, usual: Tensor) -> Tensor:
-    """The likeliest class of those that an image has enough for, (N,); −1 where there is none (equation 1)."""
+    """Return the likeliest class above its threshold, (N,); −1 if there is none (equation 1)."""
     enough = torch.where(probabilities >= usual, probabilities, -1.0)
     best, place = enough.max(dim=1)
     return torch.where(best >= 0, place, -1)
 
 
 def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) -> Tensor:
-    """Probabilities (N, classes) of ridge heads, each for the fold that it has not seen; the ridge has the least loss."""
+    """Return probabilities (N, classes) of ridge heads, each for the fold that it has not seen."""
     fold = folds(labels, seed)
     every = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]
     least, best = math.inf, torch.zeros(len(features), classes)
@@ -99,7 +93,7 @@ def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) ->
 
 
 def folds(labels: Tensor, seed: int) -> Tensor:
-    """Which fold each image is in, at random, with the same share of every class: int64 (N,)."""
+    """Return a random fold for each image, with the same share of every class: int64 (N,)."""
     shuffled = torch.from_numpy(np.random.default_rng(seed).permutation(len(labels)))
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     fold = torch.empty_like(labels)
@@ -108,11 +102,7 @@ def folds(labels: Tensor, seed: int) -> Tensor:
 
 
 def judgeable(items: list[Item], classes: list[str], *, multi_label: bool, where: str) -> list[int]:
-    """The places of the images whose labels can be judged: of classes with enough images.
-
-    Raises:
-        DataError: an image may have several labels, or there are no two such classes.
-    """
+    """Return the indices of the images of classes with enough images; raises `DataError` if no label can be judged."""
     if multi_label:
         what = "wrong labels are looked for where an image has one, and here it may have several"
         raise DataError(what, where=where, hint="leave --model out: everything else is checked")

@@ -14,19 +14,12 @@ from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
 from vitrail.study.page.tables import Score, class_table
 from vitrail.study.quality.calibration import BINS, calibration
-from vitrail.tasks.classification.multi_label import choose_thresholds
+from vitrail.tasks.classification.labels.multi_label import choose_thresholds
 from vitrail.tasks.classification.study.predictions import SHEET, Predictions
 
 
 class MultiLabel:
-    """Scores and sections of images that show any number of classes.
-
-    Args:
-        predictions: the model's answers for the images shown.
-        thresholds: of every class, chosen on other images; without them they are chosen on those shown.
-        chosen_on: what to call the images that thresholds are chosen on.
-        warning: of thresholds that rest on few images.
-    """
+    """Scores and sections of images that show any number of classes. Default thresholds are chosen on the images shown."""
 
     def __init__(self, predictions: Predictions, thresholds: Sequence[float] = (), chosen_on: str = "", warning: str = ""):
         self.predictions, self.chosen_on, self.warning = predictions, chosen_on if thresholds else THESE, warning
@@ -36,7 +29,7 @@ class MultiLabel:
         self.thresholds = np.array(thresholds or choose_thresholds(self.true, predictions.probabilities))
         self.predicted = predictions.probabilities >= self.thresholds
         self.columns = [1] if len(predictions.classes) == 1 else list(range(len(predictions.classes)))
-        """What scikit-learn is to tell of: of a single class it tells of the images that do not show it (0) and that do (1)."""
+        """Classes for scikit-learn: for a single class it has columns for images without it (0) and with it (1)."""
         self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(
             self.true, self.predicted, labels=self.columns, zero_division=0
         )
@@ -50,7 +43,6 @@ class MultiLabel:
         )
 
     def cards(self) -> Iterator[tuple[str, str]]:
-        """The numbers to begin with."""
         scores, shown = self.predictions.scores, self.images > 0
         first = f"the surest class is correct on {100 * scores['top1']:.1f} %"
         yield f"{100 * scores['map']:.2f} %", f"mean average precision on {self.predictions.images}; {first}"
@@ -58,7 +50,6 @@ class MultiLabel:
         yield f"{scores['loss']:.3f}", "binary cross-entropy"
 
     def sections(self, plots: Path) -> Iterator[Markup]:
-        """Everything there is to show, with its pictures written to a folder."""
         yield self._per_class()
         yield self._calibration(plots / "calibration.png")
         yield self._worst_ranked(plots / "mistakes.png")
@@ -115,11 +106,11 @@ class MultiLabel:
 
 
 THESE, OWN = "these same images", "the validation images of its training"
-"""What thresholds are chosen on where there is nothing else, and where the model brings them."""
+"""Names of the images that thresholds are chosen on by default, and of those that the model brings them from."""
 
 
 def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int, int]]:
-    """Images with a class that stands behind one they do not show, each with its last class; the farthest back first."""
+    """Return images with a class behind one they do not show, each with its last class; the farthest back first."""
     last = np.where(true, probabilities, np.inf).argmin(axis=1)
     own = np.take_along_axis(probabilities, last[:, None], axis=1)
     ahead = probabilities > own
@@ -130,7 +121,7 @@ def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int,
 
 
 def average_precisions(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Average precision of every class (classes,) from (N, classes) each; NaN for a class that no image shows."""
+    """Return the average precision of every class (classes,) from (N, classes) each; NaN for a class of no image."""
     shown = true.any(axis=0)
     precisions = np.full(true.shape[1], np.nan)
     if shown.any():

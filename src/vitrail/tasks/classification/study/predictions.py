@@ -20,7 +20,7 @@ from vitrail.study.page import figures
 from vitrail.study.page.images import overlay
 from vitrail.study.page.report_part import SPLIT_WORDS
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.classification.single_label import LabelMetrics
+from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.weights.model_folder.folder import TrainedModel
 
 SHEET = 24
@@ -39,15 +39,14 @@ class Predictions:
     """(N, classes), in the order of ``items``."""
     scores: dict[str, float | int]
     thresholds: Sequence[float] = ()
-    """Of several labels, the model's own."""
+    """Thresholds of a model of several labels."""
     look: Callable[[Tensor], Tensor] | None = None
-    """One image's prepared pixels (1, C, H, W) to where the model looks, (rows, columns); None where nothing can tell."""
+    """Function from one image's prepared pixels (1, C, H, W) to its map (rows, columns), if there is one."""
     places: Places | None = None
-    """Where the values of such a map stand; None where there is none."""
+    """Coordinates of such a map."""
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
-        """A model's predictions for the images of a study."""
         chances = metrics.probabilities.numpy()
         look = None if hides(trained.model) else look_of(trained, reading_map)[0]
         images = subjects.split, subjects.items, trained.preparation
@@ -56,16 +55,13 @@ class Predictions:
 
     @property
     def images(self) -> str:
-        """How many images of which split, in words."""
         return f"{len(self.items):,} {SPLIT_WORDS[self.split]}images"
 
     @property
     def multi_label(self) -> bool:
-        """Whether an image may show several classes, or none."""
         return isinstance(self.items[0].target, tuple)
 
     def caption(self, image: int, index: int) -> str:
-        """A class and its probability, short enough to stand above a picture."""
         return f"{figures.readable(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
 
     def save_sheet(self, file: Path, captions: dict[int, str], *, correct: bool) -> None:
@@ -81,7 +77,7 @@ class Predictions:
             figures.save(sheet, file)
 
     def _shown(self, item: Item, *, looked: bool) -> Image.Image:
-        """An image as the model sees it, and beside it where it looks."""
+        """Return an image as the model sees it, with where it looks beside it."""
         picture = self.preparation.crop(self.preparation.decode(item.image))
         if self.look is None or self.places is None or not looked:
             return picture
@@ -93,5 +89,5 @@ class Predictions:
 
     @property
     def looks(self) -> str:
-        """What stands beside a mistake, as the end of its caption."""
+        """End of a caption: what stands beside a mistake."""
         return "" if self.look is None else " Beside it, glowing, where the model looked: the last attention before its answer."

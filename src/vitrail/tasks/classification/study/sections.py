@@ -1,7 +1,6 @@
 """The study of a model that gives labels or vectors: where it looks, what it has learned, what it gets wrong."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from vitrail.study.sections import stages as stage_sections
 from vitrail.study.sections.attention import LAST, Look
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.request import StudyRequest
-from vitrail.study.sections.study_images import Subjects, subjects_of
+from vitrail.study.sections.study_images import Subjects, labelled_subjects, plain_items
 from vitrail.tasks.classification.study.multi_label_report import OWN, MultiLabel
 from vitrail.tasks.classification.study.predictions import Predictions
 from vitrail.tasks.classification.study.single_label_report import SingleLabel
@@ -37,36 +36,27 @@ LEFT_OUT = {
         "away in the order of such maps, and a picture of positions, are left out, too."
     ),
 }
-"""Why sections of others are not there, by what a token of the model can look at."""
+"""Reasons for missing sections, by what a token of the model can look at."""
 CHANGED = {
     False: "So its cost, which is counted by its configuration, is left out.",
     True: "So no maps can be followed through it: these, positions, filters and the cost of its configuration are left out.",
 }
-"""Why sections are not there of a model with changed parts, by whether these hide its inside."""
+"""Reasons for missing sections of a model with changed parts: True if these hide its inside."""
 
 
 def subjects_for(trained: TrainedModel, request: StudyRequest) -> tuple[str, Subjects]:
     """Return where the images of a study come from, and which; raises `VitrailError`."""
     refuse_given("the model finds no joints", {"--joint": bool(request.joints)})
+    if plain := plain_items(request, "labels", multi_label=trained.multi_label):
+        return str(request.data), Subjects(plain)
     note = request.observer.note
-    images_for = partial(open_any, request.model, request.data, note=note)
-    return subjects_of(trained, request.data, images_for, request.split, request.images, note)
+    source, own_splits = open_any(request.model, request.data, note=note)
+    split = request.split or (source.evaluation_split if own_splits else "all")
+    return source.source, labelled_subjects(trained, source, split, request.images, note)
 
 
 def write_study(folder: Path, trained: TrainedModel, subjects: Subjects, request: StudyRequest, *, title: str) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and return the content of ``study.json``.
-
-    Args:
-        folder: exists.
-        trained: the model.
-        subjects: the images.
-        request: with the layer, head and query of the first map, and the observer of every pass and its images.
-        title: of the page.
-
-    Raises:
-        ConfigError: a model that `capture` refuses, or one of whose attention no layer, head or query can be chosen.
-        DataError: an image that cannot be read.
-    """
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
     look = Look(request.layer, request.head, request.query)
     study = StudyContext(folder, trained, subjects, _predictions(trained, subjects, request.observer), request.observer)
     if look != LAST and not study.attends:
@@ -86,7 +76,6 @@ def _predictions(trained: TrainedModel, subjects: Subjects, observer: Observer) 
 
 
 def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:
-    """Everything, in the order of the page."""
     predictions, part = study.predictions, None
     if isinstance(predictions, Predictions) and study.subjects.labelled:
         part = MultiLabel(predictions, predictions.thresholds, OWN) if predictions.multi_label else SingleLabel(predictions)

@@ -22,17 +22,11 @@ REJECTION = (
     "may be sure."
 )
 SCANTY, MOST_DRAWN = 200, 1000
-"""More classes than `SCANTY`, and than images, have no confusion matrix, nor have more than `MOST_DRAWN`: no eye tells its places
-apart, and of 12,000 classes it would take gigabytes."""
+"""Most classes of a confusion matrix if there are fewer images than classes, and in all; 12,000 would take gigabytes."""
 
 
 class SingleLabel:
-    """Scores and sections of images that show one class each.
-
-    Args:
-        predictions: the model's predictions for the images shown.
-        chosen_on: what to call the images that the threshold of ``--reject`` is chosen on; empty where that is unknown.
-    """
+    """Scores and sections of images that show one class each; ``chosen_on`` names the images that ``--reject`` is chosen on."""
 
     def __init__(self, predictions: Predictions, chosen_on: str = ""):
         self.predictions, self.chosen_on = predictions, chosen_on
@@ -51,7 +45,6 @@ class SingleLabel:
         )
 
     def cards(self) -> Iterator[tuple[str, str]]:
-        """The numbers to begin with."""
         scores = self.predictions.scores
         low, high = wilson_interval(int(self.correct.sum()), len(self.correct))
         what = f"top-1 accuracy on {self.predictions.images}; 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
@@ -62,7 +55,6 @@ class SingleLabel:
         yield f"{100 * self.calibration.error:.1f} %", "expected calibration error"
 
     def sections(self, plots: Path) -> Iterator[Markup]:
-        """Everything there is to show, with its pictures written to a folder."""
         yield self._confusion(plots / "confusion.png")
         yield self._per_class()
         yield self._calibration(plots / "calibration.png")
@@ -113,7 +105,7 @@ class SingleLabel:
         )
 
     def _rejection(self) -> Markup:
-        """How many images a threshold on the probability of the guess accepts, and how many of these guesses are wrong."""
+        """Return how many images a threshold accepts, and how many of these guesses are wrong."""
         order = np.sort(self.sureness)[::-1]
         bounds = {f"{share:.0%} of these": order[math.ceil(share * len(order)) - 1] for share in ACCEPTED_SHARES}
         name = f"--reject, from {self.chosen_on}" if self.chosen_on else "--reject"
@@ -158,7 +150,7 @@ class SingleLabel:
 
 
 def most_confused(labels: np.ndarray, guesses: np.ndarray) -> list[tuple[int, int, int]]:
-    """True class, guess and images of every pair of classes that were confused, the most frequent first."""
+    """Return true class, guess and images of every pair of classes that were confused, the most frequent first."""
     wrong = labels != guesses
     pairs, counts = np.unique(np.stack([labels[wrong], guesses[wrong]], axis=1), axis=0, return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -166,15 +158,15 @@ def most_confused(labels: np.ndarray, guesses: np.ndarray) -> list[tuple[int, in
 
 
 def surest_mistakes(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
-    """Places of the wrong guesses, from the highest probability down."""
+    """Return the indices of the wrong guesses, from the highest probability down."""
     return [i for i in np.argsort(-sureness, kind="stable").tolist() if not correct[i]]
 
 
 def least_sure_hits(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
-    """Indices of the correct guesses, from the lowest probability up."""
+    """Return the indices of the correct guesses, from the lowest probability up."""
     return [i for i in np.argsort(sureness, kind="stable").tolist() if correct[i]]
 
 
 def likeliest(probabilities: np.ndarray) -> list[int]:
-    """The two classes of the highest probabilities, or the only one there is."""
+    """Return the two best classes, or the only one."""
     return np.argsort(-probabilities, kind="stable")[:2].tolist()

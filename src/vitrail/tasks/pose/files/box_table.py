@@ -18,14 +18,14 @@ SIDES = {
     "right": ("xmax", "x_max", "x2"),
     "bottom": ("ymax", "y_max", "y2"),
 }
-"""The columns of a box, and their other names; any of them may begin with `OF_BOX`."""
+"""Columns of a box, and their other names; any of them may begin with `OF_BOX`."""
 OF_BOX = re.compile(r"(bbox|box|bounding_box)[_ .-]", re.IGNORECASE)
 SIZED, CORNERED = ("left", "top", "width", "height"), ("left", "top", "right", "bottom")
-"""The columns of which a box has all; two corners where it has no size."""
+"""Columns of a box with a size, and of one with two corners."""
 SCORE, CATEGORY = ("confidence", "conf", "probability"), ("category", "label", "class", "name")
-"""Other names of the columns of a detector's score, and of what it has found."""
+"""Other names of the columns of a detector's score and category."""
 NUMBER = "image_id"
-"""The column that knows an image by its number, as COCO does."""
+"""Column of images by COCO's number."""
 SHAPE = (
     "a table of boxes has the columns image, left, top, width, height and perhaps score; x,y,w,h or xmin,ymin,xmax,ymax will do"
 )

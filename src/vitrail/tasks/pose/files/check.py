@@ -1,4 +1,4 @@
-"""A check of people in pictures: what is wrong or suspicious, and a summary."""
+"""A check of people in pictures: faults, suspicions, and a summary."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,24 +20,22 @@ from vitrail.tasks.pose.people.sides import judge_sides
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 FEW = 3
-"""A person with fewer marked joints is noted, and so many are compared to tell whether two annotations are of one person."""
+"""Fewer marked joints of a person are noted; as many are compared to find two annotations of one person."""
 SLACK = 1.0
-"""Pixels by which a joint may lie outside of the picture: some begin to count at 1."""
+"""Pixels by which a joint may lie outside of the picture: some tools begin to count at 1."""
 RIM = 0.125
-"""How far around its box a person's joints are seen, as a share of the longer side."""
-FAR = 0.5
-"""A joint further from its box is noted, as a share of the longer side."""
-LEAST_INSIDE = 0.5
-"""A box of which less lies in the picture is noted."""
+"""Rim around a box in which joints are seen, as a share of the longer side."""
+FAR, LEAST_INSIDE = 0.5, 0.5
+"""Largest distance of a joint from its box, as a share of the longer side, and least share of a box in its picture."""
 SAME = 0.02
-"""Two annotations are of one person where joints are on average nearer to each other, as a share of the box's longer side."""
+"""Largest mean distance of the joints of two annotations of one person, as a share of the box's longer side."""
 MOST_COMPARED = 300
-"""People in one picture; in a picture of more, nobody is looked for twice."""
+"""Most people in a picture who are compared with one another."""
 
 
 @dataclass(frozen=True)
 class PeopleCheck(Found):
-    """What a check of people found.
+    """The result of a check of people.
 
     Kinds of issues: ``missing`` and ``unreadable`` (pictures), ``size`` (another than the data says), ``no-joint-in-box``,
     ``repeated`` (two annotations of one person), ``leak`` (the same picture in several splits), ``sides`` (left and right
@@ -50,16 +48,15 @@ class PeopleCheck(Found):
     issues: list[Issue]
     notices: list[Issue]
     untold: list[str]
-    """What there is too little of to tell."""
+    """Lines on checks for which there is too little data."""
 
     @property
     def people(self) -> list[Person]:
-        """Of all splits."""
         return _people(self.contents)
 
     @property
     def splits(self) -> dict[str, dict[str, int]]:
-        """How many people and pictures each split has; "all" is the split of data without any."""
+        """Return the number of people and pictures of each split; "all" is the split of data without any."""
         return {
             split: {"people": len(people), "images": len({str(person.image) for person in people})}
             for split, people in self.contents.splits.items()
@@ -67,14 +64,14 @@ class PeopleCheck(Found):
 
     @property
     def marked(self) -> dict[str, float]:
-        """The share of people of whom each joint is marked."""
+        """Return the share of people of whom each joint is marked."""
         joints = self.contents.skeleton.joints
         marks = np.array([person.joints[:, 2] > 0 for person in self.people]).reshape(-1, len(joints))
         return dict(zip(joints, (marks.sum(axis=0) / max(1, len(marks))).tolist(), strict=True))
 
     @property
     def boxes(self) -> dict[str, list[float]]:
-        """The smallest, median and largest width and height of people's boxes, each for itself."""
+        """Return the smallest, median and largest width and height of people's boxes, each for itself."""
         sides = list(zip(*(person.target.box[2:] for person in self.people), strict=True))
         return {name: [of(side) for side in sides] for name, of in (("min", min), ("median", median), ("max", max)) if sides}
 
@@ -139,12 +136,14 @@ def check_people(
         if picture not in missing:
             try:
                 size = decode(Path(picture)).size
-                issues += _of_size(picture, size, contents.sizes.get(picture))
+                if (expected := contents.sizes.get(picture, size)) != size:
+                    issues.append(_other_size(picture, size, expected))
             except DataError as error:
                 issues.append(Issue("unreadable", picture, error.what))
         for person in people:
             beyond = _beyond(person)
-            issues += _without_joints(person, beyond)
+            if beyond.min() > RIM * max(person.target.box[2:]):
+                issues.append(Issue("no-joint-in-box", _at(person), "no joint that is marked lies in the box"))
             notices += _suspicious(person, beyond, contents.skeleton.joints, size)
         issues += _repeated(people)
         if on_image:
@@ -159,35 +158,25 @@ def _people(contents: PeopleContents) -> list[Person]:
 
 
 def _at(person: Person) -> str:
-    """Where a person is found: the picture, and the number of the annotation or the line."""
     return f"{person.image!s}#{person.target.number}"
 
 
-def _of_size(picture: str, size: Extent, told: Extent | None) -> Iterator[Issue]:
-    """Whether a picture has the size, upright, that the data says."""
-    if told is not None and told != size:
-        what = f"the picture is {size[0]}×{size[1]}, and {told[0]}×{told[1]} by the annotations"
-        turned = " when it is turned as its EXIF orientation says; joints are places in the upright picture"
-        yield Issue("size", picture, what + (turned if told == size[::-1] else ""))
+def _other_size(picture: str, size: Extent, expected: Extent) -> Issue:
+    what = f"the picture is {size[0]}×{size[1]}, and {expected[0]}×{expected[1]} by the annotations"
+    turned = " when it is turned as its EXIF orientation says; joints are places in the upright picture"
+    return Issue("size", picture, what + (turned if expected == size[::-1] else ""))
 
 
 def _beyond(person: Person) -> np.ndarray:
-    """How far each marked joint (M,) is outside of its box, along the side where it is furthest, in pixels."""
+    """Compute how far each marked joint is outside of its box, along the side where it is furthest, in pixels: (M,)."""
     box, joints = person.target.box, person.joints
     places = joints[joints[:, 2] > 0, :2]
     low = np.array([box.left, box.top])
     return np.asarray(np.maximum(low - places, places - low - (box.width, box.height)).max(axis=1))
 
 
-def _without_joints(person: Person, beyond: np.ndarray) -> Iterator[Issue]:
-    """A box around which no marked joint lies, of which a model would learn that nothing is to be found."""
-    box = person.target.box
-    if beyond.min() > RIM * max(box.width, box.height):
-        yield Issue("no-joint-in-box", _at(person), "no joint that is marked lies in the box")
-
-
 def _suspicious(person: Person, beyond: np.ndarray, names: tuple[str, ...], size: Extent | None) -> Iterator[Issue]:
-    """Too few joints, joints far from their box, and what lies outside of the picture where its size is known."""
+    """Yield notices of few joints, joints far from their box, and joints and boxes outside of the picture, if it is known."""
     box, joints = person.target.box, person.joints
     marked = np.flatnonzero(joints[:, 2] > 0)
     if len(marked) < FEW:
@@ -210,7 +199,7 @@ def _suspicious(person: Person, beyond: np.ndarray, names: tuple[str, ...], size
 
 
 def _repeated(people: list[Person]) -> Iterator[Issue]:
-    """Two annotations in one picture with nearly the same joints; joints that one of them lacks do not count."""
+    """Yield issues of annotations in one picture with nearly the same joints; joints that one of them lacks do not count."""
     if not 1 < len(people) <= MOST_COMPARED:
         return
     joints = np.stack([person.joints for person in people])  # (N, K, 3)
@@ -226,7 +215,6 @@ def _repeated(people: list[Person]) -> Iterator[Issue]:
 
 
 def _leaks(contents: PeopleContents, missing: set[str]) -> Iterator[Issue]:
-    """Pictures that are in several splits, by their files' bytes."""
     places = {(str(person.image), split): person.image for split, people in contents.splits.items() for person in people}
     there = [(split, image) for (name, split), image in places.items() if name not in missing]
     splits, images = [split for split, _ in there], [image for _, image in there]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitrail.data.images.box_preparation import Box
-from vitrail.data.images.image_names import find_image, folder_of
 from vitrail.data.items import Issue
+from vitrail.data.readers.image_names import find_image, folder_of
 from vitrail.data.tables.coco import MOST, is_crowd, number_of, pictures_in, read_json, whole
 from vitrail.errors import DataError
 from vitrail.settings import brief
@@ -21,56 +21,55 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joints", "annotations of other categories"
 OTHER_COUNT = "people with more or fewer keypoints than the skeleton has"
 UNSEEN = "people whose joints all have the visibility 0, though they have places"
-"""Why annotations are left out."""
+"""Reasons why annotations are left out."""
 NO_AREA = "areas of people that are no number above 0, for which their boxes' are taken"
 NO_PLACE = "joints that have a visibility and no place, taken as not marked"
 MOST_KINDS = 8
-"""Categories that are counted each for itself where they are left out."""
+"""Most categories that are counted each for itself where they are left out."""
 UNMARKED = "no-joints"
 """The kind of a notice: a box of somebody without marked joints."""
 LARGEST = 2**63
-"""Numbers of pictures are smaller: they are kept in 64 bits."""
+"""Bound of the numbers of pictures, which are kept in 64 bits."""
 NOWHERE = (None, "", "nan", "na", "n/a", "null", "none")
-"""What stands in small letters for the place of a joint that has none."""
+"""Values, in small letters, for the position of a joint that has none."""
 
 
 @dataclass
 class Annotations:
-    """What a file of annotations holds."""
+    """The content of a file of annotations."""
 
     skeleton: Skeleton
     people: list[Person] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     """All in the file; a table has none of its own."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """What it says of the width and height of each picture, by its path."""
+    """Width and height of each picture by the annotations, by its path."""
     issues: list[Issue] = field(default_factory=list)
     warnings: list[Issue] = field(default_factory=list)
     notices: list[Issue] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
-    """What is read otherwise than it stands there, with its number."""
+    """Numbers of things that are read otherwise than they stand there."""
     read_as: list[str] = field(default_factory=list)
     """Lines on how a table was read."""
     texts: list[Path] = field(default_factory=list)
     """Files of YOLO's that are read beside the pictures: lists of these, and their labels."""
 
     def note_unmarked(self, image: Path, number: int) -> None:
-        """Note a box in a picture, of which the number of the annotation or the line is known, that has no marked joint."""
+        """Note a box without a marked joint, by the number of its annotation or line."""
         self.notices.append(Issue(UNMARKED, f"{image}#{number}", "there is a box, and no joint is marked: it is left out"))
 
 
 class _File(NamedTuple):
-    """What annotations are read by."""
+    """The context in which annotations are read."""
 
     path: Path
     body: Body
     pictures: dict[int, Mapping[str, Any]]
     paths: dict[int, Path]
-    """Where the pictures are."""
 
     def picture_of(self, annotation: Mapping[str, Any]) -> int | None:
-        """Return the number of an annotation's picture; None where there is none of this number."""
+        """Return the number of an annotation's picture; None where it has none."""
         number = whole(annotation.get("image_id"))
         return number if number in self.pictures else None
 
@@ -108,7 +107,7 @@ def read_coco(file: Path, wanted: Skeleton | None = None) -> Annotations:
 
 
 def _read_annotations(annotations: list[Any], file: _File, found: Annotations) -> dict[int, list[dict[str, Any]]]:
-    """Read the people, and count who is left out; return annotations whom to find is no mistake, by their pictures."""
+    """Read the people, and count the rest; return the annotations that an evaluation ignores, by their pictures."""
     ignored: dict[int, list[dict[str, Any]]] = {}
     for number, annotation in _of_body(annotations, file, found):
         try:
@@ -131,7 +130,7 @@ def _read_annotations(annotations: list[Any], file: _File, found: Annotations) -
 
 
 def _of_body(annotations: list[Any], file: _File, found: Annotations) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Give the annotations of the body's categories with their numbers; one that names no category counts as one of them."""
+    """Yield the annotations of the body's categories with their numbers; one without a category is one of them."""
     seen: set[int] = set()
     of, others = Counter[int](), Counter[int]()
     categories = file.body.categories
@@ -159,7 +158,7 @@ def _of_body(annotations: list[Any], file: _File, found: Annotations) -> Iterato
 
 
 def _person(number: int, annotation: Mapping[str, Any], file: _File, found: Annotations) -> tuple[Person | None, str]:
-    """Return the person of an annotation, or why there is none; raises `ValueError` where something is wrong."""
+    """Return the person of an annotation, or why there is none; raise `ValueError` where something is wrong."""
     image = file.picture_of(annotation)
     if image is None:
         raise ValueError(f"there is no image {brief(annotation.get('image_id'))}")
@@ -185,7 +184,7 @@ def _person(number: int, annotation: Mapping[str, Any], file: _File, found: Anno
 
 
 def _ignored(annotation: Mapping[str, Any], skeleton: Skeleton, *, crowd: bool) -> list[dict[str, Any]]:
-    """Return an annotation that is left out, as COCO's evaluation reads it; none where it has no place."""
+    """Return an annotation that is left out, as COCO's evaluation reads it; none where it has no box."""
     try:
         box = _box(annotation.get("bbox"))
         joints = _joints(annotation["keypoints"], skeleton.joints, Counter()) if "keypoints" in annotation else ()
@@ -212,7 +211,7 @@ def _joints(flat: Any, names: Sequence[str], notes: Counter[str]) -> tuple[Joint
 
 
 def _joint(name: str, row: list[Any], notes: Counter[str]) -> Joint:
-    """Read one joint; whatever stands for the place of one that is not marked does not matter."""
+    """Read one joint; the position of one that is not marked does not matter."""
     x, y, visibility = map(number_of, row)
     nowhere = x is None and y is None and _is_nowhere(row[0]) and _is_nowhere(row[1])
     if nowhere and _is_nowhere(row[2]):
@@ -226,12 +225,11 @@ def _joint(name: str, row: list[Any], notes: Counter[str]) -> Joint:
 
 
 def _is_nowhere(value: Any) -> bool:
-    """Return whether a value stands for no place."""
     return value != value or (value.strip().lower() if isinstance(value, str) else value) in NOWHERE
 
 
 def _box(sides: Any) -> Box | None:
-    """Read a box, which is empty where no number is given; raises `ValueError`."""
+    """Read a box, which is empty without any number; raise `ValueError`."""
     if sides is None:
         return None
     if isinstance(sides, list) and all(map(_is_nowhere, sides)):
@@ -243,17 +241,16 @@ def _box(sides: Any) -> Box | None:
 
 
 def joint_of(x: float, y: float, visibility: float) -> Joint:
-    """A joint, whose place means nothing where it is not marked."""
+    """Return a joint, at (0, 0) where it is not marked."""
     return (float(x), float(y), min(2, math.ceil(visibility))) if visibility > 0 else (0.0, 0.0, 0)
 
 
 def around(joints: tuple[Joint, ...]) -> Box:
-    """The smallest box with all marked joints in it, a pixel wide and high at least."""
+    """Return the smallest box with all marked joints in it, a pixel wide and high at least."""
     xs, ys = zip(*((x, y) for x, y, visibility in joints if visibility), strict=True)
     return Box(min(xs), min(ys), max(1.0, max(xs) - min(xs)), max(1.0, max(ys) - min(ys)))
 
 
 def _size(width: Any, height: Any) -> tuple[int, int] | None:
-    """Return a picture's width and height, where both are known."""
     sides = [side for side in (whole(width), whole(height)) if side is not None and 0 < side < MOST]
     return (sides[0], sides[1]) if len(sides) == 2 else None

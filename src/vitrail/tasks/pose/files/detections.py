@@ -1,4 +1,4 @@
-"""Boxes that may have people in them, as a detector gives them: in COCO's format for results, or for annotations."""
+"""A detector's boxes of people, in COCO's format for results, or for annotations."""
 
 import math
 from collections import Counter
@@ -16,14 +16,12 @@ from vitrail.errors import DataError
 from vitrail.settings import brief
 from vitrail.tasks.pose.files.box_table import detected_boxes
 
-LEAST = 1.0
-"""Pixels that a box is wide and high at least."""
-BEYOND = 1.0
-"""How far a box may reach beyond the picture to each side, in widths and heights of the picture."""
+LEAST, BEYOND = 1.0, 1.0
+"""Least width and height of a box in pixels; its largest reach beyond the picture, in widths and heights of the picture."""
 PERSON = 1
 """COCO's number of the category."""
 MOST_REASONS = 5
-"""Reasons why boxes are left out that are told."""
+"""Most reasons in a note on boxes that are left out."""
 SHAPE = 'give a list of {"image": "photo.jpg", or "image_id": 1, "bbox": [left, top, width, height], "score": 0.9}'
 
 
@@ -32,11 +30,10 @@ class Detection(NamedTuple):
 
     box: Box
     score: float = 1.0
-    """How sure it is that it has."""
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> Self:
-        """Left, top, width and height in pixels, and perhaps a score; raises `DataError` for anything else, and an empty box."""
+        """Read left, top, width and height in pixels, and perhaps a score; raise `DataError` for others, and an empty box."""
         try:
             values = [float(number) for number in numbers]
         except (TypeError, ValueError, OverflowError):
@@ -58,12 +55,11 @@ class Detections:
     boxes: dict[str | int, list[Detection]] = field(default_factory=dict)
     """By the name of a picture, or by its number."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """COCO's number of a picture, by its name, where the file tells both."""
+    """COCO's number of a picture, by its name, where the file has both."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many boxes are left out, by the reason."""
+    """Number of boxes left out, by the reason."""
     wrong: list[DataError] = field(default_factory=list)
-    """What is wrong with each that is no box, or an empty one; these are left out, too."""
-
+    """Errors about entries that are no box, or an empty one; these are left out, too."""
     notes: tuple[str, ...] = ()
     """Lines on how a table was read."""
 
@@ -105,7 +101,6 @@ class Detections:
         return found._not_all_wrong()
 
     def _keep_or_count(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
-        """Keep a person's box, or count it among the crowds or among what is no box."""
         try:
             if is_crowd(row):
                 self.left_out["of crowds"] += 1
@@ -122,7 +117,7 @@ class Detections:
         return self
 
     def tell(self, note: Callable[[str], object]) -> None:
-        """Tell how many boxes are left out, and why, and how a table was read."""
+        """Note how a table was read, how many boxes are left out, and why."""
         for line in self.notes:
             note(line)
         if self.left_out:
@@ -135,7 +130,7 @@ class Detections:
         return ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.most_common(MOST_REASONS))
 
     def keep(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
-        """Take up what stands at a place of the list; raises `DataError` where it is no box."""
+        """Take up the entry at a position of the list; raise `DataError` where it is no box."""
         number = whole(row.get("image_id"))
         name = row.get("image", row.get("file_name"))
         key = one_spelling(name) if isinstance(name, str) else _key(row.get("image_id"), name_of)
@@ -154,14 +149,13 @@ class Detections:
             self.numbers.setdefault(key, number)
 
     def of(self, pictures: Sequence[tuple[Path, int | None]]) -> list[list[Detection]]:
-        """Return the boxes in each of some pictures, of which the numbers may be known; a picture without boxes has none.
+        """Return the boxes in each of some pictures, given as paths with their numbers, where these are known.
 
-        A picture is known by its path, by the end of its path, or by its number. Where that is not known, it may be its name:
+        A picture is found by its path, by the end of its path, or by its number. Where that is not known, it may be its name:
         ``000000000139.jpg`` is COCO's image 139.
 
         Raises:
-            DataError: no box is a person's; or all are in pictures that the file does not name among these, and that do not lie
-                beside the first.
+            DataError: no box is a person's; or none is in these pictures or in one beside the first.
         """
         found = [[box for key in self._keys(path, number) for box in self.boxes.get(key, [])] for path, number in pictures]
         if self.left_out and not self.boxes:
@@ -173,35 +167,34 @@ class Detections:
         return found
 
     def tell_of_empty(self, boxes: Sequence[Sequence[Detection]], note: Callable[[str], object]) -> None:
-        """Tell in how many pictures, whose boxes `of` gave, there is no box."""
+        """Note the number of pictures without a box among those of which `of` returned ``boxes``."""
         if empty := sum(not some for some in boxes):
             note(f"{self.file.name} has no box in {empty:,} of {len(boxes):,} images: nobody is looked for there")
 
     def _knows(self, pictures: Sequence[tuple[Path, int | None]]) -> bool:
-        """Return whether nobody is in these pictures: the file names one, or has boxes in one beside them, or has no boxes."""
+        """Return True if the file names one of these pictures, or has boxes in one beside them, or has no boxes."""
         if not self.boxes or any(name in self.numbers for path, _ in pictures for name in names_of(path)):
             return True
         return any(self._keys(file, None) for file in files_of(pictures[0][0].parent) if is_image(file))
 
     def number(self, path: Path) -> int | None:
-        """The number of a picture, as the file or the picture's name tells it."""
+        """Return the number of a picture by the file, or by the picture's name."""
         return next((self.numbers[name] for name in names_of(path) if name in self.numbers), number_in(path))
 
     def _keys(self, path: Path, number: int | None) -> list[str | int]:
-        """What the file may call a picture: by one name, and by one number; its name's only where no number is known."""
+        """Return the keys of a picture in the file: one name, and one number, its name's only where no number is known."""
         named = next((name for name in (*names_of(path), one_spelling(path.stem)) if name in self.boxes), None)
-        told = number_in(path) if number is None else number
-        return [key for key in (named, told) if key is not None and key in self.boxes]
+        number = number_in(path) if number is None else number
+        return [key for key in (named, number) if key is not None and key in self.boxes]
 
 
 def _is_json(file: Path) -> bool:
-    """Return whether a file begins as JSON does, whatever its name is."""
     with text_lines(file) as lines:
         return next(iter(lines), "").lstrip("\ufeff \t").startswith(("[", "{"))
 
 
 def number_in(path: Path) -> int | None:
-    """The number that a picture is called, as COCO's are."""
+    """Return the number that is a picture's name, as in COCO."""
     return int(path.stem) if path.stem.isascii() and path.stem.isdigit() and len(path.stem) < 19 else None
 
 
@@ -211,7 +204,7 @@ def names_of(path: Path) -> list[str]:
 
 
 def _key(number: Any, name_of: Mapping[int, str]) -> str | int | None:
-    """Return by what a picture is known that is told by its number, which may be a word."""
+    """Return the key of a picture that is named by its number, which may be a word."""
     plain = whole(number)
     if isinstance(number, str) and str(plain) != number.strip().partition(".")[0]:  # "0139" may be a picture's name
         return one_spelling(number)
@@ -226,30 +219,25 @@ def counted_errors(errors: Sequence[DataError]) -> str:
 
 
 def _rows(values: Any, file: Path) -> list[Mapping[str, Any]]:
-    """A list of objects; raises `DataError`."""
     if not isinstance(values, list) or not all(isinstance(row, dict) for row in values):
         raise DataError(f"{file.name} has no boxes", where=file, hint=SHAPE)
     return values
 
 
 def _people(categories: list[Mapping[str, Any]]) -> list[int]:
-    """The numbers of the categories that are people: the only one, and any with joints or with the name person."""
+    """Return the numbers of people's categories: the only one, and any with joints or with the name person."""
     found = [one for one in categories if len(categories) == 1 or one.get("keypoints") or one.get("name") == "person"]
     return [number for one in found if (number := whole(one.get("id"))) is not None]
 
 
 def require_inside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> None:
-    """Refuse boxes that are nowhere in a picture of some width and height, reach far beyond it, or have no size.
-
-    Raises:
-        DataError: with the number of the box, from 1.
-    """
+    """Raise `DataError` for a box that is outside of a picture of some width and height, far beyond it, or without a size."""
     if errors := errors_outside(boxes, size, where=where):
         raise next(iter(errors.values()))
 
 
 def errors_outside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> dict[int, DataError]:
-    """Return what `require_inside` raises for each box that it refuses, by the box's place."""
+    """Return the error of `require_inside` for each box that it refuses, by the box's position."""
     errors: dict[int, DataError] = {}
     for place, box in enumerate(boxes):
         if what := _wrong(box, size):
@@ -260,7 +248,6 @@ def errors_outside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> 
 
 
 def _wrong(box: Box, size: Extent) -> str:
-    """What is wrong with a box; empty where nothing is."""
     if min(box.width, box.height) < LEAST:
         return "is less than a pixel wide or high"
     starts, ends = (box.left, box.top), (box.left + box.width, box.top + box.height)

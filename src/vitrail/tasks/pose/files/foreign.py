@@ -1,4 +1,4 @@
-"""Annotations in other tools' formats, which are refused with the way to a format that is read."""
+"""Annotations of other tools, which are refused with the way to a format that is read."""
 
 import re
 from pathlib import Path
@@ -8,20 +8,16 @@ from vitrail.errors import DataError
 from vitrail.files import text_file
 
 DEEPLABCUT = ("scorer", "individuals", "bodyparts", "coords")
-"""What the header lines of DeepLabCut's tables begin with."""
+"""First cells of the header lines of DeepLabCut's tables."""
 OTHERS = (
     ({"data", "annotations"}, "Label Studio's own JSON", "export it there in the format COCO"),
     ({"data", "completions"}, "Label Studio's own JSON", "export it there in the format COCO"),
     ({"annotator", "lead_time"}, "Label Studio's short JSON", "export it there in the format COCO"),
-    (
-        {"image_id", "category_id"},
-        "a list of results in COCO's format",
-        "give a file of annotations; results are --boxes",
-    ),
+    ({"image_id", "category_id"}, "a list of results in COCO's format", "give a file of annotations; results are --boxes"),
     ({"shapes", "imagePath"}, "LabelMe's JSON of one image", "convert all of them to one file in COCO's format for keypoints"),
     ({"_via_img_metadata"}, "a project of the VGG Image Annotator", "export the annotations there in COCO's format"),
 )
-"""Keys by which other JSON is known, whose it is, and what to do."""
+"""Keys of other tools' JSON, its name, and what to do."""
 
 
 def refuse_other_json(file: Path, values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where people come from: the ``--data`` argument of pose estimation to named splits."""
+"""Sources of people: from the ``--data`` argument of pose estimation to named splits."""
 
 import os
 import shlex
@@ -11,7 +11,7 @@ from pathlib import Path
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import upright_size
 from vitrail.data.items import Issue
-from vitrail.data.readers.missing_images import MissingImages
+from vitrail.data.readers.image_names import MissingImages
 from vitrail.data.readers.split_files import split_files
 from vitrail.data.readers.tree import files_of, unlisted_notes
 from vitrail.data.splits import SHARES, Assignment, named_apart
@@ -47,7 +47,7 @@ def open_people(
             `split_files`; a table with the columns ``image,nose_x,nose_y,…``; or YOLO's ``data.yaml``, or its folder.
         skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
         like: a model's skeleton, whose joints choose among categories with different ones; else ``skeleton`` does.
-        boxes: where boxes come from.
+        boxes: the source of boxes.
         split_seed: data without splits is split by it, picture by picture.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
@@ -66,15 +66,15 @@ def open_people(
     if boxes not in OF_DATA:
         contents, notes = with_boxes(contents, path_of(boxes))
     elif boxes != "annotations":
-        box_of = _around_joints if boxes == "joints" else _around_picture()
-        splits = {split: [_in_box(person, box_of(person)) for person in people] for split, people in contents.splits.items()}
+        box_of = _around_picture() if boxes == "image" else lambda person: around(person.target.joints)
+        splits = {split: [person.in_box(box_of(person)) for person in people] for split, people in contents.splits.items()}
         contents = replace(contents, splits=splits)
     found = with_splits(contents, split_seed, assignment, shares)
     return replace(found, notes=(*found.notes, *notes))
 
 
 def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleContents:
-    """Read what a data set of people holds, with everything that is wrong with it.
+    """Read the contents of a data set of people, with everything that is wrong with it.
 
     Args:
         source: as for `open_people`.
@@ -103,13 +103,13 @@ def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleCon
 def _with_unlisted(
     contents: PeopleContents, folder: Path, files: Iterable[Path], found: Mapping[str, Annotations]
 ) -> PeopleContents:
-    """Return the same with a line that counts what is in the folder and not part of the data."""
+    """Add a line that counts the files in the folder that are not part of the data."""
     listed = [*files, *(path for read in found.values() for path in (*read.texts, *(one.path for one in read.pictures)))]
     return replace(contents, notes=[*contents.notes, *unlisted_notes(folder, listed)])
 
 
 def require_there(source: str | Path) -> Path:
-    """The path of data that is there; raises `DataError`."""
+    """Return the path of data; raise `DataError` where it is not there."""
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
@@ -125,7 +125,7 @@ def require_there(source: str | Path) -> Path:
 
 
 def tells_people(source: str | Path) -> bool:
-    """Return whether data can only hold people: JSON, a table with columns of joints, or YOLO's files with ``kpt_shape``."""
+    """Return True if data can only hold people: JSON, a table with columns of joints, or YOLO's files with ``kpt_shape``."""
     path = path_of(source)
     if not os.path.isfile(path):
         return os.path.isdir(path) and yolo_file(path) is not None
@@ -140,7 +140,6 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[Person]]) -> PeopleContents:
-    """The contents of the files of all splits."""
     first, *others = found.values()
     for read in others:
         if read.skeleton.joints != first.skeleton.joints:
@@ -162,16 +161,15 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
     named = named_apart(splits, lambda person, name: replace(person, name=name))
     pictures = {split: read.pictures for split, read in found.items()}
     _number(named, pictures)
-    told = [note for read in found.values() for note in read.read_as]
-    told += [f"{what}: {count:,}" for what, count in notes.items() if count]
-    told += suspicions(named, first.skeleton)
+    lines = [note for read in found.values() for note in read.read_as]
+    lines += [f"{what}: {count:,}" for what, count in notes.items() if count]
+    lines += suspicions(named, first.skeleton)
     return PeopleContents(
-        source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes, told
+        source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes, lines
     )
 
 
 def _nobody(source: str, left_out: Counter[str]) -> DataError:
-    """An error that says why nobody is left."""
     why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     unmarked = not left_out.keys().isdisjoint((NO_JOINTS, UNSEEN))
     hint = "a joint is marked by a place and a visibility of 1 where it is hidden, 2 where it is seen" if unmarked else HINT
@@ -185,17 +183,15 @@ def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]])
         if any(paths.get(one.number, one.path) != one.path for one in own):
             more = max(paths) + 1 - min(one.number for one in own)
             own = pictures[split] = [one._replace(number=one.number + more) for one in own]
-            splits[split] = [_moved(person, more) for person in splits[split]]
+            splits[split] = [
+                replace(person, target=person.target._replace(image=person.target.image + more), own_number=person.target.image)
+                for person in splits[split]
+            ]
         paths |= {one.number: one.path for one in own}
 
 
-def _moved(person: Person, more: int) -> Person:
-    own = person.target.image
-    return replace(person, target=person.target._replace(image=own + more), own_number=own)
-
-
 def with_skeleton(contents: PeopleContents, skeleton: Skeleton | None) -> PeopleContents:
-    """The same with another skeleton, where there is one; raises `DataError` where it has other joints than the data."""
+    """Replace the skeleton, if another is given; raise `DataError` where it has other joints than the data."""
     if skeleton is None:
         return contents
     if skeleton.joints != contents.skeleton.joints:
@@ -204,16 +200,8 @@ def with_skeleton(contents: PeopleContents, skeleton: Skeleton | None) -> People
     return replace(contents, skeleton=skeleton.complete)
 
 
-def _in_box(person: Person, box: Box) -> Person:
-    return replace(person, target=person.target._replace(box=box))
-
-
-def _around_joints(person: Person) -> Box:
-    return around(person.target.joints)
-
-
 def _around_picture() -> Callable[[Person], Box]:
-    """Gives the whole picture that a person is in; of a picture that cannot be read, which is told of later, the person's box."""
+    """Return a function to the picture of a person as a box; of an unreadable picture, which is reported later, the own box."""
     known: dict[str, Box] = {}
 
     def box_of(person: Person) -> Box:

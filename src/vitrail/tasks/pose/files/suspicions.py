@@ -1,4 +1,4 @@
-"""What cannot be meant in a data set of people, by the numbers alone: it is read as it stands, and said."""
+"""Warnings of numbers in a data set of people that cannot be meant, and are read as they stand."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton, first_of
 
 LOOKED_AT = 100
-"""People whose pictures are opened for their size."""
+"""Most people whose pictures are opened for their size."""
 FEWEST, LEAST_BEYOND, BEYOND = 4, 0.3, 0.02
-"""Boxes from which on corners are told, and the share of them that reach so far beyond their pictures, as a share of its side."""
+"""Least number of boxes that are judged, and the least share of them that reach beyond their pictures, by a share of the side."""
 CORNERS = ((0.0, 0.0), (-1.0, -1.0))
-"""Where tools put a joint that is not marked."""
+"""Positions of joints that are not marked, in some tools."""
 
 
 def suspicions(splits: Mapping[str, Sequence[Person]], skeleton: Skeleton) -> Iterator[str]:
-    """Give a sentence for joints in the picture's corner, and for boxes that are corners."""
+    """Yield a warning of joints in the picture's corner, and one of boxes that are corners."""
     people = [person for some in splits.values() for person in some]
     joints = Counter[str]()
     for person in people:
@@ -35,7 +35,7 @@ def suspicions(splits: Mapping[str, Sequence[Person]], skeleton: Skeleton) -> It
 
 
 def corners_in(boxes: Sequence[tuple[Box, Source]]) -> list[str]:
-    """Return `corners_note` of boxes in some pictures, of which a few are opened, in a list that is empty where it is."""
+    """Return `corners_note` of boxes in some pictures, of which a few are opened, in a list; no note gives an empty list."""
     sized: list[tuple[Box, Extent]] = []
     for box, image in boxes[:: max(1, -(-len(boxes) // LOOKED_AT))]:
         with suppress(DataError):
@@ -44,9 +44,9 @@ def corners_in(boxes: Sequence[tuple[Box, Source]]) -> list[str]:
 
 
 def corners_note(boxes: Iterable[tuple[Box, Extent]]) -> str:
-    """Return a sentence where boxes in pictures of some sizes are corners, x1, y1, x2, y2, taken for left, top, width, height.
+    """Return a warning if boxes seem to be corners, x1, y1, x2, y2, taken for left, top, width, height; else "".
 
-    So it is where many reach beyond their pictures, and not one would if they were corners.
+    It is given where many boxes reach beyond their pictures, and none would as corners.
     """
     rows = [(*box, *size) for box, size in boxes]
     left, top, width, height, wide, high = np.array(rows, np.float64).reshape(-1, 6).T

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from vitrail.data.images.image_names import find_image, folder_of
 from vitrail.data.items import Issue
+from vitrail.data.readers.image_names import find_image, folder_of
 from vitrail.data.readers.table import has_labels
 from vitrail.data.tables.csv_rows import IMAGE, NOT_MARKED, SPLIT, Columns, Table, column_of, listed, plain_name, split_in
 from vitrail.data.tables.json_rows import open_table
@@ -18,9 +18,9 @@ from vitrail.tasks.pose.people.people import Joint, Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 JOINT = re.compile(r"(.*)[_ .-]([xyv])", re.IGNORECASE)
-"""The column of a joint: its name, and which of place and mark it holds."""
+"""Column of a joint: its name, and x, y or visibility."""
 X, Y, SEEN = "_x", "_y", "_v"
-"""What our own words for the columns of a joint end in."""
+"""Endings of our own words for the columns of a joint."""
 SHAPE = "the columns are image, perhaps split, left, top, width, height, and NOSE_x, NOSE_y, perhaps NOSE_v for each joint"
 
 
@@ -68,7 +68,7 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
 
 
 def has_joints(file: Path) -> bool:
-    """Return whether a table has columns for the places of joints, and none of a label, which images have."""
+    """Return True if a table has columns for the positions of joints, and none of a label, which images have."""
     try:
         return not has_labels(open_table(file, columns_of).names)
     except DataError:
@@ -76,7 +76,7 @@ def has_joints(file: Path) -> bool:
 
 
 def columns_of(names: Sequence[str]) -> Columns:
-    """Return the columns of images, splits, boxes and joints; raises `DataError` where there are no images or no joints."""
+    """Return the columns of images, splits, boxes and joints; raise `DataError` without images or joints."""
     find = partial(column_of, names)
     image, split = find("image", IMAGE), find("split", SPLIT)
     columns = {**({"image": image} if image else {}), **({"split": split} if split else {}), **box_columns(names)}
@@ -98,7 +98,7 @@ def columns_of(names: Sequence[str]) -> Columns:
 
 
 def _pose(cells: Mapping[str, str], names: list[str], table: Table, image: int, line: int) -> Pose | None:
-    """Return the pose in a line, None where no joint is marked; raises `ValueError` for what is no number."""
+    """Return the pose in a line, None where no joint is marked; raise `ValueError` for a cell that is no number."""
     joints = tuple(_joint(cells, name, table) for name in names)
     if not any(joint[2] for joint in joints):
         return None

@@ -10,8 +10,8 @@ import yaml
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import upright_size
-from vitrail.data.images.image_names import find_image
 from vitrail.data.items import Issue
+from vitrail.data.readers.image_names import find_image
 from vitrail.data.readers.tree import files_of, images_below
 from vitrail.data.tables.coco import number_of, whole
 from vitrail.data.tables.csv_rows import text_lines
@@ -25,7 +25,7 @@ from vitrail.tasks.pose.people.skeleton import COCO, MOST_JOINTS, Skeleton
 
 FORMAT = "see https://docs.ultralytics.com/datasets/pose: kpt_shape: [17, 3], flip_idx, train: images/train, val: images/val"
 SHAPE = "kpt_shape"
-"""The key by which ``data.yaml`` is one of people with joints."""
+"""Key in every ``data.yaml`` of people with joints."""
 OF_CLASS = "people of the class"
 UNLABELLED = "images without a text of labels, in which nobody is"
 
@@ -106,7 +106,7 @@ def _images(values: dict[str, Any], split: str, file: Path, texts: list[Path]) -
 
 
 def _read_image(image: Path, name: str, number: int, numbers: int, found: Annotations) -> None:
-    """Read the lines of one image, whose places are shares of its upright width and height."""
+    """Read the lines of one image, whose positions are shares of its upright width and height."""
     before, between, after = str(image.with_suffix(".txt")).rpartition(f"{os.sep}images{os.sep}")
     label = Path(f"{before}{os.sep}labels{os.sep}{after}" if between else after)
     found.pictures.append(Picture(number, image, number))
@@ -132,7 +132,7 @@ def _read_image(image: Path, name: str, number: int, numbers: int, found: Annota
 
 
 def _pose(cells: list[str], size: tuple[int, int], count: int, numbers: int, image: int, line: int) -> Pose | None:
-    """Return the pose in a line; None where no joint is marked. Raises `ValueError` for what is no such line."""
+    """Return the pose in a line, None where no joint is marked; raise `ValueError` for any other line."""
     values = [value for value in map(number_of, cells) if value is not None]
     if len(values) != len(cells) or len(values) not in (5, 5 + count * numbers):
         raise ValueError(f"it is no class, box of 4 numbers, and {numbers} numbers for each of {count} joints")

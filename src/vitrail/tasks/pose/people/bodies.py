@@ -13,7 +13,7 @@ FORMAT = "see https://cocodataset.org/#format-data, keypoint detection"
 FROM_0 = "limbs of the category's skeleton, whose joints are counted from 0 there"
 NO_LIMBS = "limbs of the category's skeleton that connect no two of its joints, left out"
 MOST_NAMED = 8
-"""Categories that an error names."""
+"""Most categories in an error."""
 
 
 class Body(NamedTuple):
@@ -25,13 +25,13 @@ class Body(NamedTuple):
 
 
 def body_in(file: Path, values: dict[str, Any], wanted: Skeleton | None, notes: Counter[str]) -> Body:
-    """Return the body that a file's annotations are of; where they are of several, the one with the joints of ``wanted``.
+    """Return the body of a file's annotations; of several, the one with the joints of ``wanted``.
 
     Args:
         file: for errors.
         values: the file's content, with its lists of categories and annotations.
         wanted: a model's skeleton, or one from the settings.
-        notes: gets what is passed over, with its number.
+        notes: counts the limbs that are passed over.
 
     Raises:
         DataError: no category has joints, or several have different ones, and ``wanted`` names none of them.
@@ -64,7 +64,6 @@ def body_in(file: Path, values: dict[str, Any], wanted: Skeleton | None, notes: 
 
 
 def _is_of(category: dict[str, Any], wanted: Skeleton) -> bool:
-    """Return whether a category has the joints of a skeleton."""
     try:
         return Skeleton.of(category["keypoints"]).is_like(wanted)
     except ConfigError:
@@ -77,7 +76,10 @@ def limbs_of(limbs: Any, joints: list[Any], notes: Counter[str], file: Path) -> 
     if len(limbs) > MOST_LIMBS:
         hint = f"connect each joint with its neighbours alone, by at most {MOST_LIMBS:,} limbs"
         raise DataError(f"the category's skeleton has {len(limbs):,} limbs, more than {MOST_LIMBS:,}", where=file, hint=hint)
-    pairs = [[_end(end, joints) for end in limb] if isinstance(limb, list) else [] for limb in limbs]
+    pairs = [
+        [end if isinstance(end, str) and end in joints else whole(end) for end in limb] if isinstance(limb, list) else []
+        for limb in limbs
+    ]
     numbers = {end for pair in pairs for end in pair if isinstance(end, int)}
     first = 0 if 0 in numbers and len(joints) not in numbers else 1
     found: dict[frozenset[int], tuple[int, int]] = {}
@@ -91,8 +93,3 @@ def limbs_of(limbs: Any, joints: list[Any], notes: Counter[str], file: Path) -> 
     if not first:
         notes[FROM_0] += len(found)
     return list(found.values())
-
-
-def _end(end: Any, joints: list[Any]) -> str | int | None:
-    """Return what a limb's end is: a joint's name, else a number."""
-    return end if isinstance(end, str) and end in joints else whole(end)

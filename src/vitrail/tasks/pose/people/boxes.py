@@ -1,6 +1,5 @@
-"""Boxes of a detector for people who are marked: each takes the one that overlaps the person's own box the most."""
+"""Boxes of a detector for marked people: each takes the one that overlaps the person's own box the most."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +11,11 @@ from vitrail.tasks.pose.files.suspicions import corners_in
 from vitrail.tasks.pose.people.people import PeopleContents, Person
 
 LEAST_OVERLAP = 0.5
-"""Intersection over union from which on a box is taken for a person's."""
+"""Least intersection over union of a person's box and its own."""
 
 
 def with_boxes(contents: PeopleContents, file: Path) -> tuple[PeopleContents, list[str]]:
-    """The people in boxes of a file, as `Detections.read` has it, and notes of who has none there and keeps the own one.
+    """Return the people in the boxes of a file, see `Detections.read`, and notes of those who have none and keep their own.
 
     Of all pairs of a person and a box in the same picture the one with the largest overlap is taken first; nobody has two, and
     no box is two people's.
@@ -36,16 +35,15 @@ def with_boxes(contents: PeopleContents, file: Path) -> tuple[PeopleContents, li
     for people, boxes in zip(pictures.values(), detected, strict=True):
         found |= _matched(people, boxes)
     notes += corners_in([(one.box, image) for (image, _), boxes in zip(places, detected, strict=True) for one in boxes])
-    splits = {split: [_in_box(person, found) for person in people] for split, people in contents.splits.items()}
+    splits = {split: [person.in_box(found.get(person.name)) for person in people] for split, people in contents.splits.items()}
     if without := sum(map(len, splits.values())) - len(found):
-        notes.append(
-            f"no box of {file} overlaps that of {without:,} of {without + len(found):,} people by half: they keep their own"
-        )
+        whose = f"{without:,} of {without + len(found):,} people"
+        notes.append(f"no box of {file} overlaps that of {whose} by half: they keep their own")
     return replace(contents, splits=splits), notes
 
 
 def overlaps(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of each of N boxes (N, 4), left, top, width and height, with each of M others: (N, M)."""
+    """Compute the intersection over union of N boxes (N, 4), left, top, width and height, with M others: (N, M)."""
     low = np.maximum(own[:, None, :2], others[None, :, :2])
     high = np.minimum((own[:, :2] + own[:, 2:])[:, None], (others[:, :2] + others[:, 2:])[None])
     shared = (high - low).clip(0).prod(axis=-1)
@@ -53,7 +51,7 @@ def overlaps(own: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _matched(people: list[Person], boxes: list[Detection]) -> dict[str, Box]:
-    """The boxes in one picture that are somebody's, by the name of the person."""
+    """Return the boxes in one picture that are somebody's, by the name of the person."""
     own, others = np.array([person.target.box for person in people]), np.array([found.box for found in boxes]).reshape(-1, 4)
     overlap, found = overlaps(own, others), dict[str, Box]()
     while overlap.size and overlap.max() >= LEAST_OVERLAP:
@@ -61,7 +59,3 @@ def _matched(people: list[Person], boxes: list[Detection]) -> dict[str, Box]:
         found[people[person].name] = boxes[box].box
         overlap[person], overlap[:, box] = 0, 0
     return found
-
-
-def _in_box(person: Person, found: Mapping[str, Box]) -> Person:
-    return replace(person, target=person.target._replace(box=found.get(person.name, person.target.box)))

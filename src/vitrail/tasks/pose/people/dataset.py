@@ -1,4 +1,4 @@
-"""People to samples: each cut out of its picture, changed anew in every epoch, with the places of the joints."""
+"""People as samples: each cut out of its picture, changed anew in every epoch, with the positions of the joints."""
 
 import math
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 HALF_BODY_RIM = 1.2
-"""How much larger than a box around the joints of a half is the box of that half: hands and feet end beyond their joints."""
+"""Size of the box of a half, in sizes of the box around its joints: hands and feet end beyond their joints."""
 FEWEST_OF_HALF = 3
-"""Joints that a half needs to be shown by itself."""
+"""Least number of joints of a half that is shown by itself."""
 
 
 @dataclass(frozen=True)
 class JointTargets:
-    """Where joints are in the model's input.
+    """Positions of joints in the model's input.
 
     ``joints``, float32 (K, 2), x and y, where the centre of the first pixel is (0, 0), and ``weights``, float32 (K,): 1 for a
-    joint that is marked, else 0.
+    marked joint, else 0.
     """
 
     skeleton: Skeleton
@@ -47,17 +47,16 @@ class JointTargets:
 
 
 class PersonDataset(ImageDataset):
-    """People prepared for a model, as `ImageDataset`; a batch has beside its images what `JointTargets` makes.
+    """People prepared for a model, as `ImageDataset`, with `JointTargets`.
 
-    And what scores are computed from, whatever was changed at random: ``number``, the place among the items (B,); ``box`` (B, 4)
-    and ``marked`` (B, K, 3), as in `Pose`; ``area`` (B,); ``picture``, the picture's number (B,).
+    For scores a batch also has, without random changes: ``number``, the position among the items (B,); ``box`` (B, 4) and
+    ``marked`` (B, K, 3), as in `Pose`; ``area`` (B,); ``picture``, the picture's number (B,).
 
     Args:
         items: the people.
         preparation: cuts them out.
         skeleton: their joints.
-        augmentation: changes them at random; with it people are turned upright first, where the preparation says so. None changes
-            nothing.
+        augmentation: changes them at random, after they are turned upright if the preparation is so; None changes nothing.
         seed: of all that is random.
 
     Raises:
@@ -86,11 +85,11 @@ class PersonDataset(ImageDataset):
 
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
         person = self.people[number]
-        told = {"box": person.target.box, "marked": person.joints, "area": person.target.area}
+        exact = {"box": person.target.box, "marked": person.joints, "area": person.target.area}
         numbers = {"number": number, "picture": person.target.image}
         return {
             **super()._sample(number, random),
-            **{name: np.array(values, np.float64) for name, values in told.items()},
+            **{name: np.array(values, np.float64) for name, values in exact.items()},
             **{name: np.array(value, np.int64) for name, value in numbers.items()},
         }
 
@@ -106,7 +105,7 @@ class PersonDataset(ImageDataset):
         return plan.pixels(picture), plan
 
     def _half(self, number: int, random: np.random.Generator) -> Box | None:
-        """A box around the upper or the lower half of a person, of whom enough is marked; else None."""
+        """Return a box around the upper or the lower half of a person, of whom enough is marked; else None."""
         joints = self.people[number].joints
         marked = joints[:, 2] > 0
         half = marked & (self._upper if random.random() < 0.5 else ~self._upper)
@@ -118,20 +117,19 @@ class PersonDataset(ImageDataset):
 
 
 Torso = tuple[np.ndarray, np.ndarray]
-"""Which joints are hips and which are shoulders, bool (K,) each."""
+"""Masks of the hips and of the shoulders, bool (K,) each."""
 
 
 def torso_of(skeleton: Skeleton) -> Torso:
-    """The hips and shoulders of a skeleton, by the joints' names; it may have none."""
+    """Return the hips and shoulders of a skeleton, by the joints' names; it may have none."""
     hips, shoulders = (np.array([skeleton.has_word(name, (word,)) for name in skeleton.joints]) for word in ("hip", "shoulder"))
     return hips, shoulders
 
 
 def tilt(joints: np.ndarray, torso: Torso) -> float:
-    """Degrees by which somebody is turned clockwise from upright, by marked joints (K, 3): x, y, visibility.
+    """Return the degrees by which a person is turned clockwise from upright, by joints (K, 3): x, y, visibility.
 
-    The way up is from the middle of the hips to the middle of the shoulders. 0 where either is not marked, or less than a pixel
-    lies between them.
+    Up is from the middle of the hips to the middle of the shoulders. 0 where either is not marked, or both are within a pixel.
     """
     chosen = [ends & (joints[:, 2] > 0) for ends in torso]
     if not all(each.any() for each in chosen):

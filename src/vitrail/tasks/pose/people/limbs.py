@@ -1,4 +1,4 @@
-"""Which joints are drawn connected where a skeleton names no limbs: by the joints' names."""
+"""Limbs of a skeleton that names none, by the joints' names."""
 
 from functools import cache
 from itertools import combinations
@@ -12,14 +12,14 @@ NEIGHBOURS = (
 )
 """Words in the names of joints that are connected on the same side, or with one in the middle of the body."""
 MOST_NAMED = 200
-"""Joints of a larger skeleton are not connected by name."""
+"""Most joints of a skeleton that are connected by their names."""
 ACROSS = ("eye", "shoulder", "hip")
 """Words in the names of joints whose left one is connected with the right one."""
 
 
 @cache
 def drawn_limbs(skeleton: Skeleton) -> tuple[Limb, ...]:
-    """Return the skeleton's own limbs; where it has none those by the joints' names, at last between left and right."""
+    """Return the skeleton's own limbs; else those by the joints' names; else those between left and right."""
     if skeleton.limbs or len(skeleton.joints) > MOST_NAMED:
         return skeleton.limbs
     words = [(name, words_of(name)) for name in skeleton.joints]
@@ -28,7 +28,6 @@ def drawn_limbs(skeleton: Skeleton) -> tuple[Limb, ...]:
 
 
 def _are_neighbours(one: set[str], other: set[str]) -> bool:
-    """Return whether joints with these words in their names are connected."""
     if any(word in one and word in other and one ^ other == {"left", "right"} for word in ACROSS):
         return True
     for word, neighbour in NEIGHBOURS:

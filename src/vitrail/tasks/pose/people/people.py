@@ -1,4 +1,4 @@
-"""What a data set of people is: pictures, a box for each person in them, and the places of joints."""
+"""Data sets of people: pictures, a box for each person in them, and the positions of joints."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,20 +19,19 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 Joint = tuple[float, float, int]
 """x and y in pixels, where the centre of the first pixel is (0, 0), and COCO's visibility: 0 not marked, 1 hidden, 2 seen."""
 
-
 EMPTY_BOX = "empty-box"
-"""The kind of an issue: a person is there, and the box has no area."""
+"""Kind of the issue of a person whose box has no area."""
 
 
 class Pose(NamedTuple):
-    """Where a person is, and the person's joints."""
+    """A person's box and joints."""
 
     box: Box
     joints: tuple[Joint, ...]
     area: float
-    """Pixels that the person covers, by which COCO judges how near is near enough."""
+    """Pixels that the person covers, by which COCO scales distances."""
     image: int
-    """The picture's number, by which people in the same picture are told; COCO's own, unless several files have it."""
+    """The picture's number, the same for all people in it; COCO's own, unless several files have it."""
     number: int
     """The annotation's number."""
 
@@ -46,16 +45,20 @@ class Person:
     image: Source
     target: Pose
     own_number: int | None = None
-    """The picture's number in its own file, where it has another one because several files number theirs alike."""
+    """The picture's number in its own file, where another one replaces it because several files have the same."""
 
     @property
     def joints(self) -> np.ndarray:
-        """float64 (K, 3): x, y, visibility."""
+        """Return float64 (K, 3): x, y, visibility."""
         return np.array(self.target.joints, np.float64).reshape(-1, 3)
+
+    def in_box(self, box: Box | None) -> "Person":
+        """Return the person in another box; in the own one for None."""
+        return self if box is None else replace(self, target=self.target._replace(box=box))
 
 
 class Picture(NamedTuple):
-    """A picture, and what is in it beside people with marked joints."""
+    """A picture, and annotations in it of no people with marked joints."""
 
     number: int
     """As `Pose.image`."""
@@ -63,12 +66,12 @@ class Picture(NamedTuple):
     known: int | None = None
     """COCO's own number, which pictures of several files may have."""
     ignored: tuple[Mapping[str, Any], ...] = ()
-    """COCO's annotations of crowds and of people without marked joints, whom to find is no mistake."""
+    """COCO's annotations of crowds and of people without marked joints, which an evaluation ignores."""
 
 
 @dataclass(frozen=True)
 class PeopleContents:
-    """What a data set of people holds, as it is found, before it is split where it has no splits."""
+    """The content of a data set of people as it is read, before data without splits is split."""
 
     source: str
     """The ``--data`` argument that opens it again from anywhere."""
@@ -76,19 +79,18 @@ class PeopleContents:
     splits: dict[str, list[Person]]
     """Its own splits; all people are under "all" where it has none."""
     pictures: dict[str, list[Picture]] = field(default_factory=dict)
-    """Of COCO's files, by the same splits: all pictures, those without people, too."""
+    """All pictures of COCO's files, those without people, too, by the same splits."""
     issues: list[Issue] = field(default_factory=list)
-    """What prevents use."""
+    """Faults that prevent the data from being opened."""
     warnings: list[Issue] = field(default_factory=list)
-    """What a check reports and training passes over."""
+    """Faults that training passes over."""
     notices: list[Issue] = field(default_factory=list)
-    """What a check notes."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """How many annotations are no part of the data, by the reason."""
+    """Number of annotations that are no part of the data, by the reason."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Width and height of each picture, by its path, where the data says them."""
+    """Width and height of each picture by the data, by its path."""
     notes: list[str] = field(default_factory=list)
-    """What is read otherwise than it stands there, or cannot be meant, in words."""
+    """Lines on things that are read otherwise than they stand there, or cannot be meant."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,6 @@ class PeopleData(Data):
     has_splits: bool = True
     notes: tuple[str, ...] = ()
     pictures: Mapping[str, list[Picture]] = field(default_factory=dict)
-    """As in `PeopleContents`."""
 
     things = "people"
 
@@ -121,7 +122,7 @@ class PeopleData(Data):
         return {str(person.image): person.image for person in self.splits[split]}
 
     def pictures_of(self, split: str) -> list[Picture]:
-        """The pictures that people of a split are in, and of its file the pictures in which there is nobody."""
+        """Return the pictures of the people of a split, and pictures of its file without people."""
         found = {person.target.image: Picture(person.target.image, Path(str(person.image))) for person in self.split(split)}
         elsewhere = {person.target.image for people in self.splits.values() for person in people} - set(found)
         for own, pictures in self.pictures.items():
@@ -130,7 +131,7 @@ class PeopleData(Data):
         return list(found.values())
 
     def without(self, names: Container[str]) -> "PeopleData":
-        """The data without some people, by name, and without pictures that nobody else is in."""
+        """Return the data without the people of these names, and without pictures that nobody else is in."""
         kept = {split: [person for person in people if person.name not in names] for split, people in self.splits.items()}
         before, after = ({one.target.image for people in splits.values() for one in people} for splits in (self.splits, kept))
         gone = before - after
@@ -145,19 +146,18 @@ class PeopleData(Data):
 def with_splits(
     contents: PeopleContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> PeopleData:
-    """A data set with the three splits: its own, or drawn with ``seed`` picture by picture, or as ``assignment`` says."""
+    """Return a data set with the three splits: its own, or drawn with ``seed`` picture by picture, or those of ``assignment``."""
     made = divided(contents.splits, to_divide(contents.splits), partial(_assign, seed=seed), shares, assignment)
     notes = [*(f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count), *contents.notes]
     if empty := sum(warning.kind == EMPTY_BOX for warning in contents.warnings):
         notes.append(f"boxes that are empty, for which the smallest around the joints is taken: {empty:,}")
     if made.added:
         notes.append(f"people added since the splits were made, who are in none: {made.added:,}")
-    told, pictures = tuple(notes), contents.pictures
-    return PeopleData(contents.source, contents.skeleton, made.splits, made.assignment, made.own, told, pictures)
+    return PeopleData(contents.source, contents.skeleton, made.splits, made.assignment, made.own, tuple(notes), contents.pictures)
 
 
 def _assign(people: list[Person], shares: Mapping[str, float], seed: int) -> dict[str, str]:
-    """The split of each person, by name: pictures at random until every split has its share, copies of a picture together."""
+    """Return the split of each person, by name: pictures at random up to each split's share, copies of a picture together."""
     pictures: dict[int, list[Person]] = {}
     for person in people:
         pictures.setdefault(person.target.image, []).append(person)

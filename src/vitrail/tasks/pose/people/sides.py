@@ -1,6 +1,5 @@
-"""Whether left and right are exchanged in all of a data set, as where the left of the picture was taken for a person's left.
-
-Or of one pair of joints alone, as where two columns were exchanged.
+"""A check if left and right are exchanged: in all of a data set, where the left of the picture was taken for a person's left,
+or of one pair of joints, where two columns were exchanged.
 """
 
 from collections.abc import Sequence
@@ -15,36 +14,35 @@ from vitrail.tasks.pose.people.skeleton import Limb, Skeleton, first_of
 
 EYES, LIMBS = ("eye",), ("shoulder", "hip")
 FEWEST_EYES, MOST_EYES = 20, 0.8
-"""Eyes are in doubt where the left one is on the left of at least such a share of so many people."""
+"""Least number of people with both eyes, and least share with the left eye on the left, that make eyes doubtful."""
 FEWEST_LIMBS, MOST_LIMBS = 100, 0.65
-"""As many shoulders and hips, or people where there are fewer of those, and their share."""
+"""The same for shoulders and hips, or for people where there are fewer of those."""
 FEWEST_ALIKE, LEAST_ALIKE = 30, 0.25
-"""A pair is in doubt where it points the way of the others in at most such a share of so many people."""
+"""Least number of people with a pair and another one, and largest share in which a doubtful pair points the others' way."""
 
 
 @dataclass(frozen=True)
 class Sides:
-    """What a data set tells of left and right."""
+    """The result of the check."""
 
     issues: list[Issue]
     notices: list[Issue]
     untold: list[str]
-    """What there are too few marks to tell."""
+    """Lines on checks for which there are too few marks."""
 
 
 def judge_sides(people: Sequence[Person], skeleton: Skeleton, source: str) -> Sides:
-    """Issues, and notices, of data in which left and right seem to be exchanged.
+    """Return issues and notices of data in which left and right seem to be exchanged.
 
-    The left hand of somebody who faces the camera is on the right. Both eyes are seen only of people who face it, so where the
-    left eye is on the left of most, names are exchanged: an issue. Shoulders and hips are marked of people who turn their back,
-    too, where it is the other way round: their left is on the left of 23 % of people in COCO and of 32 % in Leeds Sports, and so
-    of 77 % and 68 % where names are exchanged. Where there are few of them, every pair has a say in which way a person is turned.
-    More than `MOST_LIMBS` may also mean a camera that follows people: a notice, and none where eyes speak against it. Of one
-    person nothing is said, who may turn any way.
+    The left hand of somebody who faces the camera is on the right. Both eyes are seen only of people who face it: where the left
+    eye is on the left of most, names are exchanged (an issue). Shoulders and hips are marked of people who turn their back, too:
+    their left is on the left of 23 % of people in COCO and of 32 % in Leeds Sports, and so of 77 % and 68 % where names are
+    exchanged. Where there are few of them, all pairs vote on the way a person is turned. More than `MOST_LIMBS` may also mean a
+    camera that follows people (a notice, and none where eyes speak against it).
 
-    From the right to the left joint, all pairs of a person point about the same way, whichever way that is. Each pair does so
-    with the sum of the others in at least 91 % of 154 people of COCO and 86 % of 3,996 of Leeds Sports, and so in at most 9 and
-    14 % where it alone is exchanged: a notice.
+    From the right to the left joint, all pairs of a person point about the same way. Each pair does so with the sum of the others
+    in at least 91 % of 154 people of COCO and 86 % of 3,996 of Leeds Sports, and so in at most 9 and 14 % where it alone is
+    exchanged (a notice).
     """
     pairs = Pairs.of(people, skeleton)
     if not pairs.names:
@@ -56,7 +54,7 @@ def judge_sides(people: Sequence[Person], skeleton: Skeleton, source: str) -> Si
 
 @dataclass(frozen=True)
 class Pairs:
-    """Where the joints of each pair of each person lie."""
+    """The directions of the pairs of joints of each person."""
 
     names: tuple[Limb, ...]
     ways: np.ndarray
@@ -74,23 +72,21 @@ class Pairs:
         return cls(names, np.where(seen, ways / np.where(seen, lengths, 1), 0))
 
     def with_words(self, words: tuple[str, ...]) -> np.ndarray:
-        """The ways (M, 2) of all pairs with one of some words in their names."""
+        """Return the ways (M, 2) of all pairs with one of some words in their names."""
         chosen = np.array([Skeleton.has_word(left, words) for left, _ in self.names])
-        return _told(self.ways[:, chosen])
+        return _known(self.ways[:, chosen])
 
     @property
     def of_people(self) -> np.ndarray:
-        """The way (M, 2) of each person, in which all pairs have a say."""
-        return _told(self.ways.sum(axis=1))
+        """Return the way (M, 2) of each person, the sum of all pairs."""
+        return _known(self.ways.sum(axis=1))
 
 
-def _told(ways: np.ndarray) -> np.ndarray:
-    """Of vectors (…, 2) those that are not 0: (M, 2)."""
+def _known(ways: np.ndarray) -> np.ndarray:
     return np.asarray(ways[ways.any(axis=-1)])
 
 
 def _of_everybody(pairs: Pairs, source: str) -> tuple[list[Issue], list[Issue], list[str]]:
-    """What is told of all pairs at once."""
     eyes, limbs, whole = pairs.with_words(EYES), pairs.with_words(LIMBS), pairs.of_people
     if len(eyes) >= FEWEST_EYES:
         share = _on_the_left(eyes)
@@ -100,8 +96,11 @@ def _of_everybody(pairs: Pairs, source: str) -> tuple[list[Issue], list[Issue], 
     votes = limbs if by_limbs else whole
     if len(votes) < FEWEST_LIMBS:
         what = f"it takes {FEWEST_EYES} people with both eyes marked, or {FEWEST_LIMBS} with another pair, and there are"
-        told = f"too little to tell whether left and right are exchanged everywhere: {what} {len(eyes)} and {len(votes)}"
-        return [], [], [told]
+        return (
+            [],
+            [],
+            [f"too little to tell whether left and right are exchanged everywhere: {what} {len(eyes)} and {len(votes)}"],
+        )
     share = _on_the_left(votes)
     what = "left shoulders and hips are on the left in" if by_limbs else "the left ones of all pairs together are on the left in"
     what = f"{what} {share:.0%} of {len(votes):,} cases: people are seen from behind, or left and right are exchanged"
@@ -113,7 +112,7 @@ def _on_the_left(ways: np.ndarray) -> float:
 
 
 def _of_single_pairs(pairs: Pairs, source: str) -> tuple[list[Issue], list[str]]:
-    """Pairs that point against the others of the same people, and which are seen with others too rarely to tell."""
+    """Return notices of pairs that point against the others, and a line on pairs that are seen with others too rarely."""
     others = pairs.ways.sum(axis=1, keepdims=True) - pairs.ways
     along = (pairs.ways * others).sum(axis=-1)  # (N, P)
     counts, found, rare = (along != 0).sum(axis=0).tolist(), [], []
@@ -121,9 +120,7 @@ def _of_single_pairs(pairs: Pairs, source: str) -> tuple[list[Issue], list[str]]
         if count < FEWEST_ALIKE:
             rare.append(f"{left} ({count:,})")
         elif alike <= LEAST_ALIKE * count:
-            what = (
-                f"{left} and {right} are the other way round than all other pairs in {1 - alike / count:.0%} of {count:,} people"
-            )
-            found.append(Issue("sides", source, f"{what}, as if these two were exchanged"))
-    told = f"too little to tell whether single pairs are exchanged, which takes {FEWEST_ALIKE} people with another pair beside it"
-    return found, [f"{told}: {first_of(rare)}"] if rare else []
+            what = f"{left} and {right} are the other way round than all other pairs in {1 - alike / count:.0%}"
+            found.append(Issue("sides", source, f"{what} of {count:,} people, as if these two were exchanged"))
+    little = "too little to tell whether single pairs are exchanged, which takes"
+    return found, [f"{little} {FEWEST_ALIKE} people with another pair beside it: {first_of(rare)}"] if rare else []

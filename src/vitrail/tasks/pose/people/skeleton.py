@@ -20,7 +20,7 @@ def _boxes(value: str) -> str:
 
 
 Boxes = Annotated[str, AfterValidator(_boxes)]
-"""Where the box of a person comes from: ``annotations``, the data's own; ``joints``, the smallest around those that are marked;
+"""Source of a person's box: ``annotations``, the data's own; ``joints``, the smallest around those that are marked;
 ``image``, the whole picture; or a file of boxes, of which each person takes the one that overlaps the own the most."""
 
 SIGMAS = {
@@ -34,25 +34,25 @@ SIGMAS = {
     "knee": 0.087,
     "ankle": 0.089,
 }
-"""COCO's, of a joint with this word in its name: the deviation between two people who mark it, as a share of the body's size."""
+"""COCO's sigma of a joint with this word in its name: the deviation between two annotators, as a share of the body's size."""
 PAIRED = tuple(SIGMAS)[1:]
 OTHER_SIGMA = 0.079
-"""Of a joint that COCO does not have: its shoulder's, as in CrowdPose for head and neck."""
+"""Sigma of a joint that COCO does not have: its shoulder's, as in CrowdPose for head and neck."""
 UPPER = (
     "nose", "eye", "ear", "head", "neck", "shoulder", "elbow", "wrist", "hand", "finger", "thumb", "mouth", "chin", "top",
     "chest", "thorax",
 )  # fmt: skip
 """Words in the names of joints above the hips."""
 SIDES = (("left", "right"), ("Left", "Right"), ("LEFT", "RIGHT"), ("l", "r"), ("L", "R"))
-"""What stands in a joint's name in place of what in its counterpart's: where the name begins or ends with it, or as a word."""
+"""Parts of the names of counterparts, at the beginning or the end of a name, or as a word."""
 WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-"""Of a joint's name."""
+"""Word of a joint's name."""
 APART = "\0"
-"""Stands between left or right and what is written together with it, while words are looked for."""
+"""Separator between left or right and letters written together with it, while words are looked for."""
 MOST_JOINTS, MOST_LIMBS = 1000, 3000
-"""Of a skeleton. Joints that are all connected with one another would keep a drawing for minutes."""
+"""Bounds of a skeleton: joints that are all connected with one another would keep a drawing for minutes."""
 SHOWN = 8
-"""Joints that are named where skeletons differ."""
+"""Most joints in a message."""
 
 
 class Skeleton(Settings):
@@ -68,7 +68,7 @@ class Skeleton(Settings):
     pairs: tuple[Limb, ...] | None = None
     """Joints that change places in a mirror image; by their names where this is left out."""
     sigmas: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = None
-    """How exactly each can be told, as COCO's similarity of keypoints (OKS) uses it; by its name where this is left out."""
+    """Deviations of COCO's similarity of keypoints (OKS); by their names where this is left out."""
     upper: tuple[str, ...] | None = None
     """Joints of the upper half of the body, for pictures of one half; by their names where this is left out."""
 
@@ -77,8 +77,8 @@ class Skeleton(Settings):
         names = set(self.joints)
         if twice := [name for name in self.joints if self.joints.count(name) > 1]:
             raise ValueError(f"there are two joints {twice[0]!r}")
-        told = {"limbs": chain(*self.limbs), "pairs": chain(*(self.pairs or ())), "upper": self.upper or ()}
-        for field, found in told.items():
+        named = {"limbs": chain(*self.limbs), "pairs": chain(*(self.pairs or ())), "upper": self.upper or ()}
+        for field, found in named.items():
             if strange := [name for name in found if name not in names]:
                 raise ValueError(f"{field} names {strange[0]!r}, which is none of the joints {', '.join(self.joints)}")
         paired = list(chain(*(self.pairs or ())))
@@ -90,29 +90,29 @@ class Skeleton(Settings):
 
     @classmethod
     def of(cls, joints: Iterable[str], limbs: Iterable[Iterable[int]] = ()) -> Self:
-        """A skeleton of named joints, with limbs between joints by number, the first being 0; raises `ConfigError`."""
+        """Create a skeleton of named joints, with limbs between joints by number, from 0; raise `ConfigError`."""
         names = tuple(joints)
         named = tuple(tuple(names[end] if 0 <= end < len(names) else f"number {end}" for end in limb) for limb in limbs)
         return cls.read({"joints": names, "limbs": named}, where="skeleton")
 
     @property
     def complete(self) -> Self:
-        """The same, with all that follows from the names written out."""
+        """Return the same skeleton with all fields that follow from the names."""
         found = {
             "pairs": _pairs(self.joints) if self.pairs is None else self.pairs,
             "sigmas": tuple(map(_sigma, self.joints)) if self.sigmas is None else self.sigmas,
-            "upper": tuple(filter(_is_upper, self.joints)) if self.upper is None else self.upper,
+            "upper": tuple(n for n in self.joints if self.has_word(n, UPPER)) if self.upper is None else self.upper,
         }
         return self.changed(**found)
 
     @property
     def limb_indices(self) -> list[tuple[int, int]]:
-        """Limbs, by the numbers of their joints."""
+        """Return the limbs by the numbers of their joints."""
         return [(self.joints.index(one), self.joints.index(other)) for one, other in self.limbs]
 
     @property
     def order_mirrored(self) -> list[int]:
-        """For each joint the number of the one that stands in its place in a mirror image."""
+        """Return for each joint the number of its counterpart in a mirror image."""
         order = list(range(len(self.joints)))
         for names in _pairs(self.joints) if self.pairs is None else self.pairs:
             one, other = map(self.joints.index, names)
@@ -121,37 +121,37 @@ class Skeleton(Settings):
 
     @property
     def unpaired(self) -> list[str]:
-        """Joints that are called left or right and change places with none in a mirror image."""
+        """Return the joints called left or right that have no counterpart in a mirror image."""
         order = self.order_mirrored
         return [
             name for place, name in enumerate(self.joints) if order[place] == place and self.has_word(name, ("left", "right"))
         ]
 
     def is_like(self, other: "Skeleton") -> bool:
-        """Whether the joints are the same in the same order, however their names are spelt: ``L_Eye`` is ``left_eye``."""
+        """Return True for the same joints in the same order, however their names are spelt: ``L_Eye`` is ``left_eye``."""
         one, another = ([words_of(name) for name in skeleton.joints] for skeleton in (self, other))
         return self.joints == other.joints or (one == another and all(one))
 
     def difference(self, other: "Skeleton") -> str:
-        """How another skeleton's joints differ from these, in words, however names are spelt."""
+        """Return the differences of another skeleton's joints in words, however names are spelt."""
         ours, theirs = ({frozenset(words_of(name)) or name: name for name in one.joints} for one in (self, other))
         new, missing = (
             [name for key, name in one.items() if key not in another] for one, another in ((theirs, ours), (ours, theirs))
         )
-        told = [f"{how}: {first_of(names)}" for how, names in (("new", new), ("missing", missing)) if names]
-        return "; ".join(told) or "in another order"
+        changes = [f"{how}: {first_of(names)}" for how, names in (("new", new), ("missing", missing)) if names]
+        return "; ".join(changes) or "in another order"
 
     def index(self, *names: str) -> list[int] | None:
-        """The numbers of some joints; None where one is missing."""
+        """Return the numbers of some joints; None where one is missing."""
         return [self.joints.index(name) for name in names] if set(names) <= set(self.joints) else None
 
     @staticmethod
     def has_word(name: str, words: Collection[str]) -> bool:
-        """Whether one of some words, such as ``eye``, is in the name of a joint."""
+        """Return True if one of some words, such as ``eye``, is in the name of a joint."""
         return not _words(name).isdisjoint(words)
 
     def joint_with(self, *spellings: Collection[str]) -> int | None:
-        """The number of the joint whose name has all these words, in the first of several spellings that there is; else None."""
+        """Return the number of the joint with all these words in its name, in the first spelling that there is; else None."""
         found = (number for words in spellings for number, name in enumerate(self.joints) if _words(name).issuperset(words))
         return next(found, None)
 
@@ -172,7 +172,7 @@ def words_of(name: str) -> set[str]:
 
 
 def _pairs(names: tuple[str, ...]) -> tuple[Limb, ...]:
-    """Joints on the left, each with its counterpart on the right; none is in two pairs."""
+    """Return the joints on the left, each with its counterpart on the right; none is in two pairs."""
     pairs: dict[str, str] = {}
     for name in names:
         free = set(names) - {name, *pairs, *pairs.values()}
@@ -183,7 +183,7 @@ def _pairs(names: tuple[str, ...]) -> tuple[Limb, ...]:
 
 
 def _counterparts(name: str) -> Iterator[str]:
-    """What the joint on the right may be called that belongs to a joint on the left."""
+    """Yield possible names of the joint on the right that belongs to a joint on the left."""
     for left, right in SIDES:
         if name.startswith(left):
             yield right + name.removeprefix(left)
@@ -194,7 +194,7 @@ def _counterparts(name: str) -> Iterator[str]:
 
 
 def first_of(names: list[str]) -> str:
-    """The first of some names, and whether there are more."""
+    """Return the first of some names, with a word if there are more."""
     return ", ".join(names[:SHOWN]) + (" and others" if len(names) > SHOWN else "")
 
 
@@ -202,15 +202,11 @@ def _sigma(name: str) -> float:
     return next((sigma for joint, sigma in SIGMAS.items() if joint in _words(name)), OTHER_SIGMA)
 
 
-def _is_upper(name: str) -> bool:
-    return Skeleton.has_word(name, UPPER)
-
-
 def _words(name: str) -> set[str]:
-    """The words, in small letters, in which ``left_eye``, ``leftEye``, ``LEFT-EYE`` and ``lefteye`` are alike."""
+    """Return the words, in small letters, which are the same for ``left_eye``, ``leftEye``, ``LEFT-EYE`` and ``lefteye``."""
     return {word.lower() for word in WORD.findall(_with_sides_apart(name))}
 
 
 def _with_sides_apart(name: str) -> str:
-    """A name in which left and right are words of their own: between them and others stands `APART`."""
+    """Return a name with `APART` around left and right, which makes them words of their own."""
     return re.sub("(left|right)", rf"{APART}\1{APART}", name, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Where a joint's query looks: attention from the patch in which a model finds a joint."""
+"""Attention from the patch in which a model finds a joint."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from vitrail.data.images.box_preparation import SMOOTHING
 from vitrail.errors import unknown
 from vitrail.parts.vision.heatmap_decoder import pixels_per_place
-from vitrail.study.maps.attention import answering, heads_among, look_of, place_among, seeing
-from vitrail.study.maps.captures import WEIGHTS, capture
+from vitrail.study.maps.attention import layer_weights, look_of, seeing
+from vitrail.study.maps.captures import WEIGHTS, capture, model_in
 from vitrail.study.maps.patch_coordinates import Places, patch_places
 from vitrail.tasks.pose.heatmaps import decode
 from vitrail.tasks.pose.weights import TrainedPose
@@ -19,7 +19,7 @@ from vitrail.weights.model_folder.folder import TrainedModel
 
 
 def joint_map(trained: TrainedPose, images: Tensor, joint: str, *, layer: int = -1, head: int | None = None) -> Tensor:
-    """Where a joint's query looks: attention from the patch in which the model finds the joint, (B, rows, columns).
+    """Return the attention from the patch in which the model finds a joint: (B, rows, columns).
 
     It is found in the images as they are, also where `predict_poses` looks at people in several turns and sizes.
 
@@ -41,7 +41,7 @@ def joint_map(trained: TrainedPose, images: Tensor, joint: str, *, layer: int = 
 
 
 def joint_numbers(trained: TrainedPose, names: list[str]) -> list[int]:
-    """The numbers of joints; raises `ConfigError` for a name that is none of the model's joints."""
+    """Return the indices of joints; raises `ConfigError` for a name that is none of the model's joints."""
     known = list(trained.skeleton.joints)
     for name in names:
         if name not in known:
@@ -51,7 +51,7 @@ def joint_numbers(trained: TrainedPose, names: list[str]) -> list[int]:
 
 @torch.no_grad()
 def layer_maps(model: nn.Module, images: Tensor, *, smoothing: float = SMOOTHING) -> Tensor:
-    """`joint_map` of every layer and joint, the mean of the heads: (B, layers, K, rows, columns); as `joint_maps`."""
+    """Return the `joint_map` of every layer and joint, the mean of the heads: (B, layers, K, rows, columns)."""
     vit = seeing(model, images)
     weights = list[Tensor]()
     with capture(vit, f"blocks.*.attention.{WEIGHTS}", each=lambda name, found: weights.append(found.float().mean(dim=1))):
@@ -60,7 +60,7 @@ def layer_maps(model: nn.Module, images: Tensor, *, smoothing: float = SMOOTHING
 
 
 def look_of_joints(trained: TrainedModel) -> tuple[Callable[[Tensor], Tensor] | None, str]:
-    """`look_of` a model that finds joints, with `layer_maps` from where its preparation reads them."""
+    """Return `look_of` a model that finds joints, with `layer_maps`."""
     assert isinstance(trained, TrainedPose)
     return look_of(trained, partial(layer_maps, smoothing=trained.preparation.smoothing))
 
@@ -68,51 +68,47 @@ def look_of_joints(trained: TrainedModel) -> tuple[Callable[[Tensor], Tensor] | 
 def joint_maps(
     model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None, smoothing: float = SMOOTHING
 ) -> tuple[Tensor, Tensor]:
-    """`joint_map` of every joint (B, K, rows, columns), and the heatmaps (B, K, h, w), of a model that gives heatmaps.
+    """Return the `joint_map` of every joint (B, K, rows, columns), and the heatmaps (B, K, h, w).
 
-    ``smoothing`` is what the model's preparation says, by which joints are read.
+    ``smoothing`` is that of the model's preparation.
     """
     weights, heatmaps = weights_and_heatmaps(model, images, layer=layer, head=head)
-    vit = answering(model)
+    vit = model_in(model)
     return maps_from(vit, weights, _patches_in(vit, heatmaps, smoothing)), heatmaps
 
 
 @torch.no_grad()
 def weights_and_heatmaps(model: nn.Module, images: Tensor, *, layer: int, head: int | None) -> tuple[Tensor, Tensor]:
-    """The attention of a layer, the mean of its heads or one of them, (B, N, N), and the heatmaps (B, K, h, w)."""
+    """Return the attention of a layer, the mean of its heads or one of them, (B, N, N), and the heatmaps (B, K, h, w)."""
     vit = seeing(model, images)
-    c = vit.config
-    number = place_among("layer", layer, c.depth)
-    heads = heads_among(head, c.heads)
-    name = f"blocks.{number}.attention.{WEIGHTS}"
-    with capture(vit, name) as seen:
+    with layer_weights(vit, layer, head) as weights_of:
         heatmaps = vit(images)
-    return seen[name][:, heads].float().mean(dim=1), heatmaps
+    return weights_of(), heatmaps
 
 
 def maps_from(vit: Any, weights: Tensor, patches: Tensor) -> Tensor:
-    """Where some patches (B, K) look, of the attention (B, N, N) of a layer: (B, K, rows, columns)."""
+    """Return the maps of some patches (B, K) from the attention (B, N, N) of a layer: (B, K, rows, columns)."""
     c = vit.config
     rows = weights.gather(1, (c.prefix + patches)[..., None].expand(-1, -1, weights.shape[-1]))
     return rows[..., c.prefix :].unflatten(-1, c.grid)
 
 
 def _patches_in(vit: Any, heatmaps: Tensor, smoothing: float = SMOOTHING) -> Tensor:
-    """`patches_of` the joints that heatmaps (B, K, h, w) show."""
+    """Return the `patches_of` the joints that heatmaps (B, K, h, w) show."""
     joints, _ = decode(heatmaps.float(), sigma=smoothing)
     scale = pixels_per_place(vit.config.image_size, (heatmaps.shape[-2], heatmaps.shape[-1]))
     return patches_of(joints * scale.to(joints), patch_places(vit))
 
 
 def patches_of(joints: Tensor, places: Places) -> Tensor:
-    """The patch, counted row by row, in which each joint lies, whose place in the model's input is (…, 2): int64 (…)."""
+    """Return the patch, counted row by row, of each joint (…, 2) in the model's input: int64 (…)."""
     x, y = joints.unbind(-1)
     row, column = places.nearest(y, x)
     return row * len(places.columns) + column
 
 
 def between_joints(maps: Tensor, patches: Tensor) -> Tensor:
-    """How much more than any patch on average each joint's query (down) looks at the patch of each joint (across): (B, K, K).
+    """Return the attention from each joint's query (down) to the patch of each joint (across), relative to the mean: (B, K, K).
 
     Args:
         maps: of all joints, (B, K, rows, columns).

@@ -1,38 +1,38 @@
-"""A study of a model that finds joints: where it finds them, where their queries look, and what it costs."""
+"""A study of a model that finds joints: the joints, the attention of their queries, and the cost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
 from vitrail.checks import refuse_given
-from vitrail.data.loading.sampler import spread
+from vitrail.data.loading.sampler import some_items, spread
 from vitrail.study.maps.patch_coordinates import Places, heatmap_places, patch_places
 from vitrail.study.page import figures, page
 from vitrail.study.page import images as pictures
-from vitrail.study.page.figures import STYLE
+from vitrail.study.page.figures import canvas, styled
 from vitrail.study.page.page import Markup
 from vitrail.study.sections import attention as attention_sections
 from vitrail.study.sections import model as model_sections
 from vitrail.study.sections.request import StudyRequest
+from vitrail.study.sections.study_images import plain_items
 from vitrail.tasks.metrics import metrics_in
 from vitrail.tasks.pose.data import open_people_for
 from vitrail.tasks.pose.study.joints import joint_numbers
 from vitrail.tasks.pose.study.skeletons import draw_people, ringed
-from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, people_of
+from vitrail.tasks.pose.study.study_people import PoseStudy, StudiedPeople, whole_person
 from vitrail.tasks.pose.task import PoseMetrics
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.model_folder.trained import require_as_built
 
 SHOWN, COLUMNS = 5, 4
-"""People whose maps are drawn, and joints of each where none are named."""
+"""People whose maps are drawn, and the default number of joints of each."""
 Laid = Callable[[Image.Image, np.ndarray], Image.Image]
-"""Lays a map over what the model sees of a person."""
+"""Function that lays a map over what the model sees of a person."""
 SIDE, THIN = 384, 0.006
 """Pixels of the longer side of a person on a sheet, and the width of limbs over maps, as a share of that."""
 SKELETON = " The left side of the body is blue, the right side orange; joints that the model is not sure of are fainter."
@@ -56,31 +56,21 @@ LEFT_OUT = (
 
 
 def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, StudiedPeople]:
-    """Return where the people of a study come from, and which; raises `VitrailError`."""
+    """Return the source of the people of a study, and the people; raise `VitrailError`."""
     require_as_built(trained.model, trained.config)
     refuse_given("the patch that looks is where the model finds a joint", {"--query": request.query is not None})
+    if plain := plain_items(request, "joints"):
+        return str(request.data), StudiedPeople([whole_person(item.name, item.image) for item in plain])
     note = request.observer.note
-    opened = partial(open_people_for, trained.skeleton, request.model, request.data, request.split, note)
-    return people_of(request.data, opened, request.split, request.images, note)
+    source, split, settings = open_people_for(trained.skeleton, request.model, request.data, request.split, note)
+    people = some_items(source.split(split), request.images, 0)
+    return source.source, StudiedPeople(people, split, labelled=True, mirror=settings.mirror)
 
 
 def write_study(
     folder: Path, trained: TrainedPose, subjects: StudiedPeople, request: StudyRequest, *, title: str
 ) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and return the content of ``study.json``.
-
-    Args:
-        folder: exists.
-        trained: the model.
-        subjects: the people.
-        request: with the layer and head of the attention from joints, the last layer and all heads by default; the joints whose
-            maps are drawn, some of all by default; and the observer of every pass and its people.
-        title: of the page.
-
-    Raises:
-        ConfigError: no such layer, head or joint, or a model whose layers do not attend to the whole image.
-        DataError: an image that cannot be read.
-    """
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
     columns = joint_numbers(trained, list(request.joints)) or spread(len(trained.skeleton.joints), COLUMNS)
     layer = -1 if request.layer is None else request.layer
     study = PoseStudy(folder, trained, subjects, request.observer, layer=layer, head=request.head)
@@ -88,7 +78,6 @@ def write_study(
 
 
 def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
-    """Everything, in the order of the page."""
     yield page.cards([*_scores(study), *model_sections.size(study)])
     yield _found(study, columns)
     yield _queries(study, columns)
@@ -101,7 +90,7 @@ def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
 
 
 def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
-    """Cards with the scores, where joints are marked."""
+    """Yield cards with the scores if joints are marked."""
     if not study.subjects.labelled:
         return
     metrics = PoseMetrics(study.preparation, study.skeleton)
@@ -113,7 +102,7 @@ def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
 
 
 def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
-    """The skeleton that is found of some people, beside the one that is marked, and heatmaps."""
+    """Return the predicted skeletons of some people beside the marked ones, and heatmaps."""
     heatmaps = study.maps["heatmaps"]
     scores = {name: float(score) for name, score in zip(study.skeleton.joints, study.scores.mean(axis=0), strict=True)}
     study.numbers["mean_scores"] = scores
@@ -124,7 +113,6 @@ def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
 
 
 def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
-    """Where the queries of some joints look."""
     figure = _sheet(study, columns, study.maps["joints"].numpy(), partial(_laid, places=patch_places(study.model)))
     which = "the last layer" if study.layer == -1 else f"layer {study.layer}"
     layer = which if study.head is None else f"{which}, head {study.head}"
@@ -133,7 +121,7 @@ def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
 
 
 def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Laid, *, marked: bool = False) -> Figure:
-    """Some people with their skeletons, ``marked`` ones too, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
+    """Draw some people with their skeletons, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
     rows, captions = [], []
     for number in spread(len(study.pixels), SHOWN):
         person, (view, plan) = study.subjects.items[number], study.view(number, SIDE)
@@ -152,25 +140,23 @@ def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Lai
 
 
 def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float = pictures.BRIGHTEST) -> Image.Image:
-    """A map laid over what the model sees, at any size: the centres of the outermost pixels lie on each other, as UDP has it."""
+    """Lay a map over what the model sees: the centres of the outermost pixels lie on each other, as UDP has it."""
     (width, height), (high, wide) = view.size, places.size
     x, y = (width - 1) / (wide - 1) / 2, (height - 1) / (high - 1) / 2  # half a pixel of the model's input
     box, seen = places.within((0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y))
     return pictures.overlay(view, map_, box, seen, brightest=brightest)
 
 
+@styled
 def _between(study: PoseStudy) -> Markup:
-    """How much the queries of joints look at each other's patches."""
     study.numbers["between_joints"] = study.between.tolist()
     names = [figures.readable(name) for name in study.skeleton.joints]
     side = max(4.5, 1.8 + 0.3 * len(names))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(side + 1, side), layout="constrained")
-        axes = figure.subplots()
-        figure.colorbar(axes.imshow(study.between, cmap="viridis", vmin=0), ax=axes, shrink=0.7)
-        axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
-        axes.set_yticks(range(len(names)), names, parse_math=False)
-        axes.set(xlabel="looked at", ylabel="query")
-        axes.spines[:].set_visible(False)
+    figure, axes = canvas(side + 1, side)
+    figure.colorbar(axes.imshow(study.between, cmap="viridis", vmin=0), ax=axes, shrink=0.7)
+    axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.set(xlabel="looked at", ylabel="query")
+    axes.spines[:].set_visible(False)
     caption = BETWEEN.format(people=len(study.pixels))
     return page.section("Do joints look at each other", study.picture(figure, "between", "Attention between joints", caption))

@@ -1,4 +1,4 @@
-"""Joints and limbs drawn over pictures, told apart on any ground and by colour-blind eyes.
+"""Joints and limbs drawn over pictures, visible on any ground and to colour-blind eyes.
 
 Places are (x, y) in pixels of the picture, where the centre of the first pixel is (0, 0).
 """
@@ -6,27 +6,26 @@ Places are (x, y) in pixels of the picture, where the centre of the first pixel 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from vitrail.data.images.box_preparation import Box
 from vitrail.data.images.decode import decode
-from vitrail.study.page.figures import BLUE, ORANGE, STYLE, short_path
+from vitrail.study.page.figures import BLUE, ORANGE, bare, canvas, short_path, styled
 from vitrail.tasks.pose.metrics import Found, marked_joints
 from vitrail.tasks.pose.people.limbs import drawn_limbs
 from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 LEFT, RIGHT, MIDDLE = BLUE, ORANGE, "#222222"
-"""Colours of a person's sides; for eyes of every kind they are as far apart as three colours of this palette can be."""
+"""Colours of a person's sides, as far apart as possible for eyes of every kind."""
 SHADES = (0.0, 0.5, 0.25)
-"""How much white is in the colours of one person and the next."""
+"""Shares of white in the colours of one person and the next."""
 CONFIDENT = 0.3
-"""Joints with a lower score are drawn fainter."""
+"""Score below which joints are drawn fainter."""
 FAINT = 95
-"""Their opacity, of 255."""
+"""Opacity of faint joints, of 255."""
 LINE, RIM, DOT = 0.011, 0.4, 0.85
 """Width of a limb as a share of the picture's size; of its white outline and radius of a joint as shares of that width."""
 THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
@@ -34,13 +33,13 @@ THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
 RING = 0.045
 """Radius of a ring around a joint, as a share of the picture's longer side."""
 FINE, FINEST = 2048, 4
-"""Small pictures are drawn larger, up to so many pixels and so many times, and shrunk again, which makes lines smooth."""
+"""Pixels and factor to which small pictures are enlarged before drawing, which makes lines smooth."""
 SHOWN, PAIRS = 12, 3
 """Worst predictions on a sheet, and how many stand side by side."""
 CELL, BOLD = 340, 0.02
 """Pixels of the longer side of a picture on the sheet, and `LINE` there, where pictures are small."""
 AROUND = 1.25
-"""How much larger than a box around a person and the joints is what the sheet shows."""
+"""Size of the shown part relative to a box around a person and the joints."""
 
 
 def draw_people(
@@ -49,18 +48,16 @@ def draw_people(
     skeleton: Skeleton,
     scores: np.ndarray | None = None,
     *,
-    confident: float = CONFIDENT,
     line: float = LINE,
     boxes: Sequence[Box] = (),
 ) -> Image.Image:
-    """A picture with the skeletons of people, the left and the right side of a body in their own colours.
+    """Draw the skeletons of people on a picture, the left and the right side of a body in their own colours.
 
     Args:
         picture: upright, of any size.
         joints: (N, K, 2); those that are NaN are not drawn.
-        skeleton: says which joints are connected, and of which side they are.
+        skeleton: has the limbs, and the side of each joint.
         scores: (N, K), by which joints are fainter; None for joints that are all certain.
-        confident: the least score of a joint that is not fainter.
         line: width of a limb as a share of the picture's size.
         boxes: of the N people, drawn with their numbers from 1; none where this is empty.
     """
@@ -70,7 +67,7 @@ def draw_people(
     width = factor * max(1.5, line * (picture.width * picture.height) ** 0.5)
     for number, box in enumerate(boxes, 1):
         _draw_box(pen, factor, box, number, width)
-    sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= confident
+    sure = np.ones(joints.shape[:2], bool) if scores is None else scores >= CONFIDENT
     for number, (places, certain) in enumerate(zip(joints, sure, strict=True)):
         strokes = list(_strokes(factor * (places + 0.5) - 0.5, certain, skeleton, SHADES[number % len(SHADES)]))
         for faint in (True, False):
@@ -92,7 +89,7 @@ def _draw_box(pen: ImageDraw.ImageDraw, factor: int, box: Box, number: int, widt
 
 
 def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
-    """A picture with a white ring around a place (2,), which stands out on any ground."""
+    """Draw a white ring around a place (2,)."""
     copy, radius = picture.copy(), max(4.0, RING * max(picture.size))
     pen, centre = ImageDraw.Draw(copy), (place + 0.5).tolist()
     for more, colour, width in ((2, MIDDLE, 5), (0, "white", 2)):
@@ -101,15 +98,14 @@ def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
 
 
 class Stroke(NamedTuple):
-    """A limb between two places, or a joint at one."""
+    """A limb between two positions, or a joint at one: places (2, 2) or (1, 2)."""
 
     places: np.ndarray
-    """(2, 2) or (1, 2)."""
     colour: tuple[int, int, int]
     faint: bool
 
     def draw(self, pen: ImageDraw.ImageDraw, width: float, rim: float) -> None:
-        """With a white outline of the width ``rim``, or without any in its own colour."""
+        """Draw it with a white outline of the width ``rim``, or without any in its own colour."""
         colour = (*((255, 255, 255) if rim else self.colour), FAINT if self.faint else 255)
         if len(self.places) == 2:
             pen.line([tuple(place) for place in self.places.tolist()], colour, round(width + 2 * rim))
@@ -118,7 +114,7 @@ class Stroke(NamedTuple):
 
 
 def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade: float) -> Iterator[Stroke]:
-    """All limbs, then all joints of a person whose places (K, 2) are known."""
+    """Yield all limbs, then all joints of a person at places (K, 2)."""
     there, colours = np.isfinite(places).all(axis=1), _colours(skeleton, shade)
     for one, other in ((skeleton.joints.index(one), skeleton.joints.index(other)) for one, other in drawn_limbs(skeleton)):
         if there[one] and there[other]:
@@ -130,7 +126,7 @@ def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade:
 
 
 def _colours(skeleton: Skeleton, shade: float) -> list[tuple[int, int, int]]:
-    """The colour of each joint, and at the end the colour of what belongs to no side."""
+    """Return the colour of each joint, and at the end the colour of neither side."""
     of = dict.fromkeys(skeleton.joints, MIDDLE)
     for left, right in skeleton.complete.pairs or ():
         of[left], of[right] = LEFT, RIGHT
@@ -138,6 +134,7 @@ def _colours(skeleton: Skeleton, shade: float) -> list[tuple[int, int, int]]:
     return [(r + round(shade * (255 - r)), g + round(shade * (255 - g)), b + round(shade * (255 - b))) for r, g, b in plain]
 
 
+@styled
 def worst_sheet(
     people: Sequence[Person],
     found: Found,
@@ -147,39 +144,27 @@ def worst_sheet(
     *,
     count: int = SHOWN,
 ) -> Figure:
-    """The people who were found worst, from the worst on: the joints that were found beside the joints that are marked.
-
-    Args:
-        people: N people.
-        found: their joints.
-        skeleton: which joints are connected.
-        quality: (N,), higher where joints are nearer; people with NaN are not shown.
-        captions: what to say of each of the N people, a few words.
-        count: people on the sheet.
-    """
+    """Draw the ``count`` people of lowest quality (N,), the worst first: predicted joints beside marked ones; NaN is left out."""
     order = [number for number in np.argsort(quality, kind="stable").tolist() if not np.isnan(quality[number])][:count]
     lines, pairs = max(1, -(-len(order) // PAIRS)), min(PAIRS, max(1, len(order)))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.3 * pairs, 2.45 * lines), layout="constrained")
-        grid = figure.subplots(lines, 3 * pairs - 1, squeeze=False, width_ratios=[*([6, 6, 1] * pairs)][:-1])
-        for axes in grid.flat:
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-            axes.set_anchor("N")
-        for place, number in enumerate(order):
-            shown = grid[place // PAIRS, 3 * (place % PAIRS) :][:2]
-            said = (short_path(people[number].name, 24), captions[number])
-            for axes, picture, words in zip(shown, _both(people[number], found, number, skeleton), said, strict=True):
-                axes.imshow(picture)
-                axes.set_xlabel(words, fontsize=7, parse_math=False)
-            if place < PAIRS:
-                for axes, title in zip(shown, ("found", "marked"), strict=True):
-                    axes.set_title(title, fontsize=9)
+    figure, grid = canvas(3.3 * pairs, 2.45 * lines, lines, 3 * pairs - 1, width_ratios=[*([6, 6, 1] * pairs)][:-1])
+    for axes in grid.flat:
+        bare(axes)
+        axes.set_anchor("N")
+    for place, number in enumerate(order):
+        shown = grid[place // PAIRS, 3 * (place % PAIRS) :][:2]
+        said = (short_path(people[number].name, 24), captions[number])
+        for axes, picture, words in zip(shown, _both(people[number], found, number, skeleton), said, strict=True):
+            axes.imshow(picture)
+            axes.set_xlabel(words, fontsize=7, parse_math=False)
+        if place < PAIRS:
+            for axes, title in zip(shown, ("found", "marked"), strict=True):
+                axes.set_title(title, fontsize=9)
     return figure
 
 
 def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tuple[Image.Image, Image.Image]:
-    """A person with the joints that were found, and with those that are marked."""
+    """Draw a person with the predicted joints, and with the marked ones."""
     (places,), (marked,) = marked_joints([person], skeleton)
     picture = decode(person.image)
     box = _shown(person, places[marked], picture.size)
@@ -196,7 +181,7 @@ def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tupl
 
 
 def _shown(person: Person, marked: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """The part of a picture that shows a person and the marked joints (M, 2); all of it where they are elsewhere."""
+    """Return the part of a picture that shows a person and the marked joints (M, 2); all of it if they are elsewhere."""
     box = person.target.box
     corners = np.concatenate([marked, [box[:2], (box.left + box.width, box.top + box.height)]])
     low, high = corners.min(axis=0), corners.max(axis=0) + 1

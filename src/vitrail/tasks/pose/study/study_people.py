@@ -1,6 +1,5 @@
-"""The people of a study, and what the model finds of them."""
+"""The people of a study, and the joints that the model finds."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,100 +12,54 @@ from vitrail.data.images.box_preparation import Box, BoxPreparation
 from vitrail.data.images.decode import Source, upright_size
 from vitrail.data.images.plan import Plan
 from vitrail.data.images.warp import Warp
-from vitrail.data.loading.sampler import some_items
-from vitrail.data.readers.unlabelled import unlabelled_items
-from vitrail.errors import ConfigError
-from vitrail.runtime.observer import Note, Observer
+from vitrail.runtime.observer import Observer
 from vitrail.study.maps.patch_coordinates import patch_places
 from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.study_images import Subjects
-from vitrail.tasks.pose.people.people import PeopleData, Person, Pose
-from vitrail.tasks.pose.settings import PoseSettings
+from vitrail.tasks.pose.heatmaps import heatmaps_of, joints_in, surest_turns, turned
+from vitrail.tasks.pose.people.people import Person, Pose
 from vitrail.tasks.pose.study.joints import between_joints, maps_from, patches_of, weights_and_heatmaps
-from vitrail.tasks.pose.task import Row, heatmaps_of, joints_in, surest_turns, turned
+from vitrail.tasks.pose.task import Row
 from vitrail.tasks.pose.weights import TrainedPose
-
-Opened = Callable[[], tuple[PeopleData, str, PoseSettings]]
 
 
 @dataclass(frozen=True)
 class StudiedPeople(Subjects):
-    """The people of a study.
-
-    Args:
-        mirror: whether an evaluation of them looks at mirror images, too.
-    """
+    """People of a study; ``mirror`` is True if an evaluation of them looks at mirror images, too."""
 
     mirror: bool = False
 
 
-def people_of(
-    data: str | Path | None,
-    opened: Opened,
-    split: str | None,
-    count: int,
-    note: Note = lambda text: None,
-) -> tuple[str, StudiedPeople]:
-    """Return where the people of a study come from, and which.
-
-    People with the model's joints are ``opened``, which gives their split and how they are evaluated. Images without joints are
-    one person each, from rim to rim.
-    """
-    plain = unlabelled_items(data, count, note=note) if data is not None else []
-    if plain and split is not None:
-        raise ConfigError("images without joints have no splits", where="--split", hint="leave it out")
-    if plain:
-        return str(data), StudiedPeople([_whole(item.name, item.image) for item in plain])
-    source, chosen, settings = opened()
-    people = some_items(source.split(chosen), count, 0)
-    return source.source, StudiedPeople(people, chosen, labelled=True, mirror=settings.mirror)
-
-
-def _whole(name: str, image: Source) -> Person:
+def whole_person(name: str, image: Source) -> Person:
+    """Return the person of an image that shows one from rim to rim."""
     width, height = upright_size(image)
     return Person(name, image, Pose(Box.of_picture((width, height)), (), width * height, 0, 0))
 
 
 class PoseStudy(StudyContext):
-    """A model that finds joints and the people of a study, with all that one pass tells of them.
-
-    Args:
-        folder: exists.
-        trained: the model.
-        subjects: the people. With ``mirror`` scores are of joints that are read from the answers to mirror images, too, as
-            `evaluate` may have it; what is drawn is the answer to an image alone.
-        observer: gets every pass and its people.
-        layer, head: of the attention, as in `vitrail.study.joint_map`.
-    """
+    """A model that finds joints and the people of a study, with the results of a pass; mirror images only count in scores."""
 
     preparation: BoxPreparation
 
     def __init__(
-        self,
-        folder: Path,
-        trained: TrainedPose,
-        subjects: StudiedPeople,
-        observer: Observer,
-        *,
-        layer: int,
-        head: int | None,
+        self, folder: Path, trained: TrainedPose, subjects: StudiedPeople, observer: Observer, *, layer: int, head: int | None
     ):
         super().__init__(folder, trained, subjects, None, observer)
         self.numbers["of"] = "people"
         self.skeleton, self.layer, self.head = trained.skeleton, layer, head
         self.mirror = subjects.mirror and not trained.preparation.upright  # beside turns mirror images are left out
         self.turns = self._turns()
-        """By how many quarter turns against the clock each person is looked at, (N,)."""
+        """Quarter turns against the clock by which each person is looked at, (N,)."""
         self._any_size = self.model.at_any_size()
         self.pixels = turned(self.pixels, self.turns)
         parts = [self._pass(images) for images in self.batches(self.pixels, "joints")]
         heatmaps, joints, scores, maps, between, *judged = (torch.cat(part) for part in zip(*parts, strict=True))
         self.joints = joints.double().numpy()
-        """In the model's input, (N, K, 2)."""
+        """Joints in the model's input, (N, K, 2)."""
         self.scores = scores.numpy()
-        """(N, K)."""
+        """Scores of the joints, (N, K)."""
         self.judged = judged[0].double().numpy(), judged[1].numpy()
-        """The same as an evaluation has them."""
+        """Joints and scores as an evaluation has them."""
         self.between = between.mean(dim=0).numpy()
         """`between_joints`, the mean over all people: (K, K)."""
         self.maps |= {"heatmaps": heatmaps, "joints": maps, "turns": self.turns}
@@ -128,7 +81,6 @@ class PoseStudy(StudyContext):
 
     @torch.no_grad()
     def _read(self, images: Tensor, *, mirror: bool) -> Tensor:
-        """The heatmaps from which joints are read."""
         return heatmaps_of(self._any_size, images, self.preparation, self.skeleton, mirror=mirror)[0]
 
     def pixels_of(self, item: Person) -> np.ndarray:
@@ -136,11 +88,10 @@ class PoseStudy(StudyContext):
         return self.preparation.cut_out(picture, item.target.box)
 
     def outside(self, number: int) -> np.ndarray:
-        """The joints of a person in the picture, (K, 2)."""
+        """Return the joints of a person in the picture, (K, 2)."""
         return self._warp(number, self.preparation).outside(self.joints[number])
 
     def row(self, number: int) -> Row:
-        """What an evaluation keeps of a person."""
         joints, scores = (found[number] for found in self.judged)
         outside = self._warp(number, self.preparation).outside(joints)
         return Row(number, self.subjects.items[number], outside, scores, 0.0)
@@ -149,7 +100,7 @@ class PoseStudy(StudyContext):
         return preparation.warp(self.subjects.items[number].target.box, angle=90.0 * int(self.turns[number]))
 
     def view(self, number: int, side: int) -> tuple[Image.Image, Plan]:
-        """What the model sees of a person, its longer side so many pixels, and the plan that leads places there."""
+        """Return what the model sees of a person, its longer side so many pixels, and the plan that maps places to it."""
         rows, columns = self.preparation.image_size
         size = (max(2, round(side * rows / max(rows, columns))), max(2, round(side * columns / max(rows, columns))))
         picture = self.preparation.decode(self.subjects.items[number].image)

@@ -15,7 +15,7 @@ OWN = f"{BLOCK}.attention.attention.relative_position_bias"
 
 
 def _beit(config: ViTConfig) -> dict[str, object]:
-    """Which positions there are, and what is read.
+    """Return the entries on positions and pooling.
 
     Relative positions are what a BEiT is written for; without them its images would be resized in another way than ours.
     """

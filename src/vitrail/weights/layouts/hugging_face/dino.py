@@ -5,16 +5,18 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import ANTIALIASED
-from vitrail.weights.keys import Joined, Key, weight_and_bias, words
+from vitrail.weights.keys import Joined, Key, block, weight_and_bias, words
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.hugging_face.vit import (
     ACTIVATIONS,
-    ATTENTION,
     BICUBIC,
     BLOCK,
     DEFAULTS,
     DESCRIBED,
     EMBEDDINGS,
     IN_MEMORY,
+    OUTPUT,
+    QKV,
     VIT,
     WITH_DROPOUT,
 )
@@ -24,7 +26,7 @@ from vitrail.weights.normalization import IMAGENET
 
 
 def _dinov2(config: ViTConfig) -> dict[str, object]:
-    """transformers computes the MLP's width from a whole ratio, and of SwiGLU two thirds of that in multiples of 8."""
+    """Return the whole ratio that gives the MLP's width; of SwiGLU two thirds of that in multiples of 8."""
     gated = config.mlp == "swiglu"
 
     def width(ratio: int) -> int:
@@ -45,16 +47,8 @@ DINOV2 = ViTLayout(
         **EMBEDDINGS,
         "blocks.{i}.attention.scale.gamma": Key(f"{BLOCK}.layer_scale1.lambda1"),
         "blocks.{i}.mlp.scale.gamma": Key(f"{BLOCK}.layer_scale2.lambda1"),
-        **weight_and_bias(
-            {
-                "blocks.{i}.attention.norm": f"{BLOCK}.norm1",
-                **ATTENTION,
-                "blocks.{i}.mlp.norm": f"{BLOCK}.norm2",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.fc1",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.fc2",
-                "norm": "layernorm",
-            }
-        ),
+        **block(BLOCK, "norm1", QKV, OUTPUT, "norm2", "mlp.fc1", "mlp.fc2"),
+        **weight_and_bias({"norm": "layernorm"}),
     },
     heads=weight_and_bias({"head.linear": "classifier"}),
     aliases=IN_MEMORY,
@@ -78,16 +72,6 @@ GATED = weight_and_bias(
     {"blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.weights_in", "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.weights_out"}
 )
 GATED_IN_MEMORY = weight_and_bias({"blocks.{i}.mlp.layer.expand": (f"{BLOCK}.mlp.gate_proj", f"{BLOCK}.mlp.up_proj")})
-DINOV2_SWIGLU = replace(
-    DINOV2,
-    name="dinov2-swiglu",
-    about="transformers' Dinov2 with SwiGLU",
-    keys={**DINOV2.keys, **GATED},
-    older=GATED_IN_MEMORY,
-    aliases={**IN_MEMORY, r"\.mlp\.down_proj\.": ".mlp.weights_out."},
-    activations={"swiglu": "gelu"},
-)
-
 DINOV2_REGISTERS = replace(
     DINOV2,
     name="dinov2-registers",
@@ -103,15 +87,20 @@ DINOV2_REGISTERS = replace(
     interpolation=ANTIALIASED,
 )
 
-DINOV2_REGISTERS_SWIGLU = replace(
-    DINOV2_REGISTERS,
-    name="dinov2-registers-swiglu",
-    about="transformers' Dinov2WithRegisters with SwiGLU",
-    keys={**DINOV2_REGISTERS.keys, **GATED},
-    older=GATED_IN_MEMORY,
-    aliases=DINOV2_SWIGLU.aliases,
-    activations=DINOV2_SWIGLU.activations,
-)
+
+def _swiglu(layout: Layout) -> Layout:
+    return replace(
+        layout,
+        name=f"{layout.name}-swiglu",
+        about=f"{layout.about} with SwiGLU",
+        keys={**layout.keys, **GATED},
+        older=GATED_IN_MEMORY,
+        aliases={**IN_MEMORY, r"\.mlp\.down_proj\.": ".mlp.weights_out."},
+        activations={"swiglu": "gelu"},
+    )
+
+
+DINOV2_SWIGLU, DINOV2_REGISTERS_SWIGLU = _swiglu(DINOV2), _swiglu(DINOV2_REGISTERS)
 
 LAYER = "layer.{i}"
 DINOV3 = ViTLayout(
@@ -128,17 +117,8 @@ DINOV3 = ViTLayout(
         ),
         "blocks.{i}.attention.scale.gamma": Key(f"{LAYER}.layer_scale1.lambda1"),
         "blocks.{i}.mlp.scale.gamma": Key(f"{LAYER}.layer_scale2.lambda1"),
-        **weight_and_bias(
-            {
-                "embedding.projection": "embeddings.patch_embeddings",
-                "blocks.{i}.attention.norm": f"{LAYER}.norm1",
-                "blocks.{i}.attention.layer.output": f"{LAYER}.attention.o_proj",
-                "blocks.{i}.mlp.norm": f"{LAYER}.norm2",
-                "blocks.{i}.mlp.layer.expand": f"{LAYER}.mlp.up_proj",
-                "blocks.{i}.mlp.layer.contract": f"{LAYER}.mlp.down_proj",
-                "norm": "norm",
-            }
-        ),
+        **block(LAYER, "norm1", "", "attention.o_proj", "norm2", "mlp.up_proj", "mlp.down_proj"),
+        **weight_and_bias({"embedding.projection": "embeddings.patch_embeddings", "norm": "norm"}),
     },
     aliases={r"^model\.layer\.": "layer."},  # in memory
     needs=("class_token", "blocks.0.attention.scale.gamma"),

@@ -5,33 +5,27 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.keys import Key, block, weight_and_bias, words
 from vitrail.weights.layouts.hugging_face.vit import ACTIVATIONS, BICUBIC, DEFAULTS, DESCRIBED, VIT
 from vitrail.weights.layouts.vit.keys import Flat, not_plain_or_no_bias, not_square, own_heads, thirds
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.normalization import CLIP_COLOURS, Colours
 
 TOWER = "encoder.layers.{i}"
-TOWER_BLOCK = weight_and_bias(
-    {
-        "blocks.{i}.attention.norm": f"{TOWER}.layer_norm1",
-        "blocks.{i}.attention.layer.qkv": tuple(f"{TOWER}.self_attn.{part}_proj" for part in "qkv"),
-        "blocks.{i}.attention.layer.output": f"{TOWER}.self_attn.out_proj",
-        "blocks.{i}.mlp.norm": f"{TOWER}.layer_norm2",
-        "blocks.{i}.mlp.layer.expand": f"{TOWER}.mlp.fc1",
-        "blocks.{i}.mlp.layer.contract": f"{TOWER}.mlp.fc2",
-        "norm": "post_layernorm",
-    }
-)
+QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
+TOWER_BLOCK = {
+    **block(TOWER, "layer_norm1", QKV, "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2"),
+    **weight_and_bias({"norm": "post_layernorm"}),
+}
 TEXT = (r"text_model\..*", r"text_projection\..*", r"logit_(scale|bias)", r"(vision_model\.)?embeddings\.position_ids")
-"""What CLIP and SigLIP hold beside the model of images."""
+"""Keys of CLIP and SigLIP beside the model of images."""
 TOWERS = words(
     """
     direct_kd dropout logit_scale_init_value num_layers projection_dim text_config text_config_dict text_model_name vision_config
     vision_model_name
     """
 )
-"""What ``config.json`` says of a model of images and texts together."""
+"""Entries of ``config.json`` for a model of images and texts together."""
 TOWER_DESCRIBED = {**DESCRIBED, "mlp_dim": "intermediate_size", "attention_dropout": "attention_dropout"}
 
 SIGLIP = ViTLayout(
@@ -100,7 +94,7 @@ CLIP = ViTLayout(
 
 
 def _siglip2(config: ViTConfig) -> dict[str, object]:
-    """It knows the number of its positions, which form a square of square patches."""
+    """Return the number of positions, which form a square of square patches."""
     if len(set(config.grid)) > 1 or len(set(config.patch_size)) > 1 or config.crop_remainder:
         what = "transformers' Siglip2VisionModel has no positions and patches that are not square"
         raise ConfigError(what, where="--layout", hint="give another layout")
@@ -121,21 +115,15 @@ SIGLIP2 = replace(
     interpolation=Interpolation("bilinear"),
 )
 
+QKV_OF_AIM = tuple(f"attention.{part}_proj" for part in "qkv")
 AIMV2 = ViTLayout(
     name="aimv2",
     about="transformers' Aimv2VisionModel",
     prefix="vision_model.",
     keys={
         "position.embedding": Key("embeddings.position_embedding.weight"),
-        **weight_and_bias(
-            {
-                "embedding.projection": "embeddings.patch_embed",
-                "blocks.{i}.attention.layer.qkv": tuple(f"{TOWER}.attention.{part}_proj" for part in "qkv"),
-                "blocks.{i}.attention.layer.output": f"{TOWER}.attention.out_proj",
-                "blocks.{i}.mlp.layer.expand": (f"{TOWER}.ffn.gate_proj", f"{TOWER}.ffn.up_proj"),
-                "blocks.{i}.mlp.layer.contract": f"{TOWER}.ffn.down_proj",
-            }
-        ),
+        **weight_and_bias({"embedding.projection": "embeddings.patch_embed"}),
+        **block(TOWER, "", QKV_OF_AIM, "attention.out_proj", "", ("ffn.gate_proj", "ffn.up_proj"), "ffn.down_proj"),
         "embedding.token_norm.weight": Key("embeddings.rms_norm.weight"),
         "blocks.{i}.attention.norm.weight": Key(f"{TOWER}.rms_norm1.weight"),
         "blocks.{i}.mlp.norm.weight": Key(f"{TOWER}.rms_norm2.weight"),

@@ -6,13 +6,13 @@ https://github.com/huggingface/transformers. What its other families share with 
 from dataclasses import replace
 
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.keys import Key, block, weight_and_bias, words
 from vitrail.weights.layouts.vit.keys import not_plain, not_square
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.normalization import IMAGENET, Colours
 
 BICUBIC = Interpolation(antialias=False)
-"""How transformers resizes positions."""
+"""The interpolation of positions in transformers."""
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_pytorch_tanh", "quick-gelu": "quick_gelu"}
 """Our activations by transformers' names."""
 DESCRIBED = {
@@ -33,10 +33,8 @@ EMBEDDINGS = {
     **weight_and_bias({"embedding.projection": "embeddings.patch_embeddings.projection"}),
 }
 BLOCK = "encoder.layer.{i}"
-ATTENTION: dict[str, str | tuple[str, ...]] = {
-    "blocks.{i}.attention.layer.qkv": tuple(f"{BLOCK}.attention.attention.{part}" for part in ("query", "key", "value")),
-    "blocks.{i}.attention.layer.output": f"{BLOCK}.attention.output.dense",
-}
+QKV = tuple(f"attention.attention.{part}" for part in ("query", "key", "value"))
+OUTPUT = "attention.output.dense"
 IN_MEMORY = {
     r"^layers\.(\d+)\.": r"encoder.layer.\1.",
     r"\.attention\.o_proj\.": ".attention.output.dense.",
@@ -44,7 +42,7 @@ IN_MEMORY = {
     r"\.attention\.k_proj\.": ".attention.attention.key.",
     r"\.attention\.v_proj\.": ".attention.attention.value.",
 }
-"""How transformers 5 calls in memory what it writes under its older names."""
+"""Names in the memory of transformers 5, to the older ones that it writes."""
 
 VIT = ViTLayout(
     name="vit",
@@ -52,16 +50,8 @@ VIT = ViTLayout(
     prefix="vit.",
     keys={
         **EMBEDDINGS,
-        **weight_and_bias(
-            {
-                "blocks.{i}.attention.norm": f"{BLOCK}.layernorm_before",
-                **ATTENTION,
-                "blocks.{i}.mlp.norm": f"{BLOCK}.layernorm_after",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.intermediate.dense",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.output.dense",
-                "norm": "layernorm",
-            }
-        ),
+        **block(BLOCK, "layernorm_before", QKV, OUTPUT, "layernorm_after", "intermediate.dense", "output.dense"),
+        **weight_and_bias({"norm": "layernorm"}),
     },
     heads=weight_and_bias({"head.linear": "classifier"}),
     aliases={

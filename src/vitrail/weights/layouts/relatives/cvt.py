@@ -1,15 +1,15 @@
 """The layouts of CvT: its authors' (https://github.com/microsoft/CvT) and transformers'."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.cvt import CvTConfig
-from vitrail.weights.keys import Key, Shape, count_of, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, block, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.hugging_face.vit import OUTPUT
 from vitrail.weights.layouts.relatives.resnet_reading import batch_norms
-from vitrail.weights.layouts.shapes import HEAD_DIM
+from vitrail.weights.layouts.shapes import HEAD_DIM, depths_of
 from vitrail.weights.normalization import IMAGENET
 
 STAGE = "stages.{s}"
@@ -20,11 +20,11 @@ USUAL = {7: (4, 2), 3: (2, 1)}
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
-    stages = count_of((int(hit[1]) for name in shapes if (hit := re.match(r"stages\.(\d+)\.embedding\.", name))), "stage")
-    patches = [shapes.get(PATCH.format(stage), ()) for stage in range(stages)]
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    depths = depths_of(shapes)
+    patches = [shapes.get(PATCH.format(stage), ()) for stage in range(len(depths))]
     hidden = shapes.get("stages.0.blocks.0.mlp.layer.expand.weight", ())
-    if not patches or len(hidden) != 2 or any(len(patch) != 4 for patch in patches):
+    if len(hidden) != 2 or any(len(patch) != 4 for patch in patches):
         raise ModelFileError("no stages of a CvT", where="weights")
     dims, sides = tuple(patch[0] for patch in patches), tuple(patch[2] for patch in patches)
     head = shapes.get("head.linear.weight")
@@ -34,20 +34,14 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         **known,
         "channels": patches[0][1],
         "dims": dims,
-        "depths": tuple(_depth(shapes, stage) for stage in range(stages)),
+        "depths": depths,
         "patch_sizes": sides,
         "mlp_ratio": ratio_of(hidden[0], hidden[1]),
         "num_classes": head[0] if head else 0,
     }
 
 
-def _depth(shapes: Mapping[str, Shape], stage: int) -> int:
-    found = (re.match(rf"stages\.{stage}\.blocks\.(\d+)\.", name) for name in shapes)
-    return count_of((int(hit[1]) for hit in found if hit), "block")
-
-
 def _usual(dims: tuple[int, ...], sides: tuple[int, ...], known: Mapping[str, Any]) -> dict[str, Any]:
-    """What no shape tells and nobody says, as in all that is published."""
     fields: dict[str, Any] = {}
     if all(side in USUAL for side in sides):
         fields |= {"strides": tuple(USUAL[side][0] for side in sides), "paddings": tuple(USUAL[side][1] for side in sides)}
@@ -60,26 +54,17 @@ def _usual(dims: tuple[int, ...], sides: tuple[int, ...], known: Mapping[str, An
     return fields
 
 
-def _guesses(config: CvTConfig, told: Mapping[str, Any]) -> list[str]:
-    guessed = [name for name in ("activation", "heads", "strides", "paddings") if name not in told]
-    return [f"{name} {_text(getattr(config, name))}" for name in guessed]
-
-
-def _text(value: Any) -> str:
-    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 READING = Reading(
     architecture="CvT",
     fields=_fields,
     any_size=True,
     optional=r".*\.num_batches_tracked",  # which no answer needs
-    guesses=_guesses,
+    untold=("activation", "heads", "strides", "paddings"),
 )
 
 
 def _keys(layers: Mapping[str, str], attention: str, theirs: Mapping[str, tuple[str, str, str]]) -> dict[str, Key]:
-    """The rows of all layers; for queries, keys and values linear layer, convolution and norm below ``attention``."""
+    """Return the rows of all layers; for queries, keys and values linear layer, convolution and norm below ``attention``."""
     keys = weight_and_bias(layers)
     for kind, (linear, convolution, norm) in theirs.items():
         ours = f"{BLOCK}.attention.layer"
@@ -92,19 +77,16 @@ def _keys(layers: Mapping[str, str], attention: str, theirs: Mapping[str, tuple[
 THEIR_BLOCK = "stage{s}.blocks.{j}"
 ORIGINAL = Layout(
     name="cvt-original",
+    written=False,
     about="the authors' CvT",
     reading=READING,
     keys={
         f"{STAGE}.class_token": Key("stage{s}.cls_token"),
+        **block(THEIR_BLOCK, "norm1", "", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2", ours=BLOCK),
         **_keys(
             {
                 f"{STAGE}.embedding.projection": "stage{s}.patch_embed.proj",
                 f"{STAGE}.embedding.norm": "stage{s}.patch_embed.norm",
-                f"{BLOCK}.attention.norm": f"{THEIR_BLOCK}.norm1",
-                f"{BLOCK}.attention.layer.output": f"{THEIR_BLOCK}.attn.proj",
-                f"{BLOCK}.mlp.norm": f"{THEIR_BLOCK}.norm2",
-                f"{BLOCK}.mlp.layer.expand": f"{THEIR_BLOCK}.mlp.fc1",
-                f"{BLOCK}.mlp.layer.contract": f"{THEIR_BLOCK}.mlp.fc2",
                 "norm": "norm",
                 "head.linear": "head",
             },
@@ -125,7 +107,6 @@ THEIR_CONVOLUTION = "convolution_projection_{}.convolution_projection"
 
 
 def _extra(config: CvTConfig) -> dict[str, Any]:
-    """What is alike in all stages, as often as there are stages."""
     stages = len(config.depths)
     alike = {
         "mlp_ratio": config.mlp_ratio, "drop_rate": config.dropout, "attention_drop_rate": config.attention_dropout,
@@ -139,11 +120,11 @@ def _extra(config: CvTConfig) -> dict[str, Any]:
 
 
 ALIKE = {"stride_q": 1, "stride_kv": 2, "padding_q": 1, "padding_kv": 1}
-"""What neither key nor shape shows, the same in all stages."""
+"""Entries that neither key nor shape shows, the same in all stages."""
 
 
 def _lacks(config: CvTConfig) -> str:
-    """Stages that transformers cannot build: it looks for a drop path by the number of the stage among the blocks' own."""
+    """Refuse stages that transformers cannot build, as it takes the drop path of the block with the stage's number."""
     short = [stage for stage, depth in enumerate(config.depths) if depth <= stage]
     return f"stage {short[0] + 1} of {config.depths[short[0]]} blocks, and none with fewer than its number" if short else ""
 
@@ -154,15 +135,11 @@ HUGGING_FACE = Layout(
     reading=READING,
     keys={
         f"{STAGE}.class_token": Key(f"{THEIR_STAGE}.cls_token"),
+        **block(THEIR_LAYER, "layernorm_before", "", OUTPUT, "layernorm_after", "intermediate.dense", "output.dense", ours=BLOCK),
         **_keys(
             {
                 f"{STAGE}.embedding.projection": f"{THEIR_STAGE}.embedding.convolution_embeddings.projection",
                 f"{STAGE}.embedding.norm": f"{THEIR_STAGE}.embedding.convolution_embeddings.normalization",
-                f"{BLOCK}.attention.norm": f"{THEIR_LAYER}.layernorm_before",
-                f"{BLOCK}.attention.layer.output": f"{THEIR_LAYER}.attention.output.dense",
-                f"{BLOCK}.mlp.norm": f"{THEIR_LAYER}.layernorm_after",
-                f"{BLOCK}.mlp.layer.expand": f"{THEIR_LAYER}.intermediate.dense",
-                f"{BLOCK}.mlp.layer.contract": f"{THEIR_LAYER}.output.dense",
                 "norm": "layernorm",
                 "head.linear": "classifier",
             },

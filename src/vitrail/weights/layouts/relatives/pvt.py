@@ -8,19 +8,8 @@ from vitrail.models.configs.pvt import PVTConfig
 from vitrail.models.vision.pvt import BILINEAR
 from vitrail.weights.keys import Key, Shape, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.relatives.pvt_reading import (
-    AUTHORS,
-    DEFAULTS,
-    DESCRIBED,
-    EPSILONS,
-    HARMLESS,
-    blocks,
-    for_transformers,
-    guessed,
-    same_widths,
-    square_of,
-    stages_in,
-)
+from vitrail.weights.layouts.relatives import pvt_reading as common
+from vitrail.weights.layouts.shapes import image_size_of
 from vitrail.weights.normalization import IMAGENET, Colours
 
 EMBEDDING = "stages.{s}.embedding"
@@ -28,20 +17,20 @@ FIRST_TABLE = "stages.0.embedding.position.embedding"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
-    fields, table = stages_in(shapes, known), shapes.get(FIRST_TABLE, ())
+    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    fields, table = common.stages_in(shapes, known), shapes.get(FIRST_TABLE, ())
     if len(table) < 2:
         raise ModelFileError(f"no {FIRST_TABLE} of a Pyramid Vision Transformer", where="weights")
     tokens = table[-2] - (len(fields["depths"]) == 1)  # a class token is among those of the last stage
-    sizes = [size for size in (known.get("image_size"), image_size) if size is not None]
-    return {**fields, "image_size": square_of(tokens, fields["patch_sizes"][0], sizes)}
+    patch = fields["patch_sizes"][0]
+    return {**fields, "image_size": image_size_of(tokens, (patch, patch), (known.get("image_size"), image_size))}
 
 
-READING = Reading(architecture="PVT", fields=_fields, canonical=same_widths, guesses=guessed)
+READING = Reading(architecture="PVT", fields=_fields, canonical=common.same_widths, untold=common.UNTOLD)
 
 
 def _other_positions(config: PVTConfig) -> str:
-    """Says so of tables that authors and transformers have not, who make them for patches of 4, then 2, in square images."""
+    """Return words for tables that authors and transformers have not: theirs are for patches of 4, then 2."""
     side = config.image_size[0]
     sides = [side, *(side // 2 ** (stage + 1) for stage in range(1, len(config.depths)))]
     if len(set(config.image_size)) != 1:
@@ -52,23 +41,24 @@ def _other_positions(config: PVTConfig) -> str:
 
 
 def _extra(config: PVTConfig) -> dict[str, Any]:
-    """What else its ``config.json`` says; classes, too, as its own default of 1000 outweighs their names."""
+    """Return the other entries; classes, too, as transformers' default of 1000 outweighs their names."""
     classes = {"num_labels": config.num_classes} if config.num_classes else {}
-    return for_transformers(config, strides=list(config.patch_sizes), **classes)
+    return common.for_transformers(config, strides=list(config.patch_sizes), **classes)
 
 
 ORIGINAL = Layout(
     name="pvt-original",
+    written=False,
     about="its authors' PVT",
     reading=READING,
     keys={
         **weight_and_bias({f"{EMBEDDING}.projection": "patch_embed{S}.proj", f"{EMBEDDING}.norm": "patch_embed{S}.norm"}),
         f"{EMBEDDING}.position.embedding": Key("pos_embed{S}", ndim=3),
         "stages.3.embedding.class_token": Key("cls_token", ndim=3),  # theirs have four stages
-        **blocks("block{S}.{j}", **AUTHORS),
+        **common.blocks("block{S}.{j}", **common.AUTHORS),
         **weight_and_bias({"norm": "norm", "head.linear": "head"}),
     },
-    fields=EPSILONS,
+    fields=common.EPSILONS,
     lacks=_other_positions,
     colours=IMAGENET,
     interpolation=BILINEAR,
@@ -88,7 +78,7 @@ TRANSFORMERS = Layout(
         ),
         f"{EMBEDDING}.position.embedding": Key("encoder.patch_embeddings.{s}.position_embeddings", ndim=3),
         f"{EMBEDDING}.class_token": Key("encoder.patch_embeddings.{s}.cls_token", ndim=3),
-        **blocks(
+        **common.blocks(
             "encoder.block.{s}.{j}",
             norm1="layer_norm_1",
             q="attention.self.query",
@@ -104,9 +94,9 @@ TRANSFORMERS = Layout(
     },
     heads=weight_and_bias({"head.linear": "classifier"}),
     fields={"norm_eps": 1e-6, "grid_norm_eps": 1e-6},
-    defaults={**DEFAULTS, "patch_sizes": [4, 2, 2, 2]},
-    described={**DESCRIBED, "reductions": "sequence_reduction_ratios"},
-    harmless=HARMLESS | {"strides"},  # which it calls the sides of patches, shown by the weights, and sides what are strides
+    defaults={**common.DEFAULTS, "patch_sizes": [4, 2, 2, 2]},
+    described={**common.DESCRIBED, "reductions": "sequence_reduction_ratios"},
+    harmless=common.HARMLESS | {"strides"},  # which mean the sides of patches there
     fixed={"hidden_act": ("gelu",)},
     lacks=_other_positions,
     extra=_extra,

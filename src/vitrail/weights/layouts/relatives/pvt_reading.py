@@ -1,15 +1,12 @@
-"""How the weights of both Pyramid Vision Transformers are understood, whatever library wrote them."""
+"""Rules to read the weights of both Pyramid Vision Transformers, whatever library wrote them."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.pvt import PyramidConfig
 from vitrail.weights.keys import Shape, ratio_of, weight_and_bias, words
-from vitrail.weights.layout import Size
-from vitrail.weights.layouts.relatives.stages import depths_of
-from vitrail.weights.layouts.shapes import require_shapes
+from vitrail.weights.layouts.shapes import depths_of, require_shapes
 
 BLOCK = "stages.{s}.blocks.{j}"
 PATCHES = "stages.{}.embedding.projection.weight"
@@ -36,6 +33,7 @@ DESCRIBED = {
 }
 """Fields of both by the names that transformers has for them."""
 DEFAULTS = {"image_size": 224, "num_attention_heads": [1, 2, 5, 8], "layer_norm_eps": 1e-6}
+UNTOLD = ("heads", "GELU", *EPSILONS)
 HARMLESS = words("num_encoder_blocks")
 """It shows in the keys."""
 
@@ -43,15 +41,15 @@ Shapes = Mapping[str, Shape]
 
 
 def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that both versions have, but for the size of images."""
+    """Return the fields that both versions have, but for the size of images."""
     depths = depths_of(shapes)
     patches, expand, reduced = ([name.format(stage) for stage in range(len(depths))] for name in (PATCHES, EXPAND, REDUCTION))
     convolutions = [*patches, *(name for name in reduced if name in shapes)]
     require_shapes(shapes, {**dict.fromkeys(convolutions, 4), **dict.fromkeys(expand, 2)}, "a Pyramid Vision Transformer")
     dims, head = tuple(shapes[name][0] for name in patches), shapes.get("head.linear.weight")
-    told = known.get("mlp_ratios", ())
-    if len(told) != len(depths):
-        told = (None,) * len(depths)
+    stated = known.get("mlp_ratios", ())
+    if len(stated) != len(depths):
+        stated = (None,) * len(depths)
     return {
         **known,
         "channels": shapes[patches[0]][1],
@@ -60,7 +58,9 @@ def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
         "depths": depths,
         "heads": known["heads"] if "heads" in known else _usual_heads(dims),
         "reductions": tuple(shapes[name][2] if name in shapes else 1 for name in reduced),
-        "mlp_ratios": tuple(ratio_of(shapes[name][0], shapes[name][1], ratio) for name, ratio in zip(expand, told, strict=True)),
+        "mlp_ratios": tuple(
+            ratio_of(shapes[name][0], shapes[name][1], ratio) for name, ratio in zip(expand, stated, strict=True)
+        ),
         "qkv_bias": "stages.0.blocks.0.attention.layer.attention.query.bias" in shapes,
         "patch_sizes": tuple(shapes[name][2] for name in patches),
     }
@@ -75,31 +75,14 @@ def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
     return HEADS[dims]
 
 
-def square_of(table: int, patch: int, sizes: list[Size]) -> Size:
-    """The size of images for so many positions of the first stage: one of those that are possible, or a square."""
-    fitting = [size for size in sizes if math.prod(max(1, side // patch) for side in size) == table]
-    side = math.isqrt(table)
-    if not fitting and side * side != table:
-        what, hint = f"{table} positions form no square", "give the size of the images: image_size=(height, width)"
-        raise ModelFileError(what, where="weights", hint=hint)
-    return fitting[0] if fitting else (side * patch, side * patch)
-
-
-def guessed(config: PyramidConfig, told: Mapping[str, Any]) -> list[str]:
-    """What no shape tells and nobody has told."""
-    heads = [] if "heads" in told else [f"{'-'.join(map(str, config.heads))} heads"]
-    epsilons = [f"{name} {getattr(config, name):g}" for name in EPSILONS if name not in told]
-    return [*heads, "GELU", *epsilons]
-
-
 def same_widths(config: PyramidConfig) -> PyramidConfig:
-    """The same with the ratios that the widths of the MLPs tell: others are rounded to the same."""
+    """Return the same with the ratios that the widths of the MLPs tell: others are rounded to the same."""
     ratios = tuple(ratio_of(int(dim * ratio), dim) for dim, ratio in zip(config.dims, config.mlp_ratios, strict=True))
     return config.changed(mlp_ratios=ratios)
 
 
 def for_transformers(config: PyramidConfig, **more: Any) -> dict[str, Any]:
-    """What its ``config.json`` says beside the fields; it has no fractions as ratios."""
+    """Return the entries beside the fields; raises `ConfigError` for ratios that are no whole numbers."""
     whole = [int(ratio) for ratio in config.mlp_ratios]
     if whole != list(config.mlp_ratios):
         what = f"transformers has no MLPs of {'-'.join(f'{ratio:g}' for ratio in config.mlp_ratios)} times the width"
@@ -108,7 +91,7 @@ def for_transformers(config: PyramidConfig, **more: Any) -> dict[str, Any]:
 
 
 def blocks(theirs: str, **parts: str | tuple[str, ...]) -> dict[str, Any]:
-    """The rows of blocks whose keys begin with ``theirs``; parts are called as their authors call them."""
+    """Return the rows of blocks whose keys begin with ``theirs``; parts are called as their authors call them."""
     ours = {
         "norm1": "attention.norm", "q": "attention.layer.attention.query", "kv": "attention.layer.attention.key_value",
         "proj": "attention.layer.attention.output", "sr": "attention.layer.reduction.projection",
@@ -127,4 +110,4 @@ AUTHORS = {
     "norm1": "norm1", "q": "attn.q", "kv": "attn.kv", "proj": "attn.proj", "sr": "attn.sr", "sr_norm": "attn.norm",
     "norm2": "norm2", "fc1": "mlp.fc1", "fc2": "mlp.fc2",
 }  # fmt: skip
-"""What the authors, and timm, call the parts of a block."""
+"""The authors' names of the parts of a block, which are timm's too."""

@@ -7,30 +7,18 @@ from vitrail.models.configs.pvt import PyramidConfig
 from vitrail.models.configs.pvt_v2 import PRESETS, PVTv2Config
 from vitrail.weights.keys import Shape, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.relatives.pvt_reading import (
-    AUTHORS,
-    DEFAULTS,
-    DESCRIBED,
-    EPSILONS,
-    HARMLESS,
-    REDUCTION,
-    blocks,
-    for_transformers,
-    guessed,
-    same_widths,
-    stages_in,
-)
-from vitrail.weights.layouts.timm.arguments import known_name, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.relatives import pvt_reading as common
+from vitrail.weights.layouts.timm.arguments import Arguments
+from vitrail.weights.layouts.timm.description import named, timm_data
 from vitrail.weights.normalization import IMAGENET, Colours
 
 EMBEDDING = "stages.{s}.embedding"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
-    fields = stages_in(shapes, known)
-    pooled = REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a convolution that reduces is wider
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    fields = common.stages_in(shapes, known)
+    pooled = common.REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a convolution that reduces is wider
     if pooled:
         fields["reductions"] = known.get("reductions", fields["reductions"])
     strides = tuple((side + 1) // 2 for side in fields["patch_sizes"])
@@ -38,33 +26,21 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _canonical(config: PVTv2Config) -> PyramidConfig:
-    """Where keys and values are pooled, nothing is computed of the reductions."""
     config = config.changed(reductions=(1,) * len(config.depths)) if config.pooled else config
-    return same_widths(config)
+    return common.same_widths(config)
 
 
-def _guesses(config: PVTv2Config, told: Mapping[str, Any]) -> list[str]:
-    strides = [] if "strides" in told else [f"strides {'-'.join(map(str, config.strides))}"]
-    return [*guessed(config, told), *strides]
-
-
-READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, guesses=_guesses)
+READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, untold=(*common.UNTOLD, "strides"))
 
 
 def _other_patches(config: PVTv2Config) -> str:
-    """Says so of patches that neither timm nor the authors have."""
     usual = (7, *(3,) * (len(config.depths) - 1))
     return "" if config.patch_sizes == usual else f"patches of {'-'.join(map(str, config.patch_sizes))}"
 
 
-def _unlike_the_authors(config: PVTv2Config) -> str:
-    """What their constructor cannot build."""
-    stages = len(config.depths)
-    return _other_patches(config) or ("" if stages == 4 else f"{stages} stages, in place of 4")
-
-
 ORIGINAL = Layout(
     name="pvt-v2-original",
+    written=False,
     about="its authors' PVT v2",
     reading=READING,
     keys={
@@ -76,47 +52,38 @@ ORIGINAL = Layout(
                 "head.linear": "head",
             }
         ),
-        **blocks("block{S}.{j}", **AUTHORS, dwconv="mlp.dwconv.dwconv"),
+        **common.blocks("block{S}.{j}", **common.AUTHORS, dwconv="mlp.dwconv.dwconv"),
     },
-    fields=EPSILONS,
-    lacks=_unlike_the_authors,
+    fields=common.EPSILONS,
+    lacks=_other_patches,
     colours=IMAGENET,
 )
 
-MODELS = {name.lower().replace("pvtv2-", "pvt_v2_").replace("-", "_"): fields for name, fields in PRESETS.items()}
-"""timm's names, and the fields that they fix."""
 NAMED = ("dims", "depths", "heads", "reductions", "mlp_ratios", "pooled")
-SAME = {
-    "img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "depths": "depths", "embed_dims": "dims",
-    "num_heads": "heads", "sr_ratios": "reductions", "mlp_ratios": "mlp_ratios", "qkv_bias": "qkv_bias", "linear": "pooled",
-}  # fmt: skip
-"""timm's arguments that mean the same as fields of ours."""
-WITHOUT_EFFECT = words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate")
-"""Those of training."""
-
-
-def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
-    name = known_name(values, MODELS)
-    if name is None:
-        return {}
-    usual = PVTv2Config(**MODELS[name])
-    told = told_by(values, PVTv2Config, same=SAME, harmless=WITHOUT_EFFECT, fixed={"global_pool": ("avg",)})
-    return {**{field: getattr(usual, field) for field in NAMED}, **told}
+"""Fields that a name of timm's fixes."""
+MODELS: dict[str, dict[str, Any]] = {
+    name.lower().replace("pvtv2-", "pvt_v2_").replace("-", "_"): {
+        field: getattr(config, field) for config in [PVTv2Config(**preset)] for field in NAMED
+    }
+    for name, preset in PRESETS.items()
+}
+ARGUMENTS = Arguments(
+    PVTv2Config,
+    same={
+        "img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "depths": "depths", "embed_dims": "dims",
+        "num_heads": "heads", "sr_ratios": "reductions", "mlp_ratios": "mlp_ratios", "qkv_bias": "qkv_bias", "linear": "pooled",
+    },
+    harmless=words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate"),
+    fixed={"global_pool": ("avg",)},
+)  # fmt: skip
 
 
 def _describe_timm(config: PVTv2Config) -> dict[str, Any]:
-    """What timm builds the same model of: a name, and all that makes it this model."""
-    named = {name: PVTv2Config(**preset) for name, preset in MODELS.items()}
-    fitting = [name for name, usual in named.items() if all(getattr(usual, f) == getattr(config, f) for f in NAMED)]
-    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs not in ("img_size", "num_classes")}
-    return {
-        "architecture": fitting[0] if fitting else next(iter(MODELS)),
-        "num_classes": config.num_classes,
-        "num_features": config.dims[-1],
-        "global_pool": "avg",
-        "model_args": arguments,
-    }
+    """Return what timm builds the same model of: a name, and all that makes it this model."""
+    fields = {field: getattr(config, field) for field in NAMED}
+    name = next((name for name, usual in MODELS.items() if usual == fields), next(iter(MODELS)))
+    arguments = ARGUMENTS.describe(config, "img_size", "num_classes")
+    return named(name, config, arguments, config.dims[-1], global_pool="avg")
 
 
 TIMM = Layout(
@@ -135,12 +102,12 @@ TIMM = Layout(
                 "head.linear": "head",
             }
         ),
-        **blocks("stages.{s}.blocks.{j}", **AUTHORS, dwconv="mlp.dwconv"),
+        **common.blocks("stages.{s}.blocks.{j}", **common.AUTHORS, dwconv="mlp.dwconv"),
     },
-    fields=EPSILONS,
+    fields=common.EPSILONS,
     lacks=_other_patches,
     colours=Colours(IMAGENET.mean, IMAGENET.std, crop_ratio=0.9),
-    read=_read_timm,
+    read=ARGUMENTS.of_presets(MODELS),
     describe=_describe_timm,
     describe_data=timm_data,
 )
@@ -158,7 +125,7 @@ TRANSFORMERS = Layout(
                 "stages.{s}.norm": "encoder.layers.{s}.layer_norm",
             }
         ),
-        **blocks(
+        **common.blocks(
             "encoder.layers.{s}.blocks.{j}",
             norm1="layer_norm_1",
             q="attention.query",
@@ -174,11 +141,11 @@ TRANSFORMERS = Layout(
     },
     heads=weight_and_bias({"head.linear": "classifier"}),
     fields={"norm_eps": 1e-6, "grid_norm_eps": 1e-6},
-    defaults={**DEFAULTS, "patch_sizes": [7, 3, 3, 3], "strides": [4, 2, 2, 2]},
-    described={**DESCRIBED, "reductions": "sr_ratios", "strides": "strides", "pooled": "linear_attention"},
-    harmless=HARMLESS,
+    defaults={**common.DEFAULTS, "patch_sizes": [7, 3, 3, 3], "strides": [4, 2, 2, 2]},
+    described={**common.DESCRIBED, "reductions": "sr_ratios", "strides": "strides", "pooled": "linear_attention"},
+    harmless=common.HARMLESS,
     fixed={"hidden_act": ("gelu",)},
-    extra=for_transformers,
+    extra=common.for_transformers,
     model_types=("pvt_v2",),
     classes=("PvtV2ForImageClassification", "PvtV2Model"),
     colours=Colours(IMAGENET.mean, IMAGENET.std, fit="squash"),

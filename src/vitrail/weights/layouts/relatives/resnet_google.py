@@ -1,6 +1,6 @@
 """Google's .npz files of BiT (https://github.com/google-research/big_transfer)."""
 
-from vitrail.weights.keys import Key, Transposed
+from vitrail.weights.keys import Key, Transposed, layers
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.relatives.resnet_reading import READINGS, Pointwise, below, odd_groups
 from vitrail.weights.normalization import Colours
@@ -19,8 +19,7 @@ BIT = Layout(
     reading=READINGS["pre-activation"],
     keys={
         **{f"{ours}.weight": Transposed(f"{theirs}/standardized_conv2d/kernel") for ours, theirs in CONVOLUTIONS.items()},
-        **{f"{ours}.weight": Key(f"{theirs}/group_norm/gamma") for ours, theirs in NORMS.items()},
-        **{f"{ours}.bias": Key(f"{theirs}/group_norm/beta") for ours, theirs in NORMS.items()},
+        **layers(NORMS, "/group_norm/gamma", "/group_norm/beta"),
         "head.linear.weight": Pointwise("resnet/head/conv2d/kernel", turned=True),
         "head.linear.bias": Key("resnet/head/conv2d/bias"),
     },

@@ -1,25 +1,8 @@
 """transformers' ResNet and BiT."""
 
-from typing import Any
-
-from vitrail.models.configs.resnet import ResNetConfig
 from vitrail.weights.keys import weight_and_bias, words
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts.relatives.resnet_reading import (
-    GROUPS,
-    KINDS,
-    PARTS,
-    PRE_ACTIVATION_CONVOLUTIONS,
-    PRE_ACTIVATION_NORMS,
-    READINGS,
-    Kind,
-    batch_norms,
-    below,
-    convolutions,
-    odd_groups,
-    unusual_root,
-    widths,
-)
+from vitrail.weights.layouts.relatives import resnet_reading as common
 from vitrail.weights.normalization import IMAGENET, Colours
 
 DESCRIBED = {"channels": "num_channels", "width": "embedding_size", "depths": "depths"}
@@ -27,19 +10,18 @@ HEAD = weight_and_bias({"head.linear": "classifier.1"})
 THEIRS = "encoder.stages.{s}.layers.{j}."
 
 
-def _resnet(kind: Kind, name: str) -> Layout:
-    """transformers' ResNet with blocks of one kind."""
-    parts = {"shortcut": "shortcut", **{part: f"layer.{i}" for i, part in enumerate(PARTS[kind])}}
+def _resnet(kind: common.Kind, name: str) -> Layout:
+    parts = {"shortcut": "shortcut", **{part: f"layer.{i}" for i, part in enumerate(common.PARTS[kind])}}
     convs = {f"{ours}.0": f"{theirs}.convolution" for ours, theirs in parts.items()}
     norms = {f"{ours}.1": f"{theirs}.normalization" for ours, theirs in parts.items()}
     return Layout(
         name=name,
-        about="transformers' ResNet" + KINDS[kind],
+        about="transformers' ResNet" + common.KINDS[kind],
         prefix="resnet.",
-        reading=READINGS[kind],
+        reading=common.READINGS[kind],
         keys={
-            **convolutions({"features.root.0": "embedder.embedder.convolution", **below(convs, THEIRS)}),
-            **batch_norms({"features.root.1": "embedder.embedder.normalization", **below(norms, THEIRS)}),
+            **common.convolutions({"features.root.0": "embedder.embedder.convolution", **common.below(convs, THEIRS)}),
+            **common.batch_norms({"features.root.1": "embedder.embedder.normalization", **common.below(norms, THEIRS)}),
         },
         heads=HEAD,
         fields={"block": kind},
@@ -51,8 +33,8 @@ def _resnet(kind: Kind, name: str) -> Layout:
             "downsample_in_first_stage": (False,),
             "downsample_in_bottleneck": (False,),
         },
-        lacks=unusual_root,
-        extra=lambda config: {"hidden_sizes": widths(config), "layer_type": config.block, "hidden_act": "relu"},
+        lacks=common.unusual_root,
+        extra=lambda config: {"hidden_sizes": common.widths(config), "layer_type": config.block, "hidden_act": "relu"},
         model_types=("resnet",),
         classes=("ResNetForImageClassification", "ResNetModel"),
         colours=IMAGENET,
@@ -63,24 +45,14 @@ RESNET_BASIC = _resnet("basic", "resnet-basic")
 RESNET = _resnet("bottleneck", "resnet")
 
 
-def _bit_lacks(config: ResNetConfig) -> str:
-    """What its GroupNorms cannot have, and stages that it would dilate in place of halving."""
-    return odd_groups(config) or ("more than four stages" if len(config.depths) > 4 else "")
-
-
-def _describe_bit(config: ResNetConfig) -> dict[str, Any]:
-    """Wide models have wide stages and a factor of 1: with another one transformers leaves stem and last norm narrow."""
-    return {"hidden_sizes": widths(config), "layer_type": "preactivation", "hidden_act": "relu", "width_factor": 1}
-
-
 BIT = Layout(
     name="bit",
     about="transformers' BiT",
     prefix="bit.",
-    reading=READINGS["pre-activation"],
+    reading=common.READINGS["pre-activation"],
     keys={
-        **convolutions({"features.root.0": "embedder.convolution", **below(PRE_ACTIVATION_CONVOLUTIONS, THEIRS)}),
-        **weight_and_bias({"features.norm.0": "norm", **below(PRE_ACTIVATION_NORMS, THEIRS)}),
+        **common.convolutions({"features.root.0": "embedder.convolution", **common.below(common.BIT_CONVOLUTIONS, THEIRS)}),
+        **weight_and_bias({"features.norm.0": "norm", **common.below(common.BIT_NORMS, THEIRS)}),
     },
     heads=HEAD,
     fields={"block": "pre-activation"},
@@ -90,13 +62,19 @@ BIT = Layout(
         "layer_type": ("preactivation",),
         "hidden_act": ("relu",),
         "global_padding": (None,),
-        "num_groups": (GROUPS,),
+        "num_groups": (common.GROUPS,),
         "embedding_dynamic_padding": (False,),
         "output_stride": (32,),
         "width_factor": (1,),
     },
-    lacks=_bit_lacks,
-    extra=_describe_bit,
+    lacks=lambda config: common.odd_groups(config) or ("more than four stages" if len(config.depths) > 4 else ""),
+    # wide models have wide stages and a factor of 1: with another one transformers leaves stem and last norm narrow
+    extra=lambda config: {
+        "hidden_sizes": common.widths(config),
+        "layer_type": "preactivation",
+        "hidden_act": "relu",
+        "width_factor": 1,
+    },
     model_types=("bit",),
     classes=("BitForImageClassification", "BitModel"),
     colours=Colours(),

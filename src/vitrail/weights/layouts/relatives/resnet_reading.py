@@ -1,6 +1,5 @@
-"""How the weights of ResNet and BiT are understood, whatever library wrote them."""
+"""Rules to read the weights of ResNet and BiT, whatever library wrote them."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,23 +8,24 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig
-from vitrail.weights.keys import Key, Shape, count_of
+from vitrail.weights.keys import Key, Shape
 from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.shapes import depths_of
 
 BLOCK = "features.stages.{s}.{j}"
 ROOT = "features.root.0.weight"
 GROUPS = 32
-"""Of every GroupNorm of other libraries' BiT; ours are as many where the width divides by them."""
+"""Groups of every GroupNorm of other libraries' BiT; ours are as many where the width divides by them."""
 
 Kind = Literal["basic", "bottleneck", "pre-activation"]
 PARTS: Mapping[Kind, tuple[str, ...]] = {"basic": ("first", "second"), "bottleneck": ("reduce", "spread", "expand")}
 """The convolutions of a block, each with its norm, which timm and transformers number."""
 KINDS: Mapping[Kind, str] = {"basic": " of basic blocks", "bottleneck": ""}
-"""What tells the two layouts of a library's ResNets apart, for people."""
+"""Words that tell the two layouts of a library's ResNets apart."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     root, head = shapes.get(ROOT, ()), shapes.get("head.linear.weight")
     if len(root) != 4:
         raise ModelFileError("no root of a residual network", where="weights")
@@ -35,39 +35,28 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "channels": root[1],
         "width": root[0],
         "root": "cifar" if root[2:] == (3, 3) else "imagenet",
-        "depths": _depths(shapes),
+        "depths": depths_of(shapes, r"features\.stages\.(\d+)\.(\d+)\."),
         "num_classes": head[0] if head else 0,
     }
 
 
-def _depths(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
-    """Blocks in every stage."""
-    found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(r"features\.stages\.(\d+)\.(\d+)\.", name))}
-    stages = 1 + max((stage for stage, _ in found), default=-1)
-    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
-    if not all(depths):
-        what = f"stage {depths.index(0)} has no blocks" if depths else "no stages of a residual network"
-        raise ModelFileError(what, where="weights")
-    return depths
-
-
-UNTOLD: Mapping[Kind, list[str]] = {
-    "basic": ["ReLU", "strides without blurring"],
-    "bottleneck": ["ReLU", "strides without blurring, on the 3×3 convolutions"],
-    "pre-activation": ["ReLU", "padding by half a kernel on every side"],
+UNTOLD: Mapping[Kind, tuple[str, ...]] = {
+    "basic": ("ReLU", "strides without blurring"),
+    "bottleneck": ("ReLU", "strides without blurring, on the 3×3 convolutions"),
+    "pre-activation": ("ReLU", "padding by half a kernel on every side"),
 }
-"""What no key and no shape tells: timm's resnetblur50 and transformers' ``downsample_in_bottleneck`` have the same."""
+"""Traits that no key and no shape shows: timm's resnetblur50 and transformers' ``downsample_in_bottleneck`` have the same."""
 
 
 def reading(kind: Kind) -> Reading:
-    """Of residual networks with blocks of one kind."""
+    """Return the reading of residual networks with blocks of one kind."""
     return Reading(
         architecture="ResNet",
-        fields=lambda *told: {**_fields(*told), "block": kind},
+        fields=lambda *stated: {**_fields(*stated), "block": kind},
         covers=lambda config: config.block == kind,
         any_size=True,
         optional=r".*\.num_batches_tracked",  # which files from before torch 0.4.1 have not, and no answer needs
-        guesses=lambda config, told: UNTOLD[kind],
+        untold=UNTOLD[kind],
     )
 
 
@@ -75,23 +64,23 @@ READINGS: Mapping[Kind, Reading] = {kind: reading(kind) for kind in UNTOLD}
 
 
 def batch_norms(rows: Mapping[str, str]) -> dict[str, Key]:
-    """The rows of BatchNorms, running statistics included."""
+    """Return the rows of BatchNorms, running statistics included."""
     leaves = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     return {f"{ours}.{leaf}": Key(f"{theirs}.{leaf}") for ours, theirs in rows.items() for leaf in leaves}
 
 
 def convolutions(rows: Mapping[str, str]) -> dict[str, Key]:
-    """The rows of convolutions, which have no bias."""
+    """Return the rows of convolutions, which have no bias."""
     return {f"{ours}.weight": Key(f"{theirs}.weight") for ours, theirs in rows.items()}
 
 
-PRE_ACTIVATION_NORMS = {"activate.0": "norm1", "spread.0": "norm2", "expand.0": "norm3"}
-PRE_ACTIVATION_CONVOLUTIONS = {"shortcut": "downsample.conv", "reduce": "conv1", "spread.2": "conv2", "expand.2": "conv3"}
-"""What timm and transformers call the parts of BiT's blocks."""
+BIT_NORMS = {"activate.0": "norm1", "spread.0": "norm2", "expand.0": "norm3"}
+BIT_CONVOLUTIONS = {"shortcut": "downsample.conv", "reduce": "conv1", "spread.2": "conv2", "expand.2": "conv3"}
+"""The names of the parts of BiT's blocks in timm and transformers."""
 
 
 def below(rows: Mapping[str, str], theirs: str) -> dict[str, str]:
-    """The rows of the parts of a block, whose keys begin with ``theirs``."""
+    """Return the rows of the parts of a block, whose keys begin with ``theirs``."""
     return {f"{BLOCK}.{our}": f"{theirs}{their}" for our, their in rows.items()}
 
 
@@ -115,17 +104,17 @@ class Pointwise(Key):
 
 
 def widths(config: ResNetConfig) -> list[int]:
-    """Channels of the feature map behind every stage."""
+    """Return the channels of the feature map behind every stage."""
     expansion = 1 if config.block == "basic" else 4
     return [expansion * config.width * 2**stage for stage in range(len(config.depths))]
 
 
 def unusual_root(config: ResNetConfig) -> str:
-    """Says so of a root for small images, which is ours alone."""
+    """Return words for a root for small images, which is ours alone."""
     roots = {"cifar": "root of one 3×3 convolution without a maximum", "whitened": "root of whitened patches"}
     return roots.get(config.root, "")
 
 
 def odd_groups(config: ResNetConfig) -> str:
-    """Says so of that, and where a norm would have fewer groups than other libraries give it."""
+    """Return words for that, and where a norm would have fewer groups than other libraries give it."""
     return unusual_root(config) or (f"width {config.width}, which {GROUPS} groups do not divide" if config.width % GROUPS else "")

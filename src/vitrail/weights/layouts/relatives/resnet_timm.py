@@ -4,27 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig, preset_of
 from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts.relatives.resnet_reading import (
-    KINDS,
-    PARTS,
-    PRE_ACTIVATION_CONVOLUTIONS,
-    PRE_ACTIVATION_NORMS,
-    READINGS,
-    Kind,
-    Pointwise,
-    batch_norms,
-    below,
-    convolutions,
-    odd_groups,
-    unusual_root,
-    widths,
-)
-from vitrail.weights.layouts.timm.arguments import known_name, own_arguments, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.relatives import resnet_reading as common
+from vitrail.weights.layouts.timm.arguments import Arguments, known_name, own_arguments
+from vitrail.weights.layouts.timm.description import inexpressible, named, timm_data
 from vitrail.weights.normalization import IMAGENET, Colours
 
 NAMED = words(
@@ -44,7 +30,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 """The models of timm's that are read, and the fields that their names fix."""
 SAME = {"img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "layers": "depths"}
-"""timm's arguments that mean the same as fields of ours."""
 WIDTHS = words("channels stem_chs width_factor")
 HARMLESS = WIDTHS | words(
     """
@@ -60,9 +45,8 @@ FIXED: dict[str, tuple[Any, ...]] = {
 """Arguments that are known with these values alone; ``stem_type`` with the one that its class begins with."""
 
 
-def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Reads timm's ``config.json`` for models with blocks of one kind; refuses what is not understood."""
-    known = FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)}
+def _reader(kind: common.Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    known = Arguments(ResNetConfig, SAME, HARMLESS, FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)})
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
         name = known_name(values, MODELS)
@@ -70,19 +54,15 @@ def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             return {}
         if MODELS[name]["block"] != kind:
             raise ModelFileError(f"{name} has no {kind} blocks", where="config.json", hint="give what belongs together")
-        own = own_arguments(values).keys()
-        named = {field: value for field, value in MODELS[name].items() if field != "width" or not own & WIDTHS}
-        return {**named, **told_by(values, ResNetConfig, same=SAME, harmless=HARMLESS, fixed=known)}
+        own = own_arguments(values)
+        usual = {field: value for field, value in MODELS[name].items() if field != "width" or not own.keys() & WIDTHS}
+        return {**usual, **known.read(own)}
 
     return read
 
 
-def _inexpressible(what: str) -> ConfigError:
-    return ConfigError(f"timm has no {what}", where="--layout", hint="take another layout")
-
-
 def _describe(config: ResNetConfig) -> dict[str, Any]:
-    """What timm builds the same model of: a name, and arguments where no name has its depths and its width."""
+    """Return what timm builds the same model of: a name, and arguments where no name has its depths and width."""
     fields = {"width": config.width, "block": config.block, "depths": config.depths}
     arguments: dict[str, Any] = {"in_chans": config.channels}
     name = next((name for name, fixed in MODELS.items() if fixed == fields), None)
@@ -91,47 +71,47 @@ def _describe(config: ResNetConfig) -> dict[str, Any]:
         arguments |= others
     elif name is None:
         if not_torchvisions(config) or sum(config.depths) == 1:
-            raise _inexpressible(f"ResNet with {not_torchvisions(config) or 'a single block'}")
+            raise inexpressible(f"ResNet with {not_torchvisions(config) or 'a single block'}")
         name = "resnet18" if config.block == "basic" else "resnet50"
         arguments |= {"layers": list(config.depths)}
-    features = {"num_classes": config.num_classes, "num_features": widths(config)[-1], "global_pool": "avg"}
-    return {"architecture": name, **features, "model_args": arguments}
+    return named(name, config, arguments, common.widths(config)[-1], global_pool="avg")
 
 
 def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
-    """A BiT of another width, by the narrowest name with its depths, which timm multiplies a stem and stages by."""
-    named = [(fixed["width"] // 64, name) for name, fixed in MODELS.items() if fixed["depths"] == config.depths and "bit" in name]
-    if not named:
-        raise _inexpressible(f"BiT of depths {'-'.join(map(str, config.depths))}")
-    factor, name = min(named)
-    return name, {"stem_chs": config.width // factor, "channels": [width // factor for width in widths(config)]}
+    """Return a BiT of another width, by the narrowest name with its depths, which timm multiplies a stem and stages by."""
+    fitting = [
+        (fixed["width"] // 64, name) for name, fixed in MODELS.items() if fixed["depths"] == config.depths and "bit" in name
+    ]
+    if not fitting:
+        raise inexpressible(f"BiT of depths {'-'.join(map(str, config.depths))}")
+    factor, name = min(fitting)
+    return name, {"stem_chs": config.width // factor, "channels": [width // factor for width in common.widths(config)]}
 
 
 def not_torchvisions(config: ResNetConfig) -> str:
-    """Says what a ResNet has that torchvision's and timm's cannot have."""
+    """Return what a ResNet has that torchvision's and timm's cannot have."""
     if config.width != 64 or len(config.depths) != 4:
         return f"width {config.width} and {len(config.depths)} stages, in place of 64 and 4"
-    return unusual_root(config)
+    return common.unusual_root(config)
 
 
-def _resnet(kind: Kind, name: str) -> Layout:
-    """timm's ResNet with blocks of one kind."""
+def _resnet(kind: common.Kind, name: str) -> Layout:
     theirs = "layer{S}.{j}."
-    numbered = list(enumerate(PARTS[kind], start=1))
+    numbered = list(enumerate(common.PARTS[kind], start=1))
     convs = {"shortcut.0": "downsample.0", **{f"{part}.0": f"conv{i}" for i, part in numbered}}
     norms = {"shortcut.1": "downsample.1", **{f"{part}.1": f"bn{i}" for i, part in numbered}}
     return Layout(
         name=name,
-        about="timm's ResNet" + KINDS[kind],
+        about="timm's ResNet" + common.KINDS[kind],
         family="timm",
-        reading=READINGS[kind],
+        reading=common.READINGS[kind],
         keys={
-            **convolutions({"features.root.0": "conv1", **below(convs, theirs)}),
-            **batch_norms({"features.root.1": "bn1", **below(norms, theirs)}),
+            **common.convolutions({"features.root.0": "conv1", **common.below(convs, theirs)}),
+            **common.batch_norms({"features.root.1": "bn1", **common.below(norms, theirs)}),
             **weight_and_bias({"head.linear": "fc"}),
         },
         fields={"block": kind},
-        lacks=unusual_root,
+        lacks=common.unusual_root,
         colours=replace(IMAGENET, resampling="bilinear"),
         read=_reader(kind),
         describe=_describe,
@@ -144,7 +124,6 @@ RESNET = _resnet("bottleneck", "timm-resnet")
 
 
 def _torchvision(layout: Layout, name: str) -> Layout:
-    """The same as files without a description, which torchvision has."""
     return replace(
         layout, name=name, about=layout.about.replace("timm", "torchvision"), family="torchvision", lacks=not_torchvisions,
         read=None, describe=None, describe_data=None,
@@ -159,15 +138,15 @@ BIT = Layout(
     name="timm-bit",
     about="timm's BiT",
     family="timm",
-    reading=READINGS["pre-activation"],
+    reading=common.READINGS["pre-activation"],
     keys={
-        **convolutions({"features.root.0": "stem.conv", **below(PRE_ACTIVATION_CONVOLUTIONS, THEIRS)}),
-        **weight_and_bias({"features.norm.0": "norm", **below(PRE_ACTIVATION_NORMS, THEIRS)}),
-        "head.linear.weight": Pointwise("head.fc.weight"),
+        **common.convolutions({"features.root.0": "stem.conv", **common.below(common.BIT_CONVOLUTIONS, THEIRS)}),
+        **weight_and_bias({"features.norm.0": "norm", **common.below(common.BIT_NORMS, THEIRS)}),
+        "head.linear.weight": common.Pointwise("head.fc.weight"),
         "head.linear.bias": Key("head.fc.bias"),
     },
     fields={"block": "pre-activation"},
-    lacks=odd_groups,
+    lacks=common.odd_groups,
     colours=Colours(crop_ratio=0.875, resampling="bilinear"),
     read=_reader("pre-activation"),
     describe=_describe,

@@ -11,12 +11,11 @@ from torch import Tensor
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.swin import SwinConfig, preset_of
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, Shape, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, block, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.relatives.stages import depths_of
-from vitrail.weights.layouts.shapes import require_shapes
-from vitrail.weights.layouts.timm.arguments import known_name, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.shapes import depths_of, require_shapes
+from vitrail.weights.layouts.timm.arguments import Arguments
+from vitrail.weights.layouts.timm.description import named, timm_data
 from vitrail.weights.normalization import IMAGENET
 
 BLOCK = "stages.{s}.blocks.{j}"
@@ -30,7 +29,7 @@ SMALLER = "smaller than a window"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     depths = depths_of(shapes)
     tables, expand = [TABLE.format(stage) for stage in range(len(depths))], EXPAND.format(len(depths) - 1)
     require_shapes(shapes, {PATCHES: 4, expand: 2, **dict.fromkeys(tables, 2)}, "a Swin Transformer")
@@ -119,14 +118,7 @@ def _small_tables(names: Iterable[str], config: Any) -> dict[str, Size]:
     return {name: window for name, window in windows.items() if min(window) < config.window_size}
 
 
-def _middle(config: Any, window: Size) -> tuple[slice, slice]:
-    """Return which offsets of the whole table, (2 · window - 1)², a smaller window has."""
-    rows, columns = (slice(config.window_size - side, config.window_size + side - 1) for side in window)
-    return rows, columns
-
-
 def _holds(name: str, shape: Shape, config: Any) -> bool | None:
-    """Tables of smaller windows, which `_settle` puts into whole ones."""
     small = _small_tables([name], config)
     return True if name in small and shape[0] == math.prod(2 * side - 1 for side in small[name]) else None
 
@@ -142,12 +134,12 @@ def _settle(ours: dict[str, Tensor], config: Any) -> None:
 
 
 def _share_out(ours: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
-    """Cut the tables of smaller windows out, where their library has such."""
-    side = 2 * config.window_size - 1
-    small = _small_tables(ours, config) if layout.name in (TIMM_NAME, AUTHORS_NAME) else {}
-    return dict(ours) | {
-        name: ours[name].unflatten(0, (side, side))[_middle(config, window)].flatten(0, 1) for name, window in small.items()
-    }
+    """Cut the offsets of smaller windows out of the middle of their tables, as timm has such windows."""
+    whole, cut = 2 * config.window_size - 1, dict(ours)
+    for name, window in _small_tables(ours, config).items() if layout.name == TIMM_NAME else ():
+        rows, columns = (slice(config.window_size - side, config.window_size + side - 1) for side in window)
+        cut[name] = ours[name].unflatten(0, (whole, whole))[rows, columns].flatten(0, 1)
+    return cut
 
 
 READING = Reading(
@@ -157,12 +149,9 @@ READING = Reading(
     holds=_holds,
     settle=_settle,
     share_out=_share_out,
-    guesses=lambda config, told: ["GELU", f"norms with an epsilon of {config.norm_eps:g}"],
+    untold=("GELU", "norm_eps"),
 )
-LAYERS = {"attention.norm": "norm1", "mlp.norm": "norm2", "attention.layer.attention.qkv": "attn.qkv",
-          "attention.layer.attention.output": "attn.proj", "mlp.layer.expand": "mlp.fc1",
-          "mlp.layer.contract": "mlp.fc2"}  # fmt: skip
-"""The parts of a block, as timm and the authors call them."""
+ATTENTION = f"{BLOCK}.attention.layer.attention"
 OUTER = {"stages.0.embedding.projection": "patch_embed.proj", "stages.0.embedding.norm": "patch_embed.norm", "norm": "norm"}
 BICUBIC = Interpolation(antialias=False)
 """As the authors make tables for larger windows."""
@@ -171,42 +160,36 @@ REBUILT = (r"layers\.\d+\.blocks\.\d+\.(attn_mask|attn\.relative_position_index)
 
 
 def _authors(merging: str, head: str) -> dict[str, Key]:
-    """The rows of the authors' keys. What merges before our stage S is theirs of the stage before, and timm's of the same."""
-    blocks = {f"{BLOCK}.{ours}": f"layers.{{s}}.blocks.{{j}}.{theirs}" for ours, theirs in LAYERS.items()}
+    """Return the authors' keys. The merging before our stage S belongs to their stage before, and to timm's same stage."""
+    theirs = "layers.{s}.blocks.{j}"
     return {
-        **weight_and_bias({**OUTER, **blocks, f"{merging}.embedding.norm": "layers.{s}.downsample.norm", "head.linear": head}),
+        **block(theirs, "norm1", "", "", "norm2", "mlp.fc1", "mlp.fc2", ours=BLOCK),
+        **weight_and_bias({f"{ATTENTION}.qkv": f"{theirs}.attn.qkv", f"{ATTENTION}.output": f"{theirs}.attn.proj"}),
+        **weight_and_bias({**OUTER, f"{merging}.embedding.norm": "layers.{s}.downsample.norm", "head.linear": head}),
         f"{merging}.embedding.reduction.weight": Key("layers.{s}.downsample.reduction.weight"),
         f"{BLOCK}.attention.layer.relative.table": Key("layers.{s}.blocks.{j}.attn.relative_position_bias_table"),
     }
 
 
-SAME = {"patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes", "embed_dim": "dim", "depths": "depths",
+ARGUMENTS = Arguments(
+    SwinConfig,
+    same={
+        "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes", "embed_dim": "dim", "depths": "depths",
         "num_heads": "heads", "window_size": "window_size", "mlp_ratio": "mlp_ratio", "qkv_bias": "qkv_bias",
-        "img_size": "image_size"}  # fmt: skip
-"""timm's arguments that mean the same as fields of ours."""
-HARMLESS = words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate strict_img_size dynamic_img_size weight_init")
-FIXED: dict[str, tuple[Any, ...]] = {"global_pool": ("avg",), "head_dim": (None,), "always_partition": (False,)}
-MODELS = [
-    f"swin_{size}_patch4_window{window}_{image}"
-    for size, window, image in (
-        ("tiny", 7, 224), ("small", 7, 224), ("base", 7, 224), ("base", 12, 384), ("large", 7, 224), ("large", 12, 384),
-    )
-]  # fmt: skip
-
-
-def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
-    name = known_name(values, MODELS)
-    if name is None:
-        return {}
-    return {**(preset_of(name) or {}), **told_by(values, SwinConfig, same=SAME, harmless=HARMLESS, fixed=FIXED)}
+        "img_size": "image_size",
+    },
+    harmless=words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate strict_img_size dynamic_img_size weight_init"),
+    fixed={"global_pool": ("avg",), "head_dim": (None,), "always_partition": (False,)},
+)  # fmt: skip
+SIZES = ("tiny_patch4_window7_224", "small_patch4_window7_224", "base_patch4_window7_224", "base_patch4_window12_384",
+         "large_patch4_window7_224", "large_patch4_window12_384")  # fmt: skip
+MODELS = {f"swin_{size}": preset_of(f"swin_{size}") or {} for size in SIZES}
 
 
 def _describe_timm(config: SwinConfig) -> dict[str, Any]:
-    """What timm builds the same model of: the first of its names, and arguments for all that it says."""
-    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs != "num_classes"}
-    features = {"num_classes": config.num_classes, "num_features": config.widths[-1], "global_pool": "avg"}
-    return {"architecture": MODELS[0], **features, "model_args": {**arguments, "strict_img_size": False}}
+    """Return what timm builds the same model of: the first of its names, and arguments for all that it says."""
+    arguments = {**ARGUMENTS.describe(config, "num_classes"), "strict_img_size": False}
+    return named(next(iter(MODELS)), config, arguments, config.widths[-1], global_pool="avg")
 
 
 TIMM = Layout(
@@ -218,12 +201,13 @@ TIMM = Layout(
     ignored=REBUILT,
     colours=replace(IMAGENET, crop_ratio=0.9),
     interpolation=BICUBIC,
-    read=_read_timm,
+    read=ARGUMENTS.of_presets(MODELS),
     describe=_describe_timm,
     describe_data=timm_data,
 )
 ORIGINAL = Layout(
     name=AUTHORS_NAME,
+    written=False,
     about="the authors' Swin Transformer",
     reading=READING,
     keys=_authors("stages.{S}", "head"),
@@ -233,23 +217,19 @@ ORIGINAL = Layout(
 )
 
 THEIRS = "encoder.layers.{s}.blocks.{j}"
-ATTENTION = "attention.layer.attention"
 TRANSFORMERS = Layout(
     name="swin",
     about="transformers' Swin Transformer",
     prefix="swin.",
     reading=READING,
     keys={
+        **block(THEIRS, "layernorm_before", "", "", "layernorm_after", "intermediate.dense", "output.dense", ours=BLOCK),
         **weight_and_bias(
             {
                 "stages.0.embedding.projection": "embeddings.patch_embeddings.projection",
                 "stages.0.embedding.norm": "embeddings.norm",
-                f"{BLOCK}.attention.norm": f"{THEIRS}.layernorm_before",
-                f"{BLOCK}.{ATTENTION}.qkv": tuple(f"{THEIRS}.attention.self.{part}" for part in ("query", "key", "value")),
-                f"{BLOCK}.{ATTENTION}.output": f"{THEIRS}.attention.output.dense",
-                f"{BLOCK}.mlp.norm": f"{THEIRS}.layernorm_after",
-                f"{BLOCK}.mlp.layer.expand": f"{THEIRS}.intermediate.dense",
-                f"{BLOCK}.mlp.layer.contract": f"{THEIRS}.output.dense",
+                f"{ATTENTION}.qkv": tuple(f"{THEIRS}.attention.self.{part}" for part in ("query", "key", "value")),
+                f"{ATTENTION}.output": f"{THEIRS}.attention.output.dense",
                 "stages.{S}.embedding.norm": "encoder.layers.{s}.downsample.norm",
                 "norm": "layernorm",
             }

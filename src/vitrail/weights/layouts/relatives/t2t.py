@@ -11,29 +11,25 @@ from torch import Tensor
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.t2t import T2TConfig
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, Shape, count_of, weight_and_bias
+from vitrail.weights.keys import Key, Shape, block, count_of, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.shapes import depth_of, usual_heads
+from vitrail.weights.layouts.shapes import depth_of, require_shapes, usual_heads
 from vitrail.weights.normalization import IMAGENET
 
 NEEDED = (
     "embedding.layers.0.norm.weight", "embedding.layers.0.mlp.norm.weight", "embedding.projection.weight",
     "blocks.0.attention.norm.weight", "blocks.0.mlp.layer.expand.weight", "position.embedding",
 )  # fmt: skip
-"""Without these nothing can be said."""
+"""Parameters that all else follows from."""
 DIMENSIONS = {"norm.weight": 1, "projection.weight": 2, "expand.weight": 2, "features": 2, "head.linear.weight": 2,
               "position.embedding": 3}  # fmt: skip
-"""Of the shapes that are looked at, by the ends of their names."""
+"""Numbers of dimensions by the ends of names."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
-    for name in {*NEEDED, *shapes}:
-        ndim = next((ndim for end, ndim in DIMENSIONS.items() if name.endswith(end)), None)
-        shape = shapes.get(name, ())
-        if ndim is not None and (len(shape) != ndim or not all(shape)):
-            what = f"{name} has the shape {shape}" if name in shapes else f"no {name}"
-            raise ModelFileError(what, where="weights")
+    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    names = sorted({*NEEDED, *shapes})
+    require_shapes(shapes, {name: n for name in names for end, n in DIMENSIONS.items() if name.endswith(end)}, "a T2T-ViT")
     dim, head = shapes["blocks.0.attention.norm.weight"][0], shapes.get("head.linear.weight")
     token_dim = shapes["embedding.layers.0.mlp.norm.weight"][0]
     features = next((shape for name, shape in shapes.items() if name.endswith("mixer.features")), None)
@@ -59,7 +55,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _sides(widths: list[int], token_dim: int) -> list[int]:
-    """Channels, and the side of a patch in every split: a first patch of colours or of grey, others of tokens."""
+    """Return channels, and the side of a patch in every split: the first of colours or of grey, others of tokens."""
     for channels in (3, 1):
         squares = [width / wide for width, wide in zip(widths, [channels, *[token_dim] * (len(widths) - 1)], strict=True)]
         sides = [math.isqrt(max(0, int(square))) for square in squares]
@@ -70,7 +66,6 @@ def _sides(widths: list[int], token_dim: int) -> list[int]:
 
 
 def _image_size(tokens: int, fields: Mapping[str, Any], image_size: Size | None) -> Size:
-    """The size of the images that positions of so many tokens are for."""
     config, side = T2TConfig.read({name: value for name, value in fields.items() if name != "image_size"}), math.isqrt(tokens)
     tried = [size for size in (fields.get("image_size"), image_size) if size is not None]
     for size in (*tried, (side * config.patch_size[0], side * config.patch_size[1])):
@@ -80,15 +75,16 @@ def _image_size(tokens: int, fields: Mapping[str, Any], image_size: Size | None)
     raise ModelFileError(what, where="weights", hint="give the size of the images: image_size=(height, width)")
 
 
-def _guesses(config: T2TConfig, told: Mapping[str, Any]) -> list[str]:
-    scale = {"width": "scores divided by the square root of a token's width, as in the released weights (attention_scale)"}
-    guessed = {"heads": f"{config.heads} heads", "strides": f"strides {'-'.join(map(str, config.strides))}"}
-    guessed["attention_scale"] = scale.get(config.attention_scale, "")
-    return [words for name, words in guessed.items() if name not in told]
+def _performs(config: T2TConfig) -> bool:
+    return config.token_mixer == "performer"
+
+
+def _transforms(config: T2TConfig) -> bool:
+    return config.token_mixer == "transformer"
 
 
 def _canonical(config: T2TConfig) -> T2TConfig:
-    """Random features are a Performer's."""
+    """Return the same without random features where they are not a Performer's."""
     return config if _performs(config) else config.changed(random_features=T2TConfig.model_fields["random_features"].default)
 
 
@@ -104,16 +100,7 @@ class KeysFirst(Key):
         return [self.read([tensor], config)]
 
 
-def _performs(config: T2TConfig) -> bool:
-    return config.token_mixer == "performer"
-
-
-def _transforms(config: T2TConfig) -> bool:
-    return config.token_mixer == "transformer"
-
-
 OURS, THEIRS = "embedding.layers.{j}", "tokens_to_token.attention{J}"
-BLOCK = "blocks.{i}"
 DIFFERING = {"mixer.output": ("proj", "attn.proj"), "mlp.layer.expand": ("mlp.0", "mlp.fc1"),
              "mlp.layer.contract": ("mlp.2", "mlp.fc2")}  # fmt: skip
 """Layers whose keys differ between Performers and Transformers."""
@@ -121,7 +108,7 @@ DIFFERING = {"mixer.output": ("proj", "attn.proj"), "mlp.layer.expand": ("mlp.0"
 T2T = Layout(
     name="t2t",
     about="the authors' T2T-ViT",
-    reading=Reading(architecture="T2T", fields=_fields, guesses=_guesses, canonical=_canonical),
+    reading=Reading(architecture="T2T", fields=_fields, untold=("heads", "strides", "attention_scale"), canonical=_canonical),
     keys={
         "class_token": Key("cls_token"),
         "position.embedding": Key("pos_embed", 3),
@@ -132,27 +119,26 @@ T2T = Layout(
         ),
         f"{OURS}.mixer.qkv.bias": KeysFirst(f"{THEIRS}.kqv.bias"),
         **{
-            f"{OURS}.{ours}.{part}": (Key(f"{THEIRS}.{a}.{part}", when=_performs), Key(f"{THEIRS}.{b}.{part}", when=_transforms))
+            f"{OURS}.{ours}.{part}": (
+                Key(f"{THEIRS}.{a}.{part}", when=_performs),
+                Key(f"{THEIRS}.{b}.{part}", when=_transforms),
+            )
             for ours, (a, b) in DIFFERING.items()
             for part in ("weight", "bias")
         },
+        **block("blocks.{i}", "norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"),
         **weight_and_bias(
             {
                 f"{OURS}.norm": f"{THEIRS}.norm1",
                 f"{OURS}.mlp.norm": f"{THEIRS}.norm2",
                 "embedding.projection": "tokens_to_token.project",
-                f"{BLOCK}.attention.norm": f"{BLOCK}.norm1",
-                f"{BLOCK}.attention.layer.qkv": f"{BLOCK}.attn.qkv",
-                f"{BLOCK}.attention.layer.output": f"{BLOCK}.attn.proj",
-                f"{BLOCK}.mlp.norm": f"{BLOCK}.norm2",
-                f"{BLOCK}.mlp.layer.expand": f"{BLOCK}.mlp.fc1",
-                f"{BLOCK}.mlp.layer.contract": f"{BLOCK}.mlp.fc2",
                 "norm": "norm",
                 "head.linear": "head",
             }
         ),
     },
     fields={"norm_eps": 1e-5},
+    written=False,
     needs=("position.embedding",),
     colours=replace(IMAGENET, crop_ratio=0.9),
     interpolation=Interpolation("bicubic", antialias=False),

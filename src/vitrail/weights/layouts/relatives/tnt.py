@@ -7,14 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.errors import ConfigError
 from vitrail.models.configs.tnt import TIMM as NAMES
 from vitrail.models.configs.tnt import TNTConfig, preset_of
 from vitrail.weights.keys import Joined, Key, Shape, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.shapes import depth_of, image_size_of, require_shapes, usual_heads
-from vitrail.weights.layouts.timm.arguments import known_name, told_by
-from vitrail.weights.layouts.timm.description import timm_data
+from vitrail.weights.layouts.timm.arguments import Arguments
+from vitrail.weights.layouts.timm.description import inexpressible, named, timm_data
 from vitrail.weights.normalization import Colours
 
 FIRST, BLOCK = "embedding.projection.weight", "blocks.{i}"
@@ -22,9 +21,9 @@ NEEDED = {
     FIRST: 4, "word_position.embedding": 2, "position.embedding": 2, "fold.projection.weight": 2, "blocks.0.fold.norm.weight": 1,
     "blocks.0.mlp.layer.expand.weight": 2,
 }  # fmt: skip
-"""Without these nothing can be said; they have so many dimensions."""
+"""Parameters that all else follows from, and their numbers of dimensions."""
 WORD_HEADS, WORD_STRIDE = 4, 4
-"""Of all that is published."""
+"""The values of everything that is published."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class AsMap(Key):
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """The configuration that parameters of these shapes belong to; images and patches are square if nobody says otherwise."""
+    """Return the configuration of these shapes; images and patches are square if nobody says otherwise."""
     require_shapes(shapes, NEEDED, "a TNT")
     word_dim, channels = shapes[FIRST][:2]
     dim, count = shapes["fold.projection.weight"][0], shapes["word_position.embedding"][0]
@@ -81,66 +80,63 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-def _guesses(config: TNTConfig, told: Mapping[str, Any]) -> list[str]:
-    sizes = {"patch_size": "×".join(map(str, config.patch_size))}
-    names = ("heads", "word_heads", "word_stride", "patch_size")
-    return [f"{name} {sizes.get(name, getattr(config, name))}" for name in names if name not in told]
+READING = Reading(architecture="TNT", fields=_fields, untold=("heads", "word_heads", "word_stride", "patch_size"))
 
 
-READING = Reading(architecture="TNT", fields=_fields, guesses=_guesses)
+LAYERS = {
+    "inner.attention.norm": ("norm_in", "inner_norm1"),
+    "inner.attention.layer.output": ("attn_in.proj", "inner_attn.proj"),
+    "inner.mlp.norm": ("norm_mlp_in", "inner_norm2"),
+    "inner.mlp.layer.expand": ("mlp_in.fc1", "inner_mlp.fc1"),
+    "inner.mlp.layer.contract": ("mlp_in.fc2", "inner_mlp.fc2"),
+    "fold.norm": ("norm1_proj", "proj_norm1"),
+    "fold.projection": ("proj", "proj"),
+    "fold.output_norm": ("norm2_proj", "proj_norm2"),
+    "attention.norm": ("norm_out", "outer_norm1"),
+    "attention.layer.output": ("attn_out.proj", "outer_attn.proj"),
+    "mlp.norm": ("norm_mlp", "outer_norm2"),
+    "mlp.layer.expand": ("mlp.fc1", "outer_mlp.fc1"),
+    "mlp.layer.contract": ("mlp.fc2", "outer_mlp.fc2"),
+}
+"""The layers of a block, as timm and as the authors call them. Those of the first folding stand outside of the blocks, too."""
 
 
-def _keys(names: Mapping[str, str], rows: Mapping[str, str], inner: str, outer: str) -> dict[str, Key]:
-    """The rows of all layers; attention has queries and keys in one layer there, and values in another."""
-    keys = weight_and_bias({**names, **{f"{BLOCK}.{ours}": f"{BLOCK}.{theirs}" for ours, theirs in rows.items()}})
+def _keys(column: int, embedding: str, inner: str, outer: str) -> dict[str, Key]:
+    """Return the rows of all layers; attention has queries and keys in one layer there, and values in another."""
+    rows = {"norm": "norm", "head.linear": "head", "embedding.projection": embedding}
+    rows |= {ours: theirs[column] for ours, theirs in LAYERS.items() if ours.startswith("fold.")}
+    rows |= {f"{BLOCK}.{ours}": f"{BLOCK}.{theirs[column]}" for ours, theirs in LAYERS.items()}
+    keys: dict[str, Key] = {"class_token": Key("cls_token"), **weight_and_bias(rows)}
     for ours, theirs in {"inner.attention.layer": inner, "attention.layer": outer}.items():
-        keys |= weight_and_bias({f"{BLOCK}.{ours}.output": f"{BLOCK}.{theirs}.proj"})
         for leaf in ("weight", "bias"):
-            name = f"{BLOCK}.{theirs}.{{}}.{leaf}"
-            keys[f"{BLOCK}.{ours}.qkv.{leaf}"] = Joined(name.replace("{}", "qk"), rest=(name.replace("{}", "v"),), shares=(2, 1))
+            first, rest = f"{BLOCK}.{theirs}.qk.{leaf}", (f"{BLOCK}.{theirs}.v.{leaf}",)
+            keys[f"{BLOCK}.{ours}.qkv.{leaf}"] = Joined(first, rest=rest, shares=(2, 1))
     return keys
 
 
-SAME = {
-    "img_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes",
-    "embed_dim": "dim", "inner_dim": "word_dim", "depth": "depth", "num_heads_outer": "heads", "num_heads_inner": "word_heads",
-    "first_stride": "word_stride", "legacy": "legacy",
-}  # fmt: skip
-"""timm's arguments that mean the same as fields of ours."""
-HARMLESS = words("attn_drop_rate drop_path_rate drop_rate mlp_ratio pos_drop_rate proj_drop_rate qkv_bias")
-"""Those of training, and what shows in keys and shapes."""
-
-
-def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
-    name = known_name(values, NAMES)
-    if name is None:
-        return {}
-    usual = {"legacy": False, "word_heads": WORD_HEADS, "word_stride": WORD_STRIDE, **(preset_of(name) or {})}
-    return {**usual, **told_by(values, TNTConfig, same=SAME, harmless=HARMLESS, fixed={"global_pool": ("token",)})}
+ARGUMENTS = Arguments(
+    TNTConfig,
+    same={
+        "img_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes",
+        "embed_dim": "dim", "inner_dim": "word_dim", "depth": "depth", "num_heads_outer": "heads",
+        "num_heads_inner": "word_heads", "first_stride": "word_stride", "legacy": "legacy",
+    },
+    harmless=words("attn_drop_rate drop_path_rate drop_rate mlp_ratio pos_drop_rate proj_drop_rate qkv_bias"),
+    fixed={"global_pool": ("token",)},
+)  # fmt: skip
+USUAL = {"legacy": False, "word_heads": WORD_HEADS, "word_stride": WORD_STRIDE}
+MODELS = {name: {**USUAL, **(preset_of(name) or {})} for name in NAMES}
 
 
 def _describe_timm(config: TNTConfig) -> dict[str, Any]:
-    """What timm builds the same model of."""
+    """Return what timm builds the same model of."""
     if config.norm_eps != 1e-5 or config.mlp_ratio != 4:
-        what = (
-            f"timm's TNT has MLPs of ratio 4 and norms with an epsilon of 1e-5, not {config.mlp_ratio:g} and {config.norm_eps:g}"
-        )
-        raise ConfigError(what, where="--layout", hint="take another layout")
-    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs != "num_classes"}
+        raise inexpressible(f"TNT of MLP ratio {config.mlp_ratio:g} and norm epsilon {config.norm_eps:g}, only of 4 and 1e-5")
     fields = config.model_dump()
-    named = [theirs for theirs in NAMES if {"legacy": False, **(preset_of(theirs) or {})}.items() <= fields.items()]
-    return {
-        "architecture": named[0] if named else "tnt_s_patch16_224",
-        "num_classes": config.num_classes,
-        "num_features": config.dim,
-        "global_pool": "token",
-        "model_args": {**arguments, "qkv_bias": config.qkv_bias},
-    }
+    fitting = (name for name in NAMES if {"legacy": False, **(preset_of(name) or {})}.items() <= fields.items())
+    arguments = {**ARGUMENTS.describe(config, "num_classes"), "qkv_bias": config.qkv_bias}
+    return named(next(fitting, "tnt_s_patch16_224"), config, arguments, global_pool="token")
 
-
-OUTSIDE = {"norm": "norm", "head.linear": "head", "fold.projection": "proj"}
-TOKENS: dict[str, Key] = {"class_token": Key("cls_token")}
 
 TIMM = Layout(
     name="timm-tnt",
@@ -148,61 +144,26 @@ TIMM = Layout(
     family="timm",
     reading=READING,
     keys={
-        **TOKENS,
         "position.embedding": Row("patch_pos"),
         "word_position.embedding": AsMap("pixel_pos"),
-        **_keys(
-            {**OUTSIDE, "embedding.projection": "pixel_embed.proj", "fold.norm": "norm1_proj", "fold.output_norm": "norm2_proj"},
-            {
-                "inner.attention.norm": "norm_in",
-                "inner.mlp.norm": "norm_mlp_in",
-                "inner.mlp.layer.expand": "mlp_in.fc1",
-                "inner.mlp.layer.contract": "mlp_in.fc2",
-                "fold.norm": "norm1_proj",
-                "fold.projection": "proj",
-                "fold.output_norm": "norm2_proj",
-                "attention.norm": "norm_out",
-                "mlp.norm": "norm_mlp",
-                "mlp.layer.expand": "mlp.fc1",
-                "mlp.layer.contract": "mlp.fc2",
-            },
-            "attn_in",
-            "attn_out",
-        ),
+        **_keys(0, "pixel_embed.proj", "attn_in", "attn_out"),
     },
     fields={"norm_eps": 1e-5},
     colours=Colours(crop_ratio=0.9),
-    read=_read_timm,
+    read=ARGUMENTS.of_presets(MODELS),
     describe=_describe_timm,
     describe_data=timm_data,
 )
 
 ORIGINAL = Layout(
     name="tnt-original",
+    written=False,
     about="the authors' TNT",
     reading=READING,
     keys={
-        **TOKENS,
         "position.embedding": Row("outer_pos"),
         "word_position.embedding": Row("inner_pos"),
-        **_keys(
-            {**OUTSIDE, "embedding.projection": "patch_embed.proj", "fold.norm": "proj_norm1", "fold.output_norm": "proj_norm2"},
-            {
-                "inner.attention.norm": "inner_norm1",
-                "inner.mlp.norm": "inner_norm2",
-                "inner.mlp.layer.expand": "inner_mlp.fc1",
-                "inner.mlp.layer.contract": "inner_mlp.fc2",
-                "fold.norm": "proj_norm1",
-                "fold.projection": "proj",
-                "fold.output_norm": "proj_norm2",
-                "attention.norm": "outer_norm1",
-                "mlp.norm": "outer_norm2",
-                "mlp.layer.expand": "outer_mlp.fc1",
-                "mlp.layer.contract": "outer_mlp.fc2",
-            },
-            "inner_attn",
-            "outer_attn",
-        ),
+        **_keys(1, "patch_embed.proj", "inner_attn", "outer_attn"),
     },
     ignored=(r"outer_tokens",),  # zeros that nothing reads
     fields={"norm_eps": 1e-5},

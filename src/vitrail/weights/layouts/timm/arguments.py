@@ -1,9 +1,10 @@
-"""What timm's ``config.json`` tells of a model: the arguments of timm's constructors, one by one, as fields of our configuration.
+"""Arguments of timm's constructors in its ``config.json``, one by one, as fields of our configuration.
 
 What stands in none of the tables is refused.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from vitrail.errors import ModelFileError, unknown
@@ -47,7 +48,7 @@ MEANT = words(
     use_fc_norm use_post_norm use_rot_pos_emb
     """
 )
-"""What `_fields` understands."""
+"""Arguments that `_fields` reads."""
 NORMS = {"layernorm": ("layer", 1e-6), "rmsnorm": ("rms", 1e-6)}
 """timm's names of norms, with the epsilon that they have there."""
 TURNS = {
@@ -55,17 +56,18 @@ TURNS = {
     "timm-rope": ("cat", "xy", False),
     "timm-eva": ("cat", "ij", False),
 }
-"""By layout: the type of rotary positions, what comes first, and whether the two numbers of a plane are half a head apart."""
+"""For each layout the type of rotary positions, which comes first, and whether the numbers of a plane are half a head apart."""
 OUT_OF_PLACE = {*MEANT, *SAME, *FIXED} - {"num_classes", "global_pool"}
-"""What timm passes over at the top of a description, though it would change the model in ``model_args``."""
+"""Keys that timm ignores at the top of a description, though they would change the model in ``model_args``."""
 
 
-def _refused(what: str, hint: str = "give a model whose parts are known") -> ModelFileError:
-    return ModelFileError(f"{what} is not known here", where="config.json", hint=hint)
+def refused(what: str, hint: str = "give a model whose parts are known", where: str = "config.json") -> ModelFileError:
+    """Return the error for something that is not understood."""
+    return ModelFileError(f"{what} is not known here", where=where, hint=hint)
 
 
 def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
-    """The name in timm's ``config.json``, None where it has none.
+    """Return the name in timm's ``config.json``, None where it has none.
 
     Raises:
         ModelFileError: it is none of ``models``, or the file says of a model what has no meaning at its place.
@@ -78,12 +80,12 @@ def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
         error = unknown("architecture", str(name), known)
         raise ModelFileError(error.what, where="config.json", hint=error.hint or "give a model that is known")
     for argument in sorted(values.keys() & OUT_OF_PLACE):
-        raise _refused(f"{argument}={brief(values[argument])} beside model_args", "write it into model_args, or take it out")
+        raise refused(f"{argument}={brief(values[argument])} beside model_args", "write it into model_args, or take it out")
     return name
 
 
 def reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Reads timm's ``config.json`` for one of its layouts."""
+    """Return a reader of timm's ``config.json`` for one of its layouts."""
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
         name = known_name(values, MODELS)
@@ -91,14 +93,14 @@ def reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             return {}
         family, arguments = MODELS[name]
         if layout != family:
-            raise _refused(f"{name} as {layout}", f"it is {family}")
+            raise refused(f"{name} as {layout}", f"it is {family}")
         return _fields({**arguments, **own_arguments(values)}, layout)
 
     return read
 
 
 def own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``config.json`` says beside the name of the architecture."""
+    """Return the arguments in ``config.json`` beside the name of the architecture."""
     given = values.get("model_args")
     arguments = dict(given) if isinstance(given, dict) else {}
     prepared = values.get("pretrained_cfg")
@@ -108,50 +110,54 @@ def own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: values[name] for name in ("num_classes", "global_pool") if values.get(name) is not None}, **arguments}
 
 
-def told_by(
-    values: Mapping[str, Any],
-    config: type[ModelConfig],
-    *,
-    same: Mapping[str, str],
-    harmless: Collection[str],
-    fixed: Mapping[str, tuple[Any, ...]],
-) -> dict[str, Any]:
-    """The fields of a configuration that timm's ``config.json`` tells beside the name of the architecture.
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of another library's constructor, as fields of our configuration.
 
     Args:
-        values: what the file holds.
-        config: whose fields they are.
+        config: the class of the configuration.
         same: arguments that mean the same as a field of ours.
-        harmless: arguments that change nothing of what a trained model answers.
+        harmless: arguments that change nothing of what a trained model answers, or that are read elsewhere.
         fixed: arguments that are known with these values alone.
-
-    Raises:
-        ModelFileError: an argument that is not understood.
+        where: the file that they stand in.
     """
-    told = {}
-    for argument, value in own_arguments(values).items():
-        if argument in same:
-            told[same[argument]] = config.read_field(same[argument], value, where="config.json")
-        elif argument not in harmless and value not in fixed.get(argument, ()):
-            raise _refused(f"{argument}={brief(value)}")
-    return told
+
+    config: type[ModelConfig]
+    same: Mapping[str, str]
+    harmless: Collection[str] = ()
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    where: str = "config.json"
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields; raises `ModelFileError` for an argument that is not understood."""
+        for name, value in arguments.items():
+            if name not in self.same and name not in self.harmless and value not in self.fixed.get(name, ()):
+                raise refused(f"{name}={brief(value)}", where=self.where)
+        stated = {self.same[name]: value for name, value in arguments.items() if name in self.same and value is not None}
+        return {name: self.config.read_field(name, value, where=self.where) for name, value in stated.items()}
+
+    def of_presets(self, presets: Mapping[str, Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        """Return a reader of timm's ``config.json``: fields by the name of a model, and what the file says beside it."""
+
+        def read(values: Mapping[str, Any]) -> dict[str, Any]:
+            name = known_name(values, presets)
+            return {} if name is None else {**presets[name], **self.read(own_arguments(values))}
+
+        return read
+
+    def describe(self, config: Any, *but: str) -> dict[str, Any]:
+        """Return the arguments that build a model, without some."""
+        return {theirs: getattr(config, ours) for theirs, ours in self.same.items() if theirs not in but}
 
 
 def _fields(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Fields of our configuration that arguments of a constructor of timm's mean."""
-    for name, value in arguments.items():
-        if name not in HARMLESS | SHOWN | MEANT | SAME.keys() | FIXED.keys():
-            raise _refused(f"{name}={brief(value)}")
-        if name in FIXED and value not in FIXED[name]:
-            raise _refused(f"{name}={brief(value)}")
-    told = {SAME[name]: value for name, value in arguments.items() if name in SAME and value is not None}
-    fields = {name: ViTConfig.read_field(name, value, where="config.json") for name, value in told.items()}
-    fields |= _norms(arguments)
+    """Return fields of our configuration that arguments of a constructor of timm's mean."""
+    fields = Arguments(ViTConfig, SAME, HARMLESS | SHOWN | MEANT, FIXED).read(arguments) | _norms(arguments)
     act = arguments.get("act_layer")
     if act is not None:
         names = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
         if act not in names:
-            raise _refused(f"act_layer={brief(act)}", f"known: {', '.join(names)}")
+            raise refused(f"act_layer={brief(act)}", f"known: {', '.join(names)}")
         fields["mlp"] = names[act]
     fields |= _pool(arguments, layout)
     return fields | _rotary(arguments, layout)
@@ -161,35 +167,35 @@ def _norms(arguments: Mapping[str, Any]) -> dict[str, Any]:
     norm = _norm(arguments.get("norm_layer"))
     embedded = arguments.get("embed_norm_layer")
     if embedded is not None and _norm(embedded) != norm:
-        raise _refused("embed_norm_layer other than norm_layer")
+        raise refused("embed_norm_layer other than norm_layer")
     block = arguments.get("block_fn", "Block")
     after = block == "ResPostBlock" or arguments.get("use_post_norm", False)
     if block not in ("Block", "ResPostBlock"):
-        raise _refused(f"block_fn={brief(block)}")
+        raise refused(f"block_fn={brief(block)}")
     return {"norm_kind": norm[0], "norm_eps": norm[1], "norm": "residual-post" if after else "pre"}
 
 
 def _norm(value: Any) -> tuple[str, float]:
-    """Kind and epsilon of a norm by timm's name; in our table of models the epsilon stands beside it."""
+    """Return kind and epsilon of a norm by timm's name, beside which our table of models has the epsilon."""
     if isinstance(value, tuple):
         return NORMS[value[0]][0], value[1]
     if value is None:
         return NORMS["layernorm"]
     if value not in NORMS:
-        raise _refused(f"norm_layer={brief(value)}", f"known: {', '.join(NORMS)}")
+        raise refused(f"norm_layer={brief(value)}", f"known: {', '.join(NORMS)}")
     return NORMS[value]
 
 
 def _pool(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Pooling and the place of the last norm, by which timm's three classes differ."""
+    """Return the pooling and the place of the last norm, by which timm's three classes differ."""
     plain = layout == "timm"
     kind = arguments.get("global_pool", "token" if plain else "avg")
     all_tokens = arguments.get("pool_include_prefix", False) or not plain
     pools = {"token": "class", "avg": "mean", "map": "attention" if all_tokens else "attention-patches"}
     if kind not in pools:
-        raise _refused(f"global_pool={brief(kind)}", f"known: {', '.join(pools)}")
+        raise refused(f"global_pool={brief(kind)}", f"known: {', '.join(pools)}")
     if arguments.get("pool_include_prefix") and kind == "avg":
-        raise _refused("pool_include_prefix with global_pool='avg'")
+        raise refused("pool_include_prefix with global_pool='avg'")
     pooled = arguments.get("use_fc_norm", arguments.get("fc_norm"))
     pooled = kind == "avg" if pooled is None else bool(pooled)
     tokens = arguments.get("use_post_transformer_norm")
@@ -197,22 +203,22 @@ def _pool(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
     if not arguments.get("final_norm", True):
         pooled = tokens = False
     if pooled and tokens:
-        raise _refused("a last norm both before and behind the pooling")
+        raise refused("a last norm both before and behind the pooling")
     return {"pool": pools[kind], "final_norm": "pooled" if pooled else "tokens" if tokens else "none"}
 
 
 def _rotary(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Rotary positions; whether positions are learned as well shows in the weights."""
+    """Return the rotary positions; learned ones beside them show in the weights."""
     if not arguments.get("use_rot_pos_emb", False):
         return {"position": "learned-1d"}
     if layout not in TURNS:
-        raise _refused(f"use_rot_pos_emb as {layout}")
+        raise refused(f"use_rot_pos_emb as {layout}")
     kind, order, half = TURNS[layout]
     given = {"rope_type": kind, "rope_grid_indexing": order, "rope_rotate_half": half}
     for name, value in given.items():
         if arguments.get(name, value) != value:
-            raise _refused(f"{name}={brief(arguments[name])}")
+            raise refused(f"{name}={brief(arguments[name])}")
     fields: dict[str, Any] = {"position": "rotary", "rotary_coordinates": "unit" if kind == "dinov3" else "patches"}
     if kind == "dinov3" and arguments.get("rope_grid_offset", 0):
-        raise _refused("rope_grid_offset with rope_type='dinov3'")
+        raise refused("rope_grid_offset with rope_type='dinov3'")
     return fields | ({} if "rope_temperature" in arguments else {"rotary_base": 10_000.0})

@@ -1,6 +1,6 @@
-"""What is written into timm's ``config.json``: a name of its registry, and the arguments that make it this model."""
+"""Writing timm's ``config.json``: a name of its registry, and the arguments that make it this model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vitrail.data.images.preparation import Preparation
@@ -35,23 +35,25 @@ HYBRIDS = {
 """Names of hybrids, by the depths of their ResNet."""
 FIRST = ("embedding.resnet.root.0.weight", "features.root.0.weight", "stages.0.embedding.projection.weight",
          "embedding.projection.weight")  # fmt: skip
-"""What the first convolution is called in our models: the first of these that one has."""
+"""Names of the first convolution in our models: the first of these that one has."""
 HEADS = ("head.linear.weight", "head_distillation.linear.weight")
-"""What the last layers are, of which distilled models alone have two."""
+"""Names of the last layers, of which distilled models alone have two."""
 
 
-def _inexpressible(what: str) -> ConfigError:
+def inexpressible(what: str) -> ConfigError:
+    """Return the error for a model that timm cannot build."""
     return ConfigError(f"timm has no {what}", where="--layout", hint="give another layout")
 
 
-def _architecture(name: str, config: ViTConfig, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"architecture": name, "num_classes": config.num_classes, "num_features": config.dim, "model_args": arguments}
+def named(name: str, config: Any, arguments: Mapping[str, Any], width: int | None = None, **more: Any) -> dict[str, Any]:
+    """Return ``config.json`` of a model of timm's registry with these arguments; ``width`` is of its features, ``dim`` else."""
+    features = config.dim if width is None else width
+    return {"architecture": name, "num_classes": config.num_classes, "num_features": features, **more, "model_args": arguments}
 
 
 def _sizes(config: ViTConfig) -> dict[str, Any]:
-    """Arguments that all of timm's constructors have."""
     if config.head_dim is not None and config.head_dim * config.heads != config.dim:
-        raise _inexpressible("heads of a width of their own")
+        raise inexpressible("heads of a width of their own")
     return {
         "img_size": list(config.image_size),
         "patch_size": list(config.patch_size),
@@ -66,15 +68,14 @@ def _sizes(config: ViTConfig) -> dict[str, Any]:
 
 
 def _pooling(config: ViTConfig) -> str:
-    """timm's name of the pooling."""
     names = {"class": "token", "mean": "avg", "attention": "map", "attention-patches": "map"}
     if config.pool not in names:
-        raise _inexpressible(f"pooling {config.pool}")
+        raise inexpressible(f"pooling {config.pool}")
     return names[config.pool]
 
 
 def describe_vit(config: ViTConfig) -> dict[str, Any]:
-    """A VisionTransformer of timm's: a name of its registry that has the right classes, and all that makes it this model."""
+    """Return ``config.json`` of a VisionTransformer of timm's: a name of its registry, and its arguments."""
     arguments = _sizes(config)
     name = BASES.get((config.mlp == "swiglu", config.norm_kind, config.norm_eps, config.norm))
     if config.embedding == "resnet":
@@ -87,24 +88,24 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
         name = HYBRIDS.get(config.resnet_depths) if usual else None
     if config.distillation_token:
         if name != "vit_base_patch16_224" or config.registers or config.final_norm != "tokens" or config.embedding_norm != "none":
-            raise _inexpressible("distillation token in such a model")
+            raise inexpressible("distillation token in such a model")
         arguments |= {"act_layer": ACTIVATIONS[config.mlp], "mlp_ratio": ratio_of(config.mlp_dim, config.dim)}
-        return _architecture("deit_base_distilled_patch16_224", config, arguments)
+        return named("deit_base_distilled_patch16_224", config, arguments)
     if name is None:
-        raise _inexpressible("model with these norms, this epsilon, this MLP or this ResNet")
+        raise inexpressible("model with these norms, this epsilon, this MLP or this ResNet")
     if config.norm == "residual-post" and config.layer_scale:
-        raise _inexpressible("LayerScale beside such norms")
+        raise inexpressible("LayerScale beside such norms")
     embedded = config.embedding_norm == "projected"
     arguments["mlp_ratio"] = ratio_of(config.mlp_dim * (2 if config.mlp == "swiglu" else 1), config.dim)  # a gate counts, too
     if name == BASES[True, "rms", 1e-5, "pre"]:  # which has such a norm, and no name of a norm has its epsilon
         arguments |= {"mlp_ratio": ratio_of(config.mlp_dim, config.dim)} | ({} if embedded else {"embed_norm_layer": None})
     elif embedded and config.norm_eps != 1e-6:
-        raise _inexpressible("norm of projected patches with this epsilon")
+        raise inexpressible("norm of projected patches with this epsilon")
     elif embedded:
         arguments["embed_norm_layer"] = f"{config.norm_kind}norm"
     pool = _pooling(config)
     if pool == "map" and (config.mlp == "swiglu" or config.pool_heads or config.pool_mlp_dim):
-        raise _inexpressible("attention pooling with heads or an MLP of its own")
+        raise inexpressible("attention pooling with heads or an MLP of its own")
     arguments |= {
         "act_layer": ACTIVATIONS[config.mlp],
         "qk_norm": config.qk_norm,
@@ -120,24 +121,24 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
         "fc_norm": config.final_norm == "pooled",
         "final_norm": config.final_norm != "none",
     }
-    return _architecture(name, config, arguments)
+    return named(name, config, arguments)
 
 
 def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
-    """Describes an Eva of timm's, which has rotary positions."""
+    """Return a writer of ``config.json`` for an Eva of timm's, which has rotary positions."""
 
     def describe(config: ViTConfig) -> dict[str, Any]:
         name = EVA_BASES.get((layout, config.norm_eps))
         if name is None or not config.is_rotary or config.norm_kind != "layer" or not config.linear_bias:
-            raise _inexpressible("model with such positions and norms")
+            raise inexpressible("model with such positions and norms")
         kind, order, half = TURNS[layout]
         if (config.rotary_coordinates == "unit") != (kind == "dinov3") or config.norm not in ("pre", "residual-post"):
-            raise _inexpressible("model with such positions and norms")
+            raise inexpressible("model with such positions and norms")
         pool = _pooling(config)
         if config.pool == "attention-patches" or (pool == "map" and config.mlp not in ("gelu", "swiglu")):
-            raise _inexpressible(f"pooling {config.pool}")
+            raise inexpressible(f"pooling {config.pool}")
         if config.mlp not in ("gelu", "swiglu") or config.embedding_norm == "projected":
-            raise _inexpressible(f"MLP {config.mlp} in such a model")
+            raise inexpressible(f"MLP {config.mlp} in such a model")
         arguments = _sizes(config) | {
             "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
             "attn_type": "rope",
@@ -168,17 +169,17 @@ def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
             "dynamic_img_size": False,
         }
         if config.norm == "residual-post" and (config.layer_scale or config.qk_norm):
-            raise _inexpressible("LayerScale or norms of queries beside such norms")
-        return _architecture(name, config, arguments)
+            raise inexpressible("LayerScale or norms of queries beside such norms")
+        return named(name, config, arguments)
 
     return describe
 
 
 def describe_beit(config: ViTConfig) -> dict[str, Any]:
-    """A Beit of timm's, which has relative positions."""
+    """Return a Beit of timm's, which has relative positions."""
     usual = (config.norm_kind, config.norm_eps, config.norm, config.linear_bias) == ("layer", 1e-6, "pre", True)
     if not usual or config.mlp != "gelu" or config.attention_norm or config.registers or config.embedding_norm != "none":
-        raise _inexpressible("BEiT with such parts")
+        raise inexpressible("BEiT with such parts")
     arguments = _sizes(config) | {
         "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
         "scale_mlp": config.mlp_norm,
@@ -187,11 +188,11 @@ def describe_beit(config: ViTConfig) -> dict[str, Any]:
         "global_pool": _pooling(config),
         "use_fc_norm": config.final_norm == "pooled",
     }
-    return _architecture("beit_base_patch16_224", config, arguments)
+    return named("beit_base_patch16_224", config, arguments)
 
 
 def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
-    """What timm's ``config.json`` says of labels and of images, and which layers it makes anew for others."""
+    """Return the entries of timm's ``config.json`` on labels, images and the layers that fine-tuning replaces."""
     return {
         "label_names": labels,
         "pretrained_cfg": {
@@ -208,7 +209,7 @@ def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparatio
 
 
 def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
-    """timm's names of the layers that it replaces for other classes, and fits to other channels."""
+    """Return timm's names of the layers that it replaces for other classes, and fits to other channels."""
     parameters = empty_model(config).state_dict()
     first = next(name for name in FIRST if name in parameters)
     heads = HEADS if getattr(config, "distillation_token", False) else HEADS[:1]
@@ -220,8 +221,7 @@ def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
 
 
 def _module(layout: Layout, ours: str, config: ImageConfig) -> str:
-    """timm's name of the layer that a weight of ours belongs to."""
     place = layout.place(ours, config)
     if place is None:
-        raise _inexpressible(f"place for {ours}")
+        raise inexpressible(f"place for {ours}")
     return place[1][0].removesuffix(".weight")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Joined, Key, weight_and_bias
+from vitrail.weights.keys import Joined, Key, block, weight_and_bias
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.timm.arguments import ACTIVATIONS, reader
 from vitrail.weights.layouts.timm.description import describe_beit, describe_eva, describe_vit, timm_data
@@ -26,7 +26,6 @@ LAST_NORM = {
 
 
 def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:
-    """The first layer of the MLP, whose gate is kept apart in some models."""
     gate, gated = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x")
     return {
         f"blocks.{{i}}.mlp.layer.expand.{part}": (
@@ -38,7 +37,6 @@ def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:
 
 
 def _root() -> dict[str, tuple[Key, ...]]:
-    """The root of a hybrid's ResNet, which is called a stem where stages follow."""
     return {
         f"embedding.resnet.root.{i}.{part}": (
             Key(f"patch_embed.backbone.stem.{theirs}.{part}", when=lambda config: bool(config.resnet_depths)),
@@ -66,18 +64,14 @@ TIMM = ViTLayout(
         "blocks.{i}.attention.scale.gamma": Key("blocks.{i}.ls1.gamma"),
         "blocks.{i}.mlp.scale.gamma": Key("blocks.{i}.ls2.gamma"),
         "pool.query": Key("attn_pool.latent", ndim=3),
+        **block("blocks.{i}", "norm1", "attn.qkv", "attn.proj", "norm2", "", "mlp.fc2"),
         **weight_and_bias(
             {
                 "embedding.token_norm": "patch_embed.norm",
-                "blocks.{i}.attention.norm": "blocks.{i}.norm1",
-                "blocks.{i}.attention.layer.qkv": "blocks.{i}.attn.qkv",
                 "blocks.{i}.attention.layer.query_norm": "blocks.{i}.attn.q_norm",
                 "blocks.{i}.attention.layer.key_norm": "blocks.{i}.attn.k_norm",
                 "blocks.{i}.attention.layer.output_norm": "blocks.{i}.attn.norm",
-                "blocks.{i}.attention.layer.output": "blocks.{i}.attn.proj",
-                "blocks.{i}.mlp.norm": "blocks.{i}.norm2",
                 "blocks.{i}.mlp.layer.norm": "blocks.{i}.mlp.norm",
-                "blocks.{i}.mlp.layer.contract": "blocks.{i}.mlp.fc2",
                 "pool.attention.query": "attn_pool.q",
                 "pool.attention.key_value": "attn_pool.kv",
                 "pool.attention.output": "attn_pool.proj",
@@ -121,7 +115,6 @@ TIMM_CLIP = replace(
 
 
 def _eva(name: str, about: str, *, interleaved: bool, columns_first: bool) -> Layout:
-    """timm's Eva with the planes of its rotary positions in this order."""
     layer = "blocks.{i}.attention.layer"
 
     def turned(theirs: str, *rest: str) -> Turned:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from vitrail.errors import ModelFileError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.formats.safe_files import OPEN_CLIP_CONFIG
-from vitrail.weights.keys import Key, Transposed, weight_and_bias, words
+from vitrail.weights.keys import Key, Transposed, block, weight_and_bias, words
+from vitrail.weights.layouts.timm.arguments import Arguments, refused
 from vitrail.weights.layouts.vit.keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.model_folder.description import described
@@ -17,7 +17,7 @@ from vitrail.weights.normalization import CLIP_COLOURS
 
 BLOCK = "transformer.resblocks.{i}"
 OPENAI_NUMBERS = ("input_resolution", "context_length", "vocab_size")
-"""What only OpenAI's own files have, of the files that call their weights so."""
+"""Keys that only OpenAI's own files have."""
 
 CLIP_ORIGINAL = ViTLayout(
     name="clip-original",
@@ -29,17 +29,8 @@ CLIP_ORIGINAL = ViTLayout(
         "embedding.projection.weight": Key("conv1.weight"),
         "head.linear.weight": Transposed("proj"),
         **{f"blocks.{{i}}.attention.layer.qkv.{part}": Key(f"{BLOCK}.attn.in_proj_{part}") for part in ("weight", "bias")},
-        **weight_and_bias(
-            {
-                "embedding_norm": "ln_pre",
-                "blocks.{i}.attention.norm": f"{BLOCK}.ln_1",
-                "blocks.{i}.attention.layer.output": f"{BLOCK}.attn.out_proj",
-                "blocks.{i}.mlp.norm": f"{BLOCK}.ln_2",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.c_fc",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.c_proj",
-                "norm": "ln_post",
-            }
-        ),
+        **block(BLOCK, "ln_1", "", "attn.out_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"),
+        **weight_and_bias({"embedding_norm": "ln_pre", "norm": "ln_post"}),
     },
     ignored=(
         r"transformer\..*", r"token_embedding\..*", r"positional_embedding", r"ln_final\..*", r"text_projection", r"logit_scale",
@@ -57,7 +48,7 @@ CLIP_ORIGINAL = ViTLayout(
 SAME = {"image_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "width": "dim", "layers": "depth"}
 """Fields of ours that mean the same."""
 MEANT = words("final_ln_after_pool head_width mlp_ratio norm_kwargs pool_type")
-"""What `_open_clip` understands."""
+"""Arguments that `_open_clip` reads."""
 HARMLESS = words(
     """
     attn_pooler_heads attn_pooler_queries ls_init_value n_queries output_tokens patch_dropout timm_drop timm_drop_path
@@ -72,55 +63,41 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "scaled_cosine_attn": (False,), "timm_model_name": (None,), "scale_attn": (False,),
 }  # fmt: skip
 """Others that are known with these values alone."""
+VISION = Arguments(ViTConfig, SAME, MEANT | HARMLESS, FIXED, where=OPEN_CLIP_CONFIG)
 OF_TEXTS = words("custom_text embed_dim multimodal_cfg quick_gelu text_cfg vision_cfg init_logit_bias init_logit_scale")
-"""What stands beside the configuration of the model of images."""
+"""Keys beside the configuration of the model of images."""
 
 
 def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of our configuration that OpenCLIP's ``open_clip_config.json`` tells."""
+    """Return the fields of our configuration that OpenCLIP's ``open_clip_config.json`` tells."""
     if "model_cfg" not in values:
         return described(values, CLIP_ORIGINAL) if values else {}
     model = values["model_cfg"]
     vision = model.get("vision_cfg") if isinstance(model, dict) else None
     if not isinstance(vision, dict):
-        raise _refused("model_cfg without vision_cfg")
+        raise refused("model_cfg without vision_cfg", where=OPEN_CLIP_CONFIG)
     for name in model:
         if name not in OF_TEXTS:
-            raise _refused(f"{name}={brief(model[name])}")
-    for name, value in vision.items():
-        if name not in MEANT | HARMLESS | SAME.keys() | FIXED.keys() or (name in FIXED and value not in FIXED[name]):
-            raise _refused(f"{name}={brief(value)}")
-    fields = {
-        ours: ViTConfig.read_field(ours, vision[theirs], where=OPEN_CLIP_CONFIG)
-        for theirs, ours in SAME.items()
-        if vision.get(theirs) is not None
-    }
+            raise refused(f"{name}={brief(model[name])}", where=OPEN_CLIP_CONFIG)
+    fields = VISION.read(vision)
     norm = vision.get("norm_kwargs") or {}
     if not isinstance(norm, dict) or norm.keys() - {"eps"}:
-        raise _refused(f"norm_kwargs={brief(norm)}")
+        raise refused(f"norm_kwargs={brief(norm)}", where=OPEN_CLIP_CONFIG)
     pools = {"tok": "class", "avg": "mean"}
     pool = vision.get("pool_type", "tok")
     if pool not in pools:
-        raise _refused(f"pool_type={brief(pool)}")
+        raise refused(f"pool_type={brief(pool)}", where=OPEN_CLIP_CONFIG)
+    width = vision.get("head_width", 64)
+    if not isinstance(width, int) or width < 1:
+        raise refused(f"head_width={brief(width)}", where=OPEN_CLIP_CONFIG)
     return {
         **fields,
-        "heads": ViTConfig.read_field("heads", fields.get("dim", 768) // _head_width(vision), where=OPEN_CLIP_CONFIG),
+        "heads": ViTConfig.read_field("heads", fields.get("dim", 768) // width, where=OPEN_CLIP_CONFIG),
         "mlp": "quick-gelu" if model.get("quick_gelu") else "gelu",
         "norm_eps": ViTConfig.read_field("norm_eps", norm.get("eps", 1e-5), where=OPEN_CLIP_CONFIG),
         "pool": pools[pool],
         "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
     }
-
-
-def _head_width(vision: Mapping[str, Any]) -> int:
-    width = vision.get("head_width", 64)
-    if not isinstance(width, int) or width < 1:
-        raise _refused(f"head_width={brief(width)}")
-    return width
-
-
-def _refused(what: str) -> ModelFileError:
-    return ModelFileError(f"{what} is not known here", where=OPEN_CLIP_CONFIG, hint="give a model whose parts are known")
 
 
 OPEN_CLIP = replace(

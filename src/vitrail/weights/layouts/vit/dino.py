@@ -13,7 +13,7 @@ from vitrail.weights.normalization import IMAGENET
 COLOURS = replace(IMAGENET, resampling="bicubic")
 PARTS = ("class_token", "position.", "embedding.projection", "blocks.")
 UNKNOWN = ("query_norm", "key_norm", "output_norm", "layer.norm")
-"""What timm knows, and these do not."""
+"""Parts of timm's models that these lack."""
 PLAIN = {
     name: key for name, key in TIMM.keys.items() if name.startswith(PARTS) and not any(part in name for part in UNKNOWN)
 } | weight_and_bias({"norm": "norm"})
@@ -43,7 +43,7 @@ DINO = replace(
 
 
 def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
-    """DINOv2's four kinds: with and without registers, whose authors resize positions otherwise, and with SwiGLU."""
+    """Return one of DINOv2's four kinds; with registers its authors resize positions otherwise."""
     keys = dict(PLAIN)
     if registers:
         keys["registers"] = Key("register_tokens", ndim=3)
@@ -66,7 +66,8 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
     )
 
 
-DINOV2_ORIGINAL = _dinov2("dinov2-original", registers=False, swiglu=False)
-DINOV2_ORIGINAL_SWIGLU = _dinov2("dinov2-original-swiglu", registers=False, swiglu=True)
-DINOV2_ORIGINAL_REGISTERS = _dinov2("dinov2-original-registers", registers=True, swiglu=False)
-DINOV2_ORIGINAL_REGISTERS_SWIGLU = _dinov2("dinov2-original-registers-swiglu", registers=True, swiglu=True)
+DINOV2_ORIGINALS = tuple(
+    _dinov2(f"dinov2-original{'-registers' * registers}{'-swiglu' * swiglu}", registers=registers, swiglu=swiglu)
+    for registers in (False, True)
+    for swiglu in (False, True)
+)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.keys import Joined, Key, Shape, Transposed
+from vitrail.weights.keys import Joined, Key, Shape, Transposed, layers
 from vitrail.weights.layouts.vit.keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.normalization import Colours
@@ -56,18 +56,6 @@ class Channels(Key):
         return shapes[0][-1:] if set(shapes[0][:-1]) <= {1} else shapes[0]
 
 
-def _linear(rows: dict[str, str]) -> dict[str, Key]:
-    """Layers with a kernel and a bias."""
-    weights: dict[str, Key] = {f"{ours}.weight": Transposed(f"{theirs}/kernel") for ours, theirs in rows.items()}
-    return weights | {f"{ours}.bias": Key(f"{theirs}/bias") for ours, theirs in rows.items()}
-
-
-def _norms(rows: dict[str, str]) -> dict[str, Key]:
-    """Norms with a scale and a bias."""
-    scales: dict[str, Key] = {f"{ours}.weight": Channels(f"{theirs}/scale") for ours, theirs in rows.items()}
-    return scales | {f"{ours}.bias": Channels(f"{theirs}/bias") for ours, theirs in rows.items()}
-
-
 def _qkv(kind: str) -> Heads:
     first, *rest = [f"{ATTENTION}/{part}/{kind}" for part in ("query", "key", "value")]
     return Heads(first, rest=tuple(rest))
@@ -87,16 +75,19 @@ GOOGLE = ViTLayout(
         "blocks.{i}.attention.layer.qkv.bias": _qkv("bias"),
         "blocks.{i}.attention.layer.output.weight": Output(f"{ATTENTION}/out/kernel"),
         "blocks.{i}.attention.layer.output.bias": Key(f"{ATTENTION}/out/bias"),
-        **_linear(
+        **layers(
             {
                 "embedding.projection": "embedding",
                 "blocks.{i}.mlp.layer.expand": f"{BLOCK}/MlpBlock_3/Dense_0",
                 "blocks.{i}.mlp.layer.contract": f"{BLOCK}/MlpBlock_3/Dense_1",
                 "head.hidden": "pre_logits",
                 "head.linear": "head",
-            }
+            },
+            "/kernel",
+            "/bias",
+            Transposed,
         ),
-        **_norms(
+        **layers(
             {
                 "blocks.{i}.attention.norm": f"{BLOCK}/LayerNorm_0",
                 "blocks.{i}.mlp.norm": f"{BLOCK}/LayerNorm_2",
@@ -106,7 +97,11 @@ GOOGLE = ViTLayout(
                 f"{RESNET}.reduce.1": f"{UNIT}/gn1",
                 f"{RESNET}.spread.1": f"{UNIT}/gn2",
                 f"{RESNET}.expand.1": f"{UNIT}/gn3",
-            }
+            },
+            "/scale",
+            "/bias",
+            Channels,
+            Channels,
         ),
         "embedding.resnet.root.0.weight": Transposed("conv_root/kernel"),
         f"{RESNET}.shortcut.0.weight": Transposed(f"{UNIT}/conv_proj/kernel"),

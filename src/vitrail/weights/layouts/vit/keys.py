@@ -10,36 +10,41 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.keys import Joined, Key, Part, Shape
 
 
+def head_width(config: ViTConfig) -> int:
+    """Return the width of a head."""
+    return config.head_dim or config.dim // config.heads
+
+
 def own_heads(config: ViTConfig) -> str:
-    """Says so where the heads of a model are not as wide together as a token."""
+    """Return words where the heads of a model are not as wide together as a token."""
     return "heads of a width of their own" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
 
 
 def unusual_parts(config: ViTConfig) -> str:
-    """Says what a model has that the plain ViT of most libraries has not."""
+    """Return what a model has that the plain ViT of most libraries has not."""
     if config.norm_kind != "layer" or config.norm != "pre" or config.attention_norm or config.mlp_norm:
         return "such norms"
     return "" if config.linear_bias else "layers without a bias"
 
 
 def not_plain(config: ViTConfig) -> str:
-    """Says so of unusual parts, and of heads of a width of their own."""
+    """Return words for unusual parts, and of heads of a width of their own."""
     return unusual_parts(config) or own_heads(config)
 
 
 def not_plain_or_no_bias(config: ViTConfig) -> str:
-    """Says so of these, and of queries, keys and values without a bias."""
+    """Return words for these, and of queries, keys and values without a bias."""
     return not_plain(config) or ("" if config.qkv_bias else "projections without a bias")
 
 
 def not_square(config: ViTConfig) -> str:
-    """Says so where images or patches are no squares."""
+    """Return words where images or patches are no squares."""
     sides = {len(set(config.image_size)), len(set(config.patch_size))}
     return "images or patches that are not square" if 2 in sides else ""
 
 
 def thirds(theirs: str) -> dict[str, Key]:
-    """The rows of a cross-attention whose queries, keys and values they keep in one."""
+    """Return the rows of a cross-attention whose queries, keys and values they keep in one."""
     return {
         f"{name}.{part}": Part(f"{theirs}_{part}", first=first, last=last)
         for name, first, last in (("query", 0, 1), ("key_value", 1, 3))
@@ -56,9 +61,9 @@ class Turned(Joined):
     """
 
     interleaved: bool = True
-    """Whether the two numbers of a plane stand side by side."""
+    """True where the two numbers of a plane stand side by side."""
     columns_first: bool = False
-    """Whether the planes of the columns come first."""
+    """True where the planes of the columns come first."""
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return self._reordered(torch.cat(tensors), config, self._order(config))
@@ -67,8 +72,7 @@ class Turned(Joined):
         return super().write(self._reordered(tensor, config, self._order(config).argsort()), config)
 
     def _order(self, config: ViTConfig) -> Tensor:
-        """Where each number of one of our heads stands in one of theirs: (D_h,)."""
-        width = config.head_dim or config.dim // config.heads
+        width = head_width(config)
         planes = torch.arange(width // 2)
         if self.columns_first:
             planes = planes.roll(width // 4)
@@ -89,7 +93,7 @@ class WithoutKeyBias(Turned):
     """The biases of queries and values, where keys have none."""
 
     exact: bool = False
-    """Whether a bias of the keys is refused even where it moves all scores of a query alike, and so changes nothing."""
+    """True to refuse a bias of the keys even where it moves all scores of a query alike, and so changes nothing."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         if len(set(shapes)) > 1:
@@ -124,6 +128,6 @@ class Flat(Key):
 
 
 def _patch_of(values: int) -> Shape:
-    """Channels, height and width of a square patch of so many values: of three colours, if that can be."""
+    """Return channels, height and width of a square patch of so many values: of three colours, if that can be."""
     channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
     return channels, math.isqrt(values // channels), math.isqrt(values // channels)

@@ -1,4 +1,4 @@
-"""How the weights of Vision Transformers are understood, whatever library wrote them."""
+"""Rules to read the weights of Vision Transformers, whatever library wrote them."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,6 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _refuses(config: ViTConfig, layout: Layout) -> str:
-    """SwiGLU, and a head that reads something else, where a layout has neither."""
     if config.mlp == "swiglu" and "swiglu" not in layout.activations:
         return f"{layout.about} has no SwiGLU"
     if config.num_classes and layout.pools and config.pool not in layout.pools:
@@ -33,7 +32,7 @@ def _refuses(config: ViTConfig, layout: Layout) -> str:
 
 
 def _holds(name: str, shape: Shape, config: ViTConfig) -> bool | None:
-    """Tokens and positions, whose rows layouts share out in different ways; `_settle` brings them into ours."""
+    """Accept tokens and positions in any division of rows; `_settle` brings them into ours."""
     if name not in ("class_token", "distillation_token", "registers", "position.embedding"):
         return None
     rows = math.prod(shape[:-1]) if name in ("class_token", "distillation_token") else math.prod(shape[:-2])
@@ -62,7 +61,6 @@ def _settle(ours: dict[str, Tensor], config: ViTConfig) -> None:
 
 
 def _canonical(config: ViTConfig) -> ViTConfig:
-    """One configuration for all that compute the same of the same weights."""
     conv = "conv" if config.embedding == "linear" else config.embedding
     own_token = config.class_token and "class" not in config.pool
     width = None if config.head_dim and config.head_dim * config.heads == config.dim else config.head_dim
@@ -79,7 +77,7 @@ def _canonical(config: ViTConfig) -> ViTConfig:
 
 
 def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dict[str, Tensor]:
-    """Tokens, positions and biases as the layout has them: the opposite of `_settle`."""
+    """Return tokens, positions and biases as the layout has them: the opposite of `_settle`."""
     ours = dict(state)
     rows = ours.get("position.embedding")
     first, bare = (
@@ -104,16 +102,15 @@ def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -
 
 
 GUESSED = ("heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
-"""What weights do not tell, and a model answers otherwise by."""
+"""Fields that weights do not show and that change the output."""
 
 
-def _guesses(config: ViTConfig, told: Mapping[str, Any]) -> list[str]:
-    """The fields that nobody has told, and what they are taken for."""
+def _guesses(config: ViTConfig, stated: Mapping[str, Any]) -> list[str]:
     sure = {"heads"} if config.qk_norm or config.is_relative else set()
     sure |= set() if config.is_rotary else {"rotary_base"}
     sure |= {"mlp"} if config.mlp == "swiglu" else set()
     sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()
-    return [f"{name} {getattr(config, name)}" for name in GUESSED if name not in {*told, *sure}]
+    return [f"{name} {getattr(config, name)}" for name in GUESSED if name not in {*stated, *sure}]
 
 
 READING = Reading(

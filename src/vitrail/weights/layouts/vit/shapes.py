@@ -1,4 +1,4 @@
-"""What a Vision Transformer is, told by the shapes of its parameters under our names."""
+"""The configuration of a Vision Transformer from the shapes of its parameters."""
 
 import math
 from collections.abc import Mapping
@@ -7,12 +7,12 @@ from typing import Any
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.vit_names import SIZES
 from vitrail.weights.keys import Shape
-from vitrail.weights.layouts.shapes import depth_of
+from vitrail.weights.layouts.shapes import depth_of, usual_heads
 
 Shapes = Mapping[str, Shape]
 NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
           "blocks.0.mlp.layer.contract.weight")  # fmt: skip
-"""Without these nothing can be said."""
+"""Parameters that all else follows from."""
 DIMENSIONS = {
     **dict.fromkeys(("embedding.projection.weight", "embedding.resnet.root.0.weight"), (4, 4)),
     **dict.fromkeys(("blocks.0.attention.norm.weight", "blocks.0.attention.layer.query_norm.weight"), (1, 1)),
@@ -29,7 +29,7 @@ DIMENSIONS = {
 
 
 def fields_of(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int, int] | None = None) -> dict[str, Any]:
-    """The fields of a `ViTConfig` that parameters of these shapes belong to.
+    """Return the fields of a `ViTConfig` that parameters of these shapes belong to.
 
     Args:
         shapes: of our parameters.
@@ -111,15 +111,10 @@ def _attention(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, 
 
 
 def _usual_width(inner: int) -> int:
-    """The width of a head in the models of the papers with so wide a layer, else 64, which all others have."""
+    """Return the width of a head in the models of the papers with so wide a layer, else 64, which all others have."""
     widths = {size["dim"]: size["dim"] // size["heads"] for size in SIZES.values()}
     width = widths.get(inner, 72 if inner == 1152 else 64)  # 1152 is SigLIP's So400m, with 16 heads
-    if inner % width:
-        raise ModelFileError(
-            f"the number of heads is unknown: queries are {inner} wide, which is no multiple of {width}",
-            where="weights",
-            hint="give heads: heads=… in Python, --heads in vitrail convert",
-        )
+    usual_heads(inner, width, "queries")  # refuses what it does not divide
     return width
 
 
@@ -157,16 +152,15 @@ def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict
 
 
 def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int, int] | None) -> dict[str, Any]:
-    """The position scheme and the size of the images that its rows are for."""
     embedding = shapes.get("position.embedding")
     patch = fields["patch_size"]
-    told = fields.get("position", "")
-    rotary = told.endswith("rotary")
+    stated = fields.get("position", "")
+    rotary = stated.endswith("rotary")
     sizes = [size for size in (fields.get("image_size"), image_size) if size is not None]
     if embedding is None:
         tables = {"relative.tables.0": "relative-per-block", "relative.table": "relative"}
         table = next((name for name in tables if name in shapes), None)
-        computed = "rotary" if rotary else told if told.startswith("sincos") else "none"
+        computed = "rotary" if rotary else stated if stated.startswith("sincos") else "none"
         position = tables[table] if table else computed
         side = (math.isqrt(shapes[table][0]) + 1) // 2 if table else 0  # of (2 · side − 1)² offsets
         if not sizes and not table:
@@ -193,19 +187,18 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
 
 
 def _remainder(size: tuple[int, int], patch: tuple[int, int]) -> dict[str, Any]:
-    """A convolution leaves out what a stride of whole patches does not reach."""
     return {"crop_remainder": any(side % step for side, step in zip(size, patch, strict=True))}
 
 
 def _rows(shapes: Shapes, size: tuple[int, int], patch: tuple[int, int]) -> dict[str, Any]:
-    """Whether positions have rows for more than the patches of images of this size, where there is more."""
+    """Return whether positions have rows for more than the patches of images of this size, where there is more."""
     patches = (size[0] // patch[0]) * (size[1] // patch[1])
     tokens = "class_token" in shapes or "distillation_token" in shapes
     return {"class_position": not tokens or shapes["position.embedding"][-2] > patches}
 
 
 def prefix_rows(shapes: Shapes) -> list[int]:
-    """How many rows of the positions may stand before the patches: of class and distillation token, of registers too, none."""
+    """Return how many rows of positions may stand before the patches: of tokens and registers, of tokens, none."""
     tokens = ("class_token" in shapes) + ("distillation_token" in shapes)
     registers = shapes["registers"][-2] if "registers" in shapes else 0
     return list(dict.fromkeys([tokens + registers, tokens, 0]))

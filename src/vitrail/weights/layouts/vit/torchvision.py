@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from vitrail.parts.positions.interpolation import Interpolation
-from vitrail.weights.keys import Key, weight_and_bias
+from vitrail.weights.keys import Key, block, weight_and_bias
 from vitrail.weights.layouts.vit.keys import not_plain_or_no_bias, not_square
 from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.normalization import IMAGENET
@@ -20,14 +20,10 @@ TORCHVISION = ViTLayout(
             f"blocks.{{i}}.attention.layer.qkv.{part}": Key(f"{BLOCK}.self_attention.in_proj_{part}")
             for part in ("weight", "bias")
         },
+        **block(BLOCK, "ln_1", "", "self_attention.out_proj", "ln_2", "mlp.0", "mlp.3"),
         **weight_and_bias(
             {
                 "embedding.projection": "conv_proj",
-                "blocks.{i}.attention.norm": f"{BLOCK}.ln_1",
-                "blocks.{i}.attention.layer.output": f"{BLOCK}.self_attention.out_proj",
-                "blocks.{i}.mlp.norm": f"{BLOCK}.ln_2",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.0",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.3",
                 "norm": "encoder.ln",
                 "head.hidden": "heads.pre_logits",
                 "head.linear": "heads.head",

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.keys import Key, Shape, weight_and_bias
-from vitrail.weights.layouts.vit.keys import Flat, unusual_parts
+from vitrail.weights.keys import Key, Shape, block, weight_and_bias
+from vitrail.weights.layouts.vit.keys import Flat, head_width, unusual_parts
 from vitrail.weights.layouts.vit.reading import ViTLayout
 
 BLOCK = "transformer.layers.{i}"
@@ -41,15 +41,7 @@ class QueriesOfTheirTime(Key):
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         query, *rest = tensors[0].chunk(3)
-        return torch.cat([query * math.sqrt(_head_width(config) / config.dim), *rest])
-
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
-        query, *rest = tensor.chunk(3)
-        return [torch.cat([query * math.sqrt(config.dim / _head_width(config)), *rest])]
-
-
-def _head_width(config: ViTConfig) -> int:
-    return config.head_dim or config.dim // config.heads
+        return torch.cat([query * math.sqrt(head_width(config) / config.dim), *rest])
 
 
 TOKENS = {"class_token": Key("cls_token", ndim=3), "position.embedding": Key("pos_embedding", ndim=3)}
@@ -66,17 +58,8 @@ PATCHES = {
 }
 WRAPPED = {
     "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.fn.to_qkv.weight"),
-    **weight_and_bias(
-        {
-            "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
-            "blocks.{i}.attention.layer.output": f"{BLOCK}.0.fn.to_out.0",
-            "blocks.{i}.mlp.norm": f"{BLOCK}.1.norm",
-            "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.fn.net.0",
-            "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.fn.net.3",
-            "norm": "mlp_head.0",
-            "head.linear": "mlp_head.1",
-        }
-    ),
+    **block(BLOCK, "0.norm", "", "0.fn.to_out.0", "1.norm", "1.fn.net.0", "1.fn.net.3"),
+    **weight_and_bias({"norm": "mlp_head.0", "head.linear": "mlp_head.1"}),
 }
 """Blocks whose norm is wrapped around a layer, and a head that begins with the last norm."""
 RESIDUAL = {name: replace(key, name=re.sub(r"\.([01])\.(norm|fn)", r".\1.fn.\2", key.name)) for name, key in WRAPPED.items()}
@@ -89,8 +72,7 @@ FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
 
 
 def _lacks(config: ViTConfig) -> str:
-    """One head as wide as a token has no projection behind it there."""
-    if config.heads == 1 and _head_width(config) == config.dim:
+    if config.heads == 1 and head_width(config) == config.dim:
         return "output projection behind one head as wide as a token"
     return unusual_parts(config)
 
@@ -104,17 +86,8 @@ VIT_PYTORCH = ViTLayout(
         "position.embedding": Key("pos_embedding"),
         **NORMED_PATCHES,
         "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.to_qkv.weight"),
-        **weight_and_bias(
-            {
-                "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
-                "blocks.{i}.attention.layer.output": f"{BLOCK}.0.to_out.0",
-                "blocks.{i}.mlp.norm": f"{BLOCK}.1.net.0",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.net.1",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.net.4",
-                "norm": "transformer.norm",
-                "head.linear": "mlp_head",
-            }
-        ),
+        **block(BLOCK, "0.norm", "", "0.to_out.0", "1.net.0", "1.net.1", "1.net.4"),
+        **weight_and_bias({"norm": "transformer.norm", "head.linear": "mlp_head"}),
     },
     needs=NORMED,
     fields=FIELDS,
@@ -128,16 +101,8 @@ SIMPLE_VIT = ViTLayout(
         **NORMED_PATCHES,
         "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.to_qkv.weight"),
         "blocks.{i}.attention.layer.output.weight": Key(f"{BLOCK}.0.to_out.weight"),
-        **weight_and_bias(
-            {
-                "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
-                "blocks.{i}.mlp.norm": f"{BLOCK}.1.net.0",
-                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.net.1",
-                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.net.3",
-                "norm": "transformer.norm",
-                "head.linear": "linear_head",
-            }
-        ),
+        **block(BLOCK, "0.norm", "", "", "1.net.0", "1.net.1", "1.net.3"),
+        **weight_and_bias({"norm": "transformer.norm", "head.linear": "linear_head"}),
     },
     older=NORM_IN_THE_HEAD,  # up to version 1.2
     needs=("embedding.token_norm.weight", "head.linear.weight"),
@@ -146,6 +111,7 @@ SIMPLE_VIT = ViTLayout(
 SIMPLE_VIT_EARLY = replace(
     SIMPLE_VIT,
     name="simple-vit-early",
+    written=False,
     about="vit-pytorch's first SimpleViT",
     keys={name: key for name, key in SIMPLE_VIT.keys.items() if not name.startswith("embedding.")} | PATCHES | NORM_IN_THE_HEAD,
     older={},
@@ -153,6 +119,7 @@ SIMPLE_VIT_EARLY = replace(
 )
 VIT_PYTORCH_1_0 = ViTLayout(
     name="vit-pytorch-1.0",
+    written=False,
     about="vit-pytorch 1.0",
     keys={**TOKENS, **NORMED_PATCHES, **WRAPPED},
     needs=NORMED,
@@ -162,6 +129,7 @@ VIT_PYTORCH_1_0 = ViTLayout(
 )
 VIT_PYTORCH_0_16 = ViTLayout(
     name="vit-pytorch-0.16",
+    written=False,
     about="vit-pytorch 0.16 to 0.40",
     keys={**TOKENS, **PATCHES, **WRAPPED},
     fields=FIELDS,
@@ -170,6 +138,7 @@ VIT_PYTORCH_0_16 = ViTLayout(
 )
 VIT_PYTORCH_EARLY = ViTLayout(
     name="vit-pytorch-early",
+    written=False,
     about="vit-pytorch 0.6 to 0.11",
     twin="vit-pytorch-0.5",
     keys={

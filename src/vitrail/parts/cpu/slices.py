@@ -1,0 +1,26 @@
+"""Layers of single tokens computed a slice at a time: on a CPU in less memory and time (docs/performance.md)."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+SLICE = 1024
+"""Tokens whose hidden layer is computed at a time: enough to keep many cores busy, few enough to stay in their caches."""
+
+
+def may_be_sliced(mlp: nn.Module, x: Tensor) -> bool:
+    """Return whether slices change nothing but time and memory: no training, compiling, or hooks inside."""
+    if mlp.training or torch.is_grad_enabled() or x.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    if x.shape[:-1].numel() <= SLICE:
+        return False
+    inside = (part for child in mlp.children() for part in child.modules())
+    return not any(part._forward_pre_hooks or part._forward_hooks for part in inside)
+
+
+def in_slices(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return ``layer(x)`` of more than `SLICE` tokens (…, D), each of which is independent of the others."""
+    slices = x.flatten(0, -2).tensor_split(math.ceil(x.shape[:-1].numel() / SLICE))
+    return torch.cat([layer(part) for part in slices]).unflatten(0, x.shape[:-1])

@@ -1,0 +1,75 @@
+"""Labels of an image: as JSON, as a row of a table, as a line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor
+
+from vitrail.data.items import Item
+from vitrail.data.tables.several_labels import SEPARATOR
+from vitrail.tasks.answer import Answer
+from vitrail.tasks.answer_table import Row
+from vitrail.weights.model_folder import classifier_output
+from vitrail.weights.model_folder.classifier_output import Labelled, Labels
+
+MOST = 5
+"""Labels of each image in the table of an evaluation."""
+
+
+@dataclass(frozen=True)
+class LabelAnswer(Answer):
+    """Labels of an image with their probabilities."""
+
+    best: Labels
+    """The requested number of best labels."""
+    told: Labels
+    """The surest label, or where there may be several all that reach their thresholds; none of an image that is rejected."""
+    multi_label: bool
+    """True if an image may have several labels, or none."""
+    reject: bool
+    shows_told: bool = False
+    """True if the line has `told`, and not `best`."""
+
+    @classmethod
+    def of(cls, model: Labelled, answer: classifier_output.Answer, *, shows_told: bool = False) -> Self:
+        """Return the prediction of a model."""
+        return cls(answer.best, answer.told, model.multi_label, model.reject, shows_told)
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        answer = classifier_output.Answer(self.best, self.told)
+        return answer.to_json(name, several=self.multi_label or self.reject)
+
+    def rows(self) -> list[Row]:
+        if self.multi_label:
+            return [[SEPARATOR.join(label for label, _ in self.told), SEPARATOR.join(_score(score) for _, score in self.told)]]
+        accepted = ["yes" if self.told else "no"] * self.reject
+        return [[*accepted, *(cell for label, score in self.best for cell in (label, _score(score)))]]
+
+    def lines(self) -> list[str]:
+        labels = self.told if self.shows_told else self.best
+        words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in labels) or "none"
+        return [words if self.told or self.shows_told else f"none of these ({words})"]
+
+
+def head_of(model: Labelled, top: int) -> Row:
+    """Return the names of the columns of `LabelAnswer.rows`, where so many labels of each image are asked for."""
+    if model.multi_label:
+        return ["labels", "scores"]
+    count, accepted = min(top, len(model.labels)), ["accepted"] * model.reject
+    return [*accepted, "label", "score", *(f"{name}_{place}" for place in range(2, count + 1) for name in ("label", "score"))]
+
+
+def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor) -> list[Row]:
+    """Return a head and a row for each image: its labels, the prediction of probabilities (N, classes), and if it is right."""
+    head, own = head_of(model, MOST), 2
+    table = [["image", "true_labels" if model.multi_label else "true_label", *head[:own], "correct", *head[own:]]]
+    for item, answer in zip(items, model.answers(probabilities, MOST), strict=True):
+        true, (row,) = [model.labels[label] for label in item.labels], LabelAnswer.of(model, answer).rows()
+        correct = "yes" if set(true) == {label for label, _ in answer.told} else "no"
+        table.append([item.name, SEPARATOR.join(true), *row[:own], correct, *row[own:]])
+    return table
+
+
+def _score(score: float) -> str:
+    return f"{score:.6f}"
