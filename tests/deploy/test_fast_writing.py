@@ -62,3 +62,12 @@ def test_a_product_in_blocks_is_the_product():
 def test_a_copy_is_only_made_of_what_has_products_on_a_cpu():
     lstm, half = create_model("LSTM-dot", vocabulary=60, dim=8, hidden_dim=8).eval(), random_model().bfloat16()
     assert fast_copy(lstm) is lstm and fast_copy(half) is half
+
+
+def test_without_onednn_the_product_is_torchs_own(monkeypatch):
+    def refused(*arguments):
+        raise RuntimeError
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refused)
+    written, expected = (greedy(one, SOURCE, max_length=5) for one in (fast_copy(random_model()), random_model()))
+    assert [text.tokens for text in written] == [text.tokens for text in expected]

@@ -115,8 +115,8 @@ def test_the_budget_counts_scoring_as_long_as_a_few_items_took_in_each_way(trans
     monkeypatch.setattr(time_budget, "time", clock)
 
     def evaluated(answer, loader, metrics, **options):
-        asked.append((metrics.keep, len(loader.dataset)))
-        clock.now += slow["answer" if metrics.keep else "follow"] * len(loader.dataset)
+        asked.append((metrics.write is not None, len(loader.dataset)))
+        clock.now += slow["answer" if metrics.write else "follow"] * len(loader.dataset)
 
     monkeypatch.setattr(time_budget, "evaluate", evaluated)
     items = [Pair(f"pairs.tsv:{number}", "one cat", "eins Katze") for number in range(40)]
