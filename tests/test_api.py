@@ -350,3 +350,61 @@ def test_a_model_in_another_precision_answers_however_many_images_there_are(dtyp
     (expected,) = vitrail.predict(run.trained, image, top=1)
     found = vitrail.predict(vitrail.from_pretrained(run.folder).to(dtype), [image] * count, top=1)
     assert [one[0][0] for one in found] == [expected[0][0]] * count
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_a_run_with_a_teacher_opens_it_again_when_it_is_resumed(run, pictures, tiny, tmp_path, kind):
+    class Impatient(Observer):
+        def step(self, epoch, sums):
+            signal.raise_signal(signal.SIGTERM)
+
+    settings = {**tiny, "model.pool": "class", "teacher": str(run.folder), "distillation.kind": kind}
+    unbroken = vitrail.train(pictures, tmp_path / "unbroken", **settings)
+    with pytest.raises(InterruptedRunError):
+        vitrail.train(pictures, tmp_path / "broken", observer=Impatient(), **settings)
+    resumed = vitrail.resume(tmp_path / "broken")
+    assert (resumed.folder / "best" / "model.safetensors").read_bytes() == (
+        unbroken.folder / "best" / "model.safetensors"
+    ).read_bytes()
+    assert resumed.trained.model.config.distillation_token
+    assert run_folder.RunFolder.open(resumed.folder).settings.distillation.teacher == str(run.folder)
+
+
+def test_classes_that_are_never_trained_on_are_refused(pictures, tiny, tmp_path):
+    data = tmp_path / "data"
+    for split, names in {"train": ("red", "green"), "val": ("red", "green", "blue")}.items():
+        for name in names:
+            shutil.copytree(pictures / name, data / split / name)
+    with pytest.raises(DataError, match="'blue' have no training images"):
+        vitrail.train(data, tmp_path / "run", **tiny)
+
+
+def test_a_test_split_of_its_own_is_what_is_evaluated_though_validation_was_split_off(pictures, run, tmp_path):
+    for split, numbers in {"train": range(6), "test": range(6, 8)}.items():
+        for name in ("red", "green", "blue"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in numbers:
+                shutil.copy(pictures / name / f"{number}.png", tmp_path / split / name)
+    evaluation, split = vitrail.evaluate(run.folder / "best", tmp_path)
+    assert (split, evaluation.images) == ("test", 6)
+
+
+def test_a_head_for_new_classes_is_one_linear_layer(pictures, tiny, tmp_path):
+    first = vitrail.train(pictures, tmp_path / "first", fast_dev_run=True, **tiny, **{"model.head": "mlp"})
+    same = vitrail.train(pictures, tmp_path / "same", start=str(first.folder), fast_dev_run=True)
+    assert first.trained.model.config.head == same.trained.model.config.head == "mlp"
+    data = tmp_path / "data"
+    for name in ("red", "blue"):
+        shutil.copytree(pictures / name, data / name)
+    new = vitrail.train(data, tmp_path / "new", start=str(first.folder), fast_dev_run=True)
+    assert new.trained.model.config.head == "linear"
+
+
+def test_a_model_that_is_asked_while_it_is_trained_answers_without_dropout(run, pictures):
+    image = pictures / "red" / "0.png"
+    trained = vitrail.from_pretrained(run.folder)
+    expected = vitrail.predict(trained, image)
+    for module in trained.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    assert vitrail.predict(trained.train(), image) == expected

@@ -85,3 +85,8 @@ def test_beside_an_engine_no_processes_read_images(exported, people, workers_req
 def test_people_in_boxes_are_read_by_this_process_beside_a_gpu_too(pose_run, people, workers_requested):
     vitrail.evaluate(pose_run.folder, people, boxes=people)
     assert not workers_requested
+
+
+def test_the_table_may_be_named_by_a_text(run, tmp_path):
+    vitrail.evaluate(run.folder, table=str(tmp_path / "table.csv"))
+    assert (tmp_path / "table.csv").is_file()

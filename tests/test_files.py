@@ -206,3 +206,32 @@ def test_a_mount_point_is_free_with_what_a_new_disk_has_and_what_was_left_half_w
     (place / "more").write_text("")
     with pytest.raises(ConfigError, match="exists"):
         require_free(place)
+
+
+def fail(*args, **kwargs):
+    raise DiskFullError
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_failed_write_leaves_the_old_file(step, tmp_path, monkeypatch):
+    file = tmp_path / "a.txt"
+    write_text(file, "old")
+    monkeypatch.setattr(Path, step, fail)
+    with pytest.raises(DiskFullError):
+        write_text(file, "new")
+    assert file.read_text() == "old"
+
+
+def test_what_is_no_json_leaves_the_old_file(tmp_path):
+    write_json(tmp_path / "a.json", {"old": True})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"new": object()})
+    assert [f.name for f in tmp_path.iterdir()] == ["a.json"] and "old" in (tmp_path / "a.json").read_text()
+
+
+def test_a_folder_takes_the_place_of_the_old_one(tmp_path):
+    folder = tmp_path / "model"
+    for name in ("old", "new"):
+        with whole_folder(folder) as draft:
+            (draft / name).write_text(name)
+    assert [f.name for f in folder.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [folder]

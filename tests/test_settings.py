@@ -8,6 +8,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
+from pydantic import ValidationError
 
 from vitrail.config.settings import OptimizerSettings, RunSettings
 from vitrail.config.yaml_files import read_yaml
@@ -199,3 +200,11 @@ def test_a_setting_of_several_kinds_is_told_by_its_own_name_alone():
     with pytest.raises(ConfigError, match=r"^training\.batch_size cannot be 'x'") as caught:
         RunSettings.read(complete(training={"batch_size": "x"}))
     assert caught.value.where == "training.batch_size"
+
+
+def test_settings_are_frozen():
+    settings = RunSettings.read(COMPLETE)
+    with pytest.raises(ValidationError):
+        settings.training.epochs = 3
+    with pytest.raises(ValidationError):
+        settings.model = None

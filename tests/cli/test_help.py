@@ -10,8 +10,8 @@ import vitrail
 from vitrail.cli.app import app
 
 COMMANDS = [
-    "demo", "train", "resume", "evaluate", "predict", "embed", "similar", "translate", "caption", "study", "export", "bench",
-    "serve", "compare", "sweep", "summary", "convert", "models", "recipes", "doctor", "data",
+    "demo", "train", "resume", "evaluate", "predict", "embed", "similar", "translate", "caption", "sample", "study", "export",
+    "bench", "serve", "compare", "sweep", "summary", "convert", "models", "recipes", "doctor", "data",
 ]  # fmt: skip
 BELOW = ["data check", "data show"]
 PROMISED_FLAGS = {

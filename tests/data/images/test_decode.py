@@ -607,3 +607,69 @@ def test_what_is_no_mask_is_refused_with_a_way_out(image, kind, words, tmp_path)
     assert "PNG" in refused.value.hint and refused.value.where == tmp_path / "mask"
     with pytest.raises(DataError, match="over the limit"):
         decode_mask(in_png(Image.new("L", (9, 7))), max_pixels=62)
+
+
+def test_a_giant_tiff_or_avif_is_refused_by_its_header_before_a_pixel_is_decoded(monkeypatch):
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded a giant"))
+    tiff, avif = encoded(noise((300, 300)), "TIFF"), encoded(noise((300, 300)), "AVIF")
+    for tag in (256, 257):  # width and height
+        tiff = tiff.replace(struct.pack("<HHII", tag, 4, 1, 300), struct.pack("<HHII", tag, 4, 1, 60_000))
+    place = avif.index(b"ispe") + 8
+    for side in (12_000, 2**31 - 1):  # what libavif itself opens, and what it does not
+        large = avif[:place] + struct.pack(">II", side, side) + avif[place + 8 :]
+        for content in (tiff, large):
+            start = time.perf_counter()
+            with pytest.raises(DataError):
+                check_head(content)
+            with pytest.raises(DataError):
+                decode(content)
+            assert time.perf_counter() - start < 1
+    with pytest.raises(DataError, match="limit"):
+        decode(tiff)
+
+
+def test_the_limit_of_pixels_is_exact():
+    picture = encoded(solid("RGB", (10, 10)), "PNG")
+    assert decode(picture, max_pixels=100).size == (10, 10)
+    with pytest.raises(DataError, match="limit"):
+        decode(picture, max_pixels=99)
+
+
+@pytest.mark.parametrize("content", [b"text", b"", OSError("gone"), KeyError("image")])
+def test_what_is_kept_elsewhere_is_refused_by_its_name(content):
+    for look in (decode, check_head):
+        with pytest.raises(DataError, match=r"shards-000\.tar/0001\.jpg") as error:
+            look(Kept(content))
+        assert error.value.hint
+
+
+def test_damaged_or_senseless_exif_leaves_the_picture_as_it_is():
+    exif = Image.Exif()
+    exif[0x0112] = 99
+    for value in (b"Exif\0\0MM\0*\0\0\xff\xff", b"Exif\0\0garbage", b"Exif\0\0" + bytes(40), b"no exif at all", exif):
+        for format in ("JPEG", "PNG", "WEBP"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("warnings.warn", lambda *args, **kwargs: None)
+                content = encoded(solid("RGB", (4, 2)), format, exif=value)
+                assert decode(content).size == upright_size(content) == (4, 2)
+
+
+def test_a_picture_without_pixels_is_refused():
+    with pytest.raises(DataError):
+        decode(Image.new("RGB", (0, 5)))
+
+
+def test_full_transparency_is_white_whatever_lies_below():
+    assert_solid(decode(encoded(Image.new("RGBA", (3, 3), (0, 0, 0, 0)), "PNG")), "RGB", 255)
+    assert_solid(decode(encoded(Image.new("LA", (3, 3), (0, 0)), "PNG"), channels=1), "L", 255)
+
+
+def test_sixteen_bit_white_is_white():
+    assert_solid(decode(png(1, 1, 16, 0, b"\0\xff\xff")), "RGB", 255)
+    assert_solid(decode(png(1, 1, 16, 2, b"\0" + b"\xff" * 6)), "RGB", 255)
+
+
+def test_a_mask_is_turned_by_its_own_exif():
+    values, exif = np.arange(70, dtype=np.uint8).reshape(7, 10), Image.Exif()
+    exif[0x0112] = 6
+    assert np.array_equal(decode_mask(in_png(Image.fromarray(values), exif=exif)), np.rot90(values, -1))

@@ -188,3 +188,58 @@ def test_headers_that_unpack_to_bombs_take_no_memory(name, tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 2**24
+
+
+def test_links_in_an_archive_are_no_files(tmp_path):
+    (tmp_path / "secret").write_bytes(b"\1" * 3073)
+    archive = packed(tmp_path / "cifar.tar", {n: c for n, c in binary().items() if n != "test_batch.bin"}, mode="w")
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+        entry = tarfile.TarInfo("test_batch.bin")
+        entry.type, entry.linkname = kind, str(tmp_path / "secret")
+        with tarfile.open(archive, "a") as tar:
+            tar.addfile(entry)
+        with pytest.raises(DataError, match=r"test_batch\.bin not found"):
+            read_cifar10(archive)
+
+
+def test_nothing_of_an_archive_is_written(tmp_path):
+    archive = packed(tmp_path / "cifar.tar.gz", binary(), folder="../")
+    read_cifar10(archive)
+    assert sorted(tmp_path.rglob("*")) == [archive]
+
+
+def test_only_files_of_sensible_size_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("vitrail.data.readers.cifar10.MAX_BYTES", 100_000)
+    files = binary()
+    assert len(read_cifar10(packed(tmp_path / "a.tar.gz", files)).splits["test"]) == COUNT
+    large = files | {"data_batch_1.bin": files["data_batch_1.bin"] * 2}
+    for path in (packed(tmp_path / "b.tar.gz", large), unpacked(tmp_path / "large", large)):
+        with pytest.raises(DataError, match="more than"):
+            read_cifar10(path)
+    monkeypatch.setattr("vitrail.data.readers.cifar10.MAX_ARCHIVE", 300_000)
+    with pytest.raises(DataError, match="more than"):
+        read_cifar10(packed(tmp_path / "c.tar.gz", files))
+
+
+def test_other_compressions_are_refused_without_trying_them(tmp_path):
+    for mode in ("w:bz2", "w:xz"):
+        archive = packed(tmp_path / "cifar.tar", binary(), mode=mode)
+        for content in (archive.read_bytes(), archive.read_bytes()[:5000]):
+            archive.write_bytes(content)
+            with pytest.raises(DataError, match="cannot read the archive"):
+                read_cifar10(archive)
+
+
+def test_an_archive_is_no_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tar.gz")
+    with pytest.raises(DataError, match="no regular file"):
+        read_cifar10(tmp_path / "pipe.tar.gz")
+
+
+def test_a_broken_archive_is_refused(tmp_path):
+    whole = packed(tmp_path / "cifar.tar.gz", binary()).read_bytes()
+    half = len(whole) // 2
+    for number, content in enumerate([b"", b"no archive", whole[:half], whole[:half] + b"\0" * 99 + whole[half + 99 :]]):
+        (tmp_path / f"{number}.tar.gz").write_bytes(content)
+        with pytest.raises(DataError, match=r"cannot read the archive|not found"):
+            read_cifar10(tmp_path / f"{number}.tar.gz")

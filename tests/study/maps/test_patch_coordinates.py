@@ -1,7 +1,9 @@
 """Where the values of a map stand: where the gradients of tokens with respect to the pixels lie."""
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import vitrail
@@ -9,6 +11,7 @@ from test_contract import tiny
 from vitrail.errors import ConfigError
 from vitrail.study.maps.patch_coordinates import Places, heatmap_places, patch_places
 from vitrail.study.maps.stages import stage_places
+from vitrail.study.page.images import overlay
 from vitrail.tasks.pose.heatmaps import encode
 
 SMALL = {"dim": 32, "depth": 1, "heads": 2, "mlp_dim": 16, "num_classes": 2}
@@ -132,3 +135,19 @@ def test_a_bell_of_a_heatmap_is_highest_at_the_place_of_its_joint(size):
 def test_models_without_attention_to_the_whole_image_have_no_places_of_patches():
     with pytest.raises(ConfigError, match="Swin has no attention to the whole image"):
         patch_places(tiny("Swin"))
+
+
+@pytest.mark.parametrize("kind", ["a remainder", "a stem", "tokens to token"])
+def test_a_value_of_a_map_glows_where_the_gradient_of_its_token_lies(kind):
+    model = model_of(kind)
+    images, places = images_for(model), patch_places(model)
+    row, column = len(places.rows) // 2, len(places.columns) // 2
+    top, bottom, left, right = read_by(tokens_of(model, images)[:, row, column], images)
+    high, wide = model.config.image_size
+    picture, view = Image.new("RGB", (3 * wide + 20, 3 * high + 10), "grey"), (20, 10, 3 * wide + 20, 3 * high + 10)
+    heat = np.zeros((len(places.rows), len(places.columns)))
+    heat[row, column] = 1
+    shown = np.asarray(overlay(picture, heat, *places.within(view), brightest=1.0)).astype(float)
+    glow = np.ptp(shown, axis=2)
+    middle = (glow.sum(axis=1) @ np.arange(len(glow)) / glow.sum(), glow.sum(axis=0) @ np.arange(len(glow[0])) / glow.sum())
+    assert middle == pytest.approx((10 + 3 * (top + bottom + 1) / 2 - 0.5, 20 + 3 * (left + right + 1) / 2 - 0.5), abs=0.6)

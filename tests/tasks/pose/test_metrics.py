@@ -218,3 +218,35 @@ def test_people_of_whom_no_joint_is_sure_are_ranked_by_all_their_joints():
 def test_every_score_has_a_title_and_correct_joints_decide():
     assert {*SCORES, "pck", "oks"} <= METRICS.keys()
     assert main_metric(dict.fromkeys((*SCORES, "oks", "pck", "loss"), 0.5)).name == "pck"
+
+
+def test_people_in_a_crowd_are_no_mistakes_where_the_crowd_is_given():
+    people = crowd_of(COCO_JOINTS, 0)
+    results, truth = guesses(people, COCO_JOINTS, 0), annotations_of(people, COCO_JOINTS)
+    nobody = {"id": 1000, "image_id": 1, "category_id": 1, "keypoints": [0] * 51, "num_keypoints": 0, "area": 9e4}
+    ignored = [{**nobody, "iscrowd": crowd, "bbox": [100, 100, 150, 150]} for crowd in (0, 1)]
+    truth["annotations"] += [{**one, "id": 1000 + number} for number, one in enumerate(ignored)]
+    expected, _ = by_pycocotools(results, truth, COCO_JOINTS.complete.sigmas)
+    found = average_precision(results, people, COCO_JOINTS, ignored=ignored)
+    assert found == pytest.approx(expected, abs=1e-9) and found["ap"] > average_precision(results, people, COCO_JOINTS)["ap"]
+
+
+def test_similarity_is_what_cocos_own_library_has():
+    people = [one for one in crowd_of(COCO_JOINTS, 2) if one.target.number % 4 == 3]  # one in a picture
+    found = Found(marked_joints(people, COCO_JOINTS)[0] + 2.5, np.ones((len(people), 17)))
+    results = coco_results([one.target.image for one in people], found)
+    _, ious = by_pycocotools(results, annotations_of(people, COCO_JOINTS), COCO_JOINTS.complete.sigmas)
+    expected = [ious[one.target.image, 1].item() for one in people]
+    assert oks(found, people, COCO_JOINTS) == pytest.approx(expected, abs=1e-12)
+
+
+def test_where_no_torso_and_no_head_is_marked_joints_are_measured_by_the_box_alone():
+    upper = [(20, 10, 2), (30, 10, 2), (0, 0, 0), (25, 5, 2)]
+    skeleton = Skeleton.of(("left_shoulder", "right_shoulder", "right_hip", "head"))
+    people = [person(upper), person(upper)]
+    found = Found(np.stack([one.joints[:, :2] for one in people]), np.ones((2, 4)))
+    found.joints[1, 0] += 50
+    assert usual_length(people, skeleton) == "box"
+    assert correct_shares(found, people, skeleton) == {"pck": pytest.approx(5 / 6), "pck_box": pytest.approx(5 / 6)}
+    people[0] = person([*upper[:2], (25, 30, 2), upper[3]])
+    assert usual_length(people, skeleton) == "torso" and correct_shares(found, people, skeleton)["pck"] != pytest.approx(5 / 6)

@@ -397,3 +397,61 @@ def test_boxes_that_are_none_or_outside_are_left_out_of_an_evaluation_and_told_o
     own = vitrail.evaluate(knowing, keypoints, boxes=keypoints, **options)[0].scores()
     assert found["boxes"] == 12 and found == pytest.approx(own, abs=1e-9) and len(notes) == 2
     assert "the box (5, 5, 0, 12) is empty" in notes[0] and "1.png: box" in notes[1] and "outside" in notes[1]
+
+
+def test_boxes_go_to_pictures_of_the_same_number_in_several_files(keypoints, knowing, tmp_path):
+    values = json.loads(keypoints.read_text())
+    for split, numbers in {"train": (1, 2, 3), "val": (4, 5, 6)}.items():  # both number their pictures from 1
+        kept = {number: number - numbers[0] + 1 for number in numbers}
+        images = [{**one, "id": kept[one["id"]]} for one in values["images"] if one["id"] in kept]
+        people = [{**one, "image_id": kept[one["image_id"]]} for one in values["annotations"] if one["image_id"] in kept]
+        (tmp_path / split).mkdir()
+        for one in images:
+            shutil.copy(keypoints.parent / one["file_name"], tmp_path / split / one["file_name"])
+        (tmp_path / f"{split}.json").write_text(json.dumps({**values, "images": images, "annotations": people}))
+    expected = vitrail.evaluate(knowing, keypoints, split="all", mirror=False)[0].scores()
+    found = vitrail.evaluate(knowing, tmp_path, split="all", mirror=False)[0].scores()
+    assert of_coco(found) == pytest.approx(of_coco(expected), abs=1e-9)
+    named = [{"image": f"{one['image_id']}.png", "bbox": one["bbox"]} for one in values["annotations"]]
+    numbered = json.loads((tmp_path / "val.json").read_text())["annotations"]
+    for split, boxes in {"all": named, "val": numbered}.items():
+        (tmp_path / "boxes.txt").write_text(json.dumps(boxes))
+        found = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False, boxes=tmp_path / "boxes.txt")[0].scores()
+        own = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False)[0].scores()
+        assert found["boxes"] == own["people"] and of_coco(found) == pytest.approx(of_coco(own), abs=1e-9)
+
+
+def test_who_is_in_no_box_counts_as_missed(keypoints, knowing, tmp_path):
+    values = json.loads(keypoints.read_text())
+    half = [{"image_id": a["image_id"], "bbox": a["bbox"], "score": 0.9} for a in values["annotations"][::2]]
+    (tmp_path / "half.json").write_text(json.dumps(half))
+    found = vitrail.evaluate(knowing, keypoints, mirror=False, boxes=tmp_path / "half.json")[0].scores()
+    assert found["boxes"] == 6 and found["people"] == 12 and found["ar50"] == pytest.approx(0.5)
+
+
+def test_results_give_every_score_of_cocos_where_boxes_and_joints_are_of_other_sizes(tmp_path, capfd):
+    keypoints = write_people(tmp_path, 12, size=(120, 96), people=2)  # around 32², from which on people are of medium size
+    data = open_people(keypoints)
+    predictor = PosePredictor("knowing", data.skeleton, SEEING.preparation, Knowing(data.split("all"), SEEING.preparation))
+    metrics, _ = vitrail.evaluate(predictor, keypoints, mirror=False, boxes=keypoints)
+    found = of_coco(metrics.scores())
+    assert {"ap_medium", "ar_medium"} <= found.keys() and found["ap_medium"] != found["ap"]
+    assert found == pytest.approx(by_pycocotools(json.loads(keypoints.read_text()), metrics.results, tmp_path), abs=1e-9)
+
+
+def test_each_of_several_people_is_turned_by_itself(turning, files):
+    boxes = [[4, 3, 22, 40], [30, 2, 25, 44], [5, 10, 30, 30]]
+    (together,) = vitrail.predict_poses(turning, files[:1], [boxes])
+    singly = [vitrail.predict_poses(turning, files[0], [box])[0][0] for box in boxes]
+    same(together, singly)
+
+
+def test_places_in_heatmaps_go_through_the_box_as_udp_has_it():
+    places = torch.tensor([[[0.0, 0.0], [47.0, 63.0], [23.5, 31.5], [10.0, 40.0], [20.0, 12.0], [30.0, 30.0], [40.0, 9.0]]])
+    shown = encode(places.double(), SIZE, HEATMAP)[0].float()
+    ((person,),) = vitrail.predict_poses(
+        PosePredictor("made", SKELETON, BoxPreparation.of_size(SIZE), lambda pixels: shown), dotted(0, 0), [(10, 20, 30, 40)]
+    )
+    width, height = 1.25 * 30, 1.25 * 40  # the box has the shape of the input
+    expected = [(25 + (x - 23.5) * width / 47, 40 + (y - 31.5) * height / 63) for x, y in places[0].tolist()]
+    np.testing.assert_allclose(person.joints, expected, atol=0.05)

@@ -4,7 +4,6 @@ import gzip
 from collections.abc import Mapping
 from io import BufferedIOBase
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -65,10 +64,7 @@ def _unpacked(folder: Path) -> dict[str, bytes]:
 
 def _archived(archive: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    with regular_file(archive) as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    with explained(archive, hint=ANEW), gzip.open(archive) if zipped else archive.open("rb") as opened:
-        stream = cast(BufferedIOBase, opened)
+    with explained(archive, hint=ANEW), _unzipped(archive) as stream:
         for entry in entries(stream, most=MAX_HEADERS):
             name = Path(entry.name).name
             _check_size("the archive", entry.offset_data + entry.size, MAX_ARCHIVE, archive)
@@ -77,6 +73,12 @@ def _archived(archive: Path) -> dict[str, bytes]:
                 stream.seek(entry.offset_data)
                 files[name] = stream.read(entry.size)
     return files
+
+
+def _unzipped(archive: Path) -> BufferedIOBase:
+    with regular_file(archive) as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(archive) if zipped else archive.open("rb")
 
 
 def _wanted(name: str) -> bool:

@@ -291,3 +291,24 @@ def test_what_training_would_refuse_is_told_before_a_probe_takes_time(settings, 
     with pytest.raises(ConfigError, match=message):
         api.train(pictures, tmp_path / "run", start=known, **{**PROBE, **settings})
     assert not (tmp_path / "run").exists()
+
+
+class Stops(Observer):
+    """Sends a signal in the middle of the features."""
+
+    def begin(self, what, images):
+        if what.startswith("features of val"):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_run_stopped_in_its_probe_goes_on_to_the_same_model(known, pictures, tmp_path):
+    settings = {**PROBE, "training.epochs": 1}
+    whole = api.train(pictures, tmp_path / "whole", start=known, **settings)
+    with pytest.raises(InterruptedRunError):
+        api.train(pictures, tmp_path / "broken", start=known, observer=Stops(), **settings)
+    assert (tmp_path / "broken/features/train-0.npy").exists() and RunFolder(tmp_path / "broken").standing[
+        "state"
+    ] == "interrupted"
+    again = api.resume(tmp_path / "broken")
+    one, other = (open_model(str(run.folder / "last")).model.state_dict() for run in (whole, again))
+    assert all(torch.equal(one[name], other[name]) for name in one)
