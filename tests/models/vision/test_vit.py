@@ -611,3 +611,7 @@ def test_each_block_may_merge_a_number_of_its_own():
 def test_merging_is_refused_where_it_has_no_meaning(fields):
     with pytest.raises(ValueError, match="token_merging"):
         ViTConfig(**fields, token_merging=4)
+
+
+def test_the_earlier_name_of_tokens_still_works():
+    assert ViT.features is ViT.tokens

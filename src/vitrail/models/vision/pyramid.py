@@ -36,6 +36,9 @@ class PyramidModel(AnySizeModel):
     def feature_maps(self, images: Tensor) -> list[Tensor]:
         return [x.permute(0, 3, 1, 2) for x in self.stage_tokens(images)]
 
+    features = feature_maps
+    """The earlier name of `feature_maps`."""
+
     @property
     def strides(self) -> tuple[int, ...]:
         network: Any = self

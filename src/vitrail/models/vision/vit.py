@@ -207,6 +207,9 @@ class ViT(ImageModel):
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
 
+    features = tokens
+    """The earlier name of `tokens`."""
+
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:
     """Return the options of each of ``depth`` blocks, from those of `ViT.embed`; ``first`` is for the last block alone."""
