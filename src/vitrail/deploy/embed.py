@@ -60,7 +60,7 @@ def embed(
     batch_size: int = 32,
     precision: Precision | None = None,
 ) -> np.ndarray:
-    """What a model's head reads of each image, or the vectors that a model without labels gives: float32 (N, D).
+    """Compute the vector of each image that a model's head reads, or that a model without labels gives: float32 (N, D).
 
     Args:
         model: a run folder, a model folder, a file of weights, a hub id or a loaded model.

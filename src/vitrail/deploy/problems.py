@@ -15,7 +15,7 @@ class ExportError(VitrailError):
 
 
 def first_line(error: Exception) -> str:
-    """What matters of a library's error: its first line; of OpenVINO's, which begin with places in its source, the last."""
+    """Return the first line of a library's error; of OpenVINO's, which begin with positions in its source, the last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1 if lines[0].startswith("Exception from ") else 0][:300]
 

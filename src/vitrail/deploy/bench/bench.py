@@ -49,7 +49,7 @@ class Way:
         return f"{self.engine} {self.precision}"
 
     def open(self, threads: int) -> Predictor:
-        """What answers so."""
+        """Open the model in this engine and precision."""
         torch.set_num_threads(threads)
         if self.engine == "torch":
             predictor: Predictor = in_python(open_model(self.reference), cast(Precision, self.precision))
@@ -105,7 +105,7 @@ def bench(
 
 
 def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[str]) -> list[Way]:
-    """What of all ways is to be measured; raises `ConfigError` where that is none."""
+    """Return the ways that are to be measured; raises `ConfigError` where there are none."""
     wanted = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
     if not wanted:
         without = "int8" in precisions and all(way.precision != "int8" for way in ways)
@@ -175,7 +175,7 @@ def _judging(model: str | Path, trained: TrainedModel, data: str | Path | None, 
 
 
 def _left_out(engine: str, made: set[str], engines: Sequence[str], precisions: Sequence[str]) -> bool:
-    """Whether nobody asked for it."""
+    """Return whether the user did not request this engine."""
     return bool(engines and engine not in engines) or bool(precisions and not made & set(precisions))
 
 
@@ -218,7 +218,7 @@ def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
 
 
 def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
-    """What a model adds to a process that has imported Vitrail and torch, at its height, in MB: measured in one of its own."""
+    """Measure the peak memory of a model in a process of its own, in MB, without that of Vitrail and torch."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_measure_memory, args=(way, threads, shape, theirs), daemon=True)

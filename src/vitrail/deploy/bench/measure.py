@@ -25,7 +25,7 @@ class Timing:
 
     @property
     def images_per_second(self) -> float:
-        """Of the median call."""
+        """Return the images per second of the median call."""
         return self.images / float(np.median(self.seconds))
 
     def percentile(self, percent: float) -> float:

@@ -51,7 +51,7 @@ IMPOSSIBLE = {
 
 
 class Network(nn.Module):
-    """What is traced: images (B, C, H, W) to what the model gives of them, float32 or pixels in, float32 out.
+    """The module that is traced: images (B, C, H, W), float32 or pixels, to the model's outputs in float32.
 
     Args:
         model: in evaluation mode.
@@ -161,7 +161,7 @@ def write_torch(program: torch.export.ExportedProgram, about: Description, folde
 
 
 def session_of(file: Path, to: Target, precision: str) -> Session:
-    """What runs a graph that was just written."""
+    """Open a graph that was just written."""
     with explained("the written graph cannot be run"):
         if to != "torch":
             return ENGINES[ENGINE[to]](file, precision, torch.get_num_threads())
@@ -176,7 +176,7 @@ def session_of(file: Path, to: Target, precision: str) -> Session:
 
 @dataclass(frozen=True)
 class Verified:
-    """How far a graph's answers are from the model's: logits, or the values of heatmaps."""
+    """The differences of a graph's outputs from the model's: of logits, or of the values of heatmaps."""
 
     batches: tuple[int, ...]
     largest: float

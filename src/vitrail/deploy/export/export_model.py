@@ -131,14 +131,14 @@ def _quickest(to: Target, *, floats: str, force: bool) -> dict[ExportPrecision, 
 
 
 def quickest_floats(to: Target) -> ExportPrecision:
-    """What a kind of graph computes fastest in without being quantised."""
+    """Return the fastest precision of a kind of graph without quantization."""
     quick = quickest_precision(torch.device("cpu"))
     return "fp32" if (to, quick) in IMPOSSIBLE else quick
 
 
 @dataclass(frozen=True)
 class _Making:
-    """What all graphs have in common that are tried for an export; see `export_model`."""
+    """The arguments that all graphs of one export share; see `export_model`."""
 
     trained: TrainedModel
     name: str

@@ -22,7 +22,7 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a graph says of itself, and what it takes and gives."""
+    """The metadata, inputs and outputs of a graph."""
 
     text: str | None
     """Its description, if it is ours."""
@@ -75,7 +75,7 @@ def _require_fit(signature: Signature, about: Description, graph: Path) -> None:
 
 
 def _agree(found: Shape | None, wanted: Shape) -> bool:
-    """Whether two shapes can be the same."""
+    """Return whether two shapes can be the same."""
     if found is None:
         return True
     return len(found) == len(wanted) and all(a == b or None in (a, b) for a, b in zip(found, wanted, strict=True))
@@ -107,7 +107,7 @@ def _onnx(graph: Path) -> Signature:
 
 
 def _shape(kind: Any) -> Shape | None:
-    """Of a value in ONNX; None where it is not told."""
+    """Return the shape of a value in ONNX; None where it is unknown."""
     sides: Iterable[Any] = kind.shape.dim
     return tuple(side.dim_value if side.HasField("dim_value") else None for side in sides) if kind.HasField("shape") else None
 

@@ -60,7 +60,7 @@ def weaker(config: Any, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def read_merging(text: str) -> int | tuple[int, ...] | None:
-    """What a command calls it: a number, numbers with commas between them, or ``auto``, which is None.
+    """Read ``--merge``: a number, numbers with commas between them, or ``auto``, which is None.
 
     Raises:
         ConfigError: anything else.

@@ -118,12 +118,12 @@ def _sums_of_convolutions(graph: Any) -> dict[str, Any]:
 
 
 def _is_weight(node: Any) -> bool:
-    """Whether a value is a constant, possibly of another type or turned."""
+    """Return whether a value is a constant, possibly cast or transposed."""
     return bool(_origin(node).get_type_name() == "Constant")
 
 
 def _origin(node: Any) -> Any:
-    """What a value is before its type or shape changes."""
+    """Return the value before its type or shape changes."""
     while node.get_type_name() in ("Convert", "Transpose", "Reshape"):
         node = node.input_value(0).get_node()
     return node

@@ -26,7 +26,7 @@ KINDS = ("image/jpeg", "image/png", "image/webp", "image/bmp", "image/gif", RAW)
 
 
 class ServerLimits(Document):
-    """What a request may ask for."""
+    """The limits of a request."""
 
     body: int
     """Bytes of its body."""

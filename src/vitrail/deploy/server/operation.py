@@ -93,7 +93,7 @@ class TensorModel(NamedTuple):
 
 
 class Served(Protocol):
-    """What a task contributes to a server: all that `vitrail.deploy.server.service.Service` knows of a model."""
+    """The part of a server that a task contributes: all that `vitrail.deploy.server.service.Service` knows of a model."""
 
     summary: str
     """What the server does, in its description."""

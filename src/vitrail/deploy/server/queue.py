@@ -35,7 +35,7 @@ class FullError(Exception):
 
 
 class FailedError(Exception):
-    """What computes has failed."""
+    """The computing thread has failed."""
 
 
 @dataclass(eq=False)
@@ -135,7 +135,7 @@ class Queue(Generic[T, R]):
             jobs[0].answer.get_loop().call_soon_threadsafe(_deliver, jobs, results)
 
     def _results(self, jobs: list[Job[T, R]]) -> list[R | Exception]:
-        """What jobs come to. Where they fail together each is computed alone, so that one fails for no other."""
+        """Compute the results of jobs. Where they fail together each is computed alone, so that one fails for no other."""
         begin = time.monotonic()
         try:
             results = self._compute([job.value for job in jobs])
@@ -175,7 +175,7 @@ class Queue(Generic[T, R]):
 
 
 def sizes(most: int) -> list[int]:
-    """Of batches of up to ``most``: 1, 2, 4, …, and that itself."""
+    """Return the sizes of batches of up to ``most``: 1, 2, 4, …, and ``most``."""
     return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
@@ -225,11 +225,11 @@ class Worker:
 
     @property
     def dead(self) -> bool:
-        """Whether the thread has gone although nobody has closed it."""
+        """Return whether the thread has ended although nobody has closed it."""
         return self._thread.ident is not None and not self._thread.is_alive() and not self._closed
 
     def ended(self, seconds: float) -> bool:
-        """Whether the thread has gone, so many seconds after `close` at most."""
+        """Return whether the thread has ended, at most so many seconds after `close`."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

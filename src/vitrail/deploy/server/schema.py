@@ -14,7 +14,7 @@ class Document(BaseModel):
 
 
 class Status(Document):
-    """How the server is."""
+    """The state of the server."""
 
     status: str = Field(examples=["ready"])
 

@@ -9,7 +9,7 @@ from vitrail.deploy.server.schema import Document
 
 
 class CaptionFields(Document):
-    """What a request for captions may hold beside its images."""
+    """The fields of a request for captions beside its images."""
 
     attention: bool = Field(False, description="Whether to tell where the model looked for each word, too.")
 
@@ -53,7 +53,7 @@ class Captions(Document):
 
 
 class CaptionModel(Document):
-    """What writes."""
+    """The model that writes."""
 
     name: str = Field(examples=["captions"])
     engine: str = Field(examples=["torch fp32"])

@@ -11,7 +11,7 @@ MOST_LABELS = 100
 
 
 class LabelFields(Document):
-    """What a request for labels may hold beside its images."""
+    """The fields of a request for labels beside its images."""
 
     top: int = Field(5, ge=1, le=MOST_LABELS, description="Labels per image.")
 
@@ -58,7 +58,7 @@ class Attention(Document):
 
 
 class Model(Document):
-    """What answers."""
+    """The model that predicts."""
 
     name: str = Field(examples=["flowers"])
     engine: str = Field(examples=["torch fp32"])

@@ -113,7 +113,7 @@ class Diffusion(ImageTask):
 
 @dataclass(frozen=True)
 class Noisy:
-    """What is random of a noisy image, and its class.
+    """The random numbers of a noisy image, and its class.
 
     ``noise``, float32 (C, H, W); ``times``, float32 () from 0 to 1; ``dropped``, bool (), true where the class is not learned;
     ``labels``, int64 (), where there are classes.

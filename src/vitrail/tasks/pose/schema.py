@@ -20,7 +20,7 @@ Sides = Field(min_length=4, max_length=4, examples=[[12.0, 30.0, 110.0, 240.0]])
 
 
 class BoxFields(Document):
-    """What a request for joints may hold beside its image."""
+    """The fields of a request for joints beside its image."""
 
     boxes: str | None = Field(
         None,
@@ -72,7 +72,7 @@ class JointAttention(Document):
 
 
 class PoseLimits(Document):
-    """What a request may ask for."""
+    """The limits of a request."""
 
     body: int
     """Bytes of its body."""
@@ -85,7 +85,7 @@ class PoseLimits(Document):
 
 
 class PoseModel(Document):
-    """What finds joints."""
+    """The model that finds joints."""
 
     name: str = Field(examples=["joints"])
     engine: str = Field(examples=["torch fp32"])

@@ -20,7 +20,7 @@ def _counted(text: Any, info: ValidationInfo[Any]) -> Any:
 
 
 class ToTranslate(Document):
-    """What is asked of a translator."""
+    """The fields of a request for a translation."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -62,14 +62,14 @@ class Translations(Document):
 
 
 class Languages(Document):
-    """What is read and what is written, as the model's own data name them."""
+    """The source and the target language, as the model's own data name them."""
 
     source: str = Field(examples=["en"])
     target: str = Field(examples=["de"])
 
 
 class TextLimits(Document):
-    """What a request may ask for."""
+    """The limits of a request."""
 
     body: int
     """Bytes of its body."""
@@ -84,7 +84,7 @@ class TextLimits(Document):
 
 
 class TextModel(Document):
-    """What translates."""
+    """The model that translates."""
 
     name: str = Field(examples=["en-de"])
     engine: str = Field(examples=["torch fp32"])

@@ -74,7 +74,7 @@ def _name(host: str) -> str:
 
 
 def _is_local(name: str) -> bool:
-    """Whether a name can only be this machine: a loopback address, which nobody can point elsewhere, or ``localhost``."""
+    """Return whether a name can only be this machine: a loopback address, which nobody can redirect, or ``localhost``."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
@@ -82,7 +82,7 @@ def _is_local(name: str) -> bool:
 
 
 def _is_of(origin: str, host: str) -> bool:
-    """Whether an Origin is a page of that Host."""
+    """Return whether an Origin is a page of that Host."""
     try:
         return urlsplit(origin).netloc == host
     except ValueError:

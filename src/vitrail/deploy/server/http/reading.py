@@ -25,7 +25,7 @@ class Memory:
 
 @dataclass
 class Body:
-    """What has been read of a request. Its bytes count in ``memory`` until `release`."""
+    """The bytes of a request read so far. They count in ``memory`` until `release`."""
 
     memory: Memory
     chunks: list[bytes] = field(default_factory=list)
