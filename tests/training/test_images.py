@@ -9,7 +9,7 @@ from vitrail.data.readers.sources import open_data
 from vitrail.errors import DataError
 from vitrail.parts import Whitening
 from vitrail.task_registry import TaskRow
-from vitrail.training.images import ImageRunData
+from vitrail.training.images import ImageRunData, open_images
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.reference import open_model
 
@@ -56,7 +56,7 @@ def test_a_table_whose_labels_name_no_class_is_refused(pictures, tmp_path):
 # labels as a task needs them
 
 
-def opened(pictures, tmp_path, labelled, kind):
+def opened(pictures, tmp_path, labels, kind):
     """The data of a run of a throw-away task: in folders of classes, in a table, or without any labels."""
     place = tmp_path / kind
     place.mkdir()
@@ -67,20 +67,37 @@ def opened(pictures, tmp_path, labelled, kind):
     if kind == "table":
         lines = [f"{file.name},{file.name.split('-')[0]}" for file in sorted(place.glob("*.png"))]
         (place / "labels.csv").write_text("\n".join(["image,label", *lines]) + "\n")
-    kinds = ImageRunData(TaskRow("classification", "classification", labelled))
+    kinds = ImageRunData(TaskRow("classification", "classification", labels))
     settings = RunSettings.read({"model": {"name": "ViT-Ti/4", "image_size": 16}, "data": {"source": str(place)}})
     source = kinds.open_source(settings)
     return source, kinds.complete(settings, source, None)
 
 
 @pytest.mark.parametrize(
-    ("labelled", "kind", "classes"),
-    [(True, "classes", 3), (True, "table", 3), (True, "bare", None), (False, "classes", 0), (False, "bare", 0)],
+    ("labels", "kind", "classes"),
+    [
+        ("required", "classes", 3),
+        ("required", "table", 3),
+        ("required", "bare", None),
+        ("optional", "classes", 3),
+        ("optional", "table", 3),
+        ("optional", "bare", 0),
+        ("none", "classes", 0),
+        ("none", "bare", 0),
+    ],
 )
-def test_images_have_the_labels_that_the_row_of_the_task_needs(pictures, tmp_path, labelled, kind, classes):
+def test_images_have_the_labels_that_the_row_of_the_task_needs(pictures, tmp_path, labels, kind, classes):
     if classes is None:
         with pytest.raises(DataError):
-            opened(pictures, tmp_path, labelled, kind)
+            opened(pictures, tmp_path, labels, kind)
         return
-    source, settings = opened(pictures, tmp_path, labelled, kind)
+    source, settings = opened(pictures, tmp_path, labels, kind)
     assert len(source.classes) == settings.model.num_classes == classes and len(source.split("all")) == 24
+
+
+def test_a_table_that_is_wrong_is_not_taken_for_images_without_labels(pictures, tmp_path):
+    for file in (pictures / "red").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "labels.csv").write_text("image,label\nnowhere.png,red\n")
+    with pytest.raises(DataError, match=r"nowhere\.png"):
+        open_images("optional", tmp_path)

@@ -5,10 +5,12 @@ import torch
 
 from small_captioner import small_captioner
 from tiny_pose import tiny_pose
+from vitrail.data.images.preparation import Preparation
 from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.registry import build, model_config
 from vitrail.task_registry import TASKS
+from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.tasks.translation.weights import TrainedTranslator
 from vitrail.weights.convert import convert
 from vitrail.weights.locate import row_behind
@@ -24,7 +26,16 @@ def small_translator() -> TrainedTranslator:
     return TrainedTranslator(build(config).eval(), tokens, ("en", "de"))
 
 
-KINDS = {"classification": None, "pose": tiny_pose, "caption": small_captioner, "translate": small_translator}
+def small_diffusion() -> TrainedDiffusion:
+    sizes = {"image_size": 8, "channels": 3, "num_classes": 2, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+    model = build(model_config("DiT-S/4", **sizes)).eval()
+    return TrainedDiffusion(model, ["one", "two"], Preparation.standard((8, 8)))
+
+
+KINDS = {
+    "classification": None, "diffusion": small_diffusion, "pose": tiny_pose, "caption": small_captioner,
+    "translate": small_translator,
+}  # fmt: skip
 """By the task whose room has the kind; the first is made by a fixture."""
 
 
