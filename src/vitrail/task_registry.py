@@ -23,6 +23,8 @@ RoomModule = Literal[
     "compared",
 ]
 """Modules of a room that the rest of the library asks for by name."""
+Labels = Literal["required", "optional", "none"]
+"""Labels of images: required, read where the data has some, or never read."""
 Reads = Literal["images", "texts"]
 Answers = Literal["vector", "heatmaps", "text", "noise"]
 
@@ -35,8 +37,7 @@ class TaskRow:
     """The value of ``--task``, and of ``task.name`` in a run's settings."""
     room: str
     """The folder in `vitrail.tasks` that holds all that is particular about the task."""
-    labels: Literal["required", "optional", "none"] = "none"
-    """Labels of images: required, read where the data has some, or never read."""
+    labels: Labels = "none"
     items: Literal["images", "sentences", "people", "captions"] = "images"
     """Kind of the data."""
     recipe: str | None = None
@@ -49,10 +50,13 @@ class TaskRow:
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now; raises `ModelFileError` where the room has none."""
-        if not self.has(name):
-            what = f"this is not for a model of --task {self.name}: it has no {name}"
-            raise ModelFileError(what, where=f"--task {self.name}", hint="vitrail --help lists what other commands are for")
-        return import_module(f"vitrail.tasks.{self.room}.{name}")
+        try:
+            return import_module(f"vitrail.tasks.{self.room}.{name}")
+        except ModuleNotFoundError:
+            if self.has(name):  # what is missing is a library that the module imports
+                raise
+        what = f"this is not for a model of --task {self.name}: it has no {name}"
+        raise ModelFileError(what, where=f"--task {self.name}", hint="vitrail --help lists what other commands are for")
 
     def has(self, name: RoomModule) -> bool:
         """Return whether the task's room has a module; imports nothing of it."""

@@ -121,13 +121,7 @@ class ImageModel(Model):
 
     def require_images(self, images: Tensor) -> None:
         """Refuse images of another shape than the configuration's; raises `ConfigError`."""
-        expected = (self.config.channels, *self.config.image_size)
-        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
-            raise ConfigError(
-                f"images have shape {tuple(images.shape)}, the model takes (batch, {', '.join(map(str, expected))})",
-                where="model input",
-                hint="resize the images, or build the model with their image_size and channels",
-            )
+        require_shape(images, self.config)
 
     def require_channels(self, images: Tensor) -> None:
         """Refuse images of other channels than the configuration's, whatever their size; raises `ConfigError`."""
@@ -237,6 +231,17 @@ class AnySizeModel(ImageModel):
     def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
         """Return the parameters for other channels, as `vitrail.parts.adapt_channels`."""
         return {**tensors, cls.first_filters: adapt_channels(tensors[cls.first_filters], target.channels)}
+
+
+def require_shape(images: Tensor, config: ImageConfig) -> None:
+    """Refuse images of another shape than (B, C, H, W) with a model's channels and size; raises `ConfigError`."""
+    expected = (config.channels, *config.image_size)
+    if images.ndim != 4 or tuple(images.shape[1:]) != expected:
+        raise ConfigError(
+            f"images have shape {tuple(images.shape)}, the model takes (batch, {', '.join(map(str, expected))})",
+            where="model input",
+            hint="resize the images, or build the model with their image_size and channels",
+        )
 
 
 def on_grid(tokens: Tensor, grid: Grid) -> Tensor:

@@ -47,12 +47,13 @@ class InspectionRequest:
 
 
 class Inspection:
-    """A check and samples of the data of one task."""
+    """A check and samples of the data of one task; ``labelled`` is True if every image needs a label."""
 
     options: frozenset[str] = frozenset()
     """Fields of `InspectionRequest` beside ``data`` that the check takes."""
-    labelled = True
-    """True if every image needs a label."""
+
+    def __init__(self, *, labelled: bool = True):
+        self.labelled = labelled
 
     def tells(self, source: str) -> bool:
         """Return whether a file can only be for this task."""

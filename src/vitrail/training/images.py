@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -24,7 +24,7 @@ from vitrail.models.registry import build
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
-from vitrail.task_registry import row_of_kind
+from vitrail.task_registry import Labels, row_of_kind
 from vitrail.training.run_data import RunData, check_command, learned_from
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
@@ -36,10 +36,6 @@ FEW_BAD = 3
 """Images that may be left out because they cannot be read, though they are more than one in a hundred."""
 FITTED = 500
 """Images that a layer which is not trained is fitted to."""
-
-
-Labels = Literal["required", "optional", "none"]
-"""Labels of images: required, read where the data has some, or never read."""
 
 
 class ImageRunData(RunData):

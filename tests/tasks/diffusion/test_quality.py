@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import sqrtm
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from vitrail.tasks.diffusion.quality import copies, covered, frechet_distance, kernel_distance
+from vitrail.tasks.diffusion.quality import copy_ratio, covered, frechet_distance, kernel_distance, nearest_of
 
 RANDOM = np.random.default_rng(0)
 A, B = RANDOM.normal(size=(200, 6)), 1.5 * RANDOM.normal(size=(150, 6)) + 0.5
@@ -36,8 +36,9 @@ def test_a_point_is_covered_within_the_distance_of_a_third_neighbour():
 
 def test_a_memory_of_the_training_images_is_found():
     learned, others = RANDOM.normal(size=(100, 6)), RANDOM.normal(size=(50, 6))
-    honest = copies(RANDOM.normal(size=(60, 6)), learned, others)
-    memory = copies(learned[:60] + 0.01 * RANDOM.normal(size=(60, 6)), learned, others)
-    assert honest.ratio == pytest.approx(1, abs=0.2) and memory.ratio < 0.05
-    assert memory.nearest.tolist() == list(range(60))
-    assert memory.apart[memory.worst[0]] == memory.apart.min()
+    copied = learned[:60] + 0.01 * RANDOM.normal(size=(60, 6))
+    assert copy_ratio(RANDOM.normal(size=(60, 6)), learned, others) == pytest.approx(1, abs=0.2)
+    assert copy_ratio(copied, learned, others) < 0.05
+    memory = nearest_of(copied, learned)
+    assert memory.index.tolist() == list(range(60))
+    assert memory.apart[memory.order[0]] == memory.apart.min()

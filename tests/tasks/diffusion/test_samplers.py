@@ -108,7 +108,10 @@ def test_samples_of_a_gaussian_with_its_best_model_have_its_mean_and_deviation(o
 
     generator = torch.Generator().manual_seed(3)
     start = torch.randn(4000, 1, 1, 1, generator=generator, dtype=torch.float64)
-    draw = lambda: torch.randn(start.shape, generator=generator, dtype=torch.float64)  # noqa: E731
+
+    def draw():
+        return torch.randn(start.shape, generator=generator, dtype=torch.float64)
+
     result = solve(process, best, start, process.spaced(200), sampler=sampler, draw=draw)
     assert result.mean().item() == pytest.approx(2, abs=0.03)
     assert result.std().item() == pytest.approx(0.5, abs=0.03)

@@ -6,32 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from vitrail.data.images.decode import Source
-from vitrail.data.images.preparation import Preparation
 from vitrail.errors import DataError
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 
 T = TypeVar("T")
 S = TypeVar("S")
-
-
-def answer_ahead(
-    preparation: Preparation, pictures: Sequence[Source], batch_size: int, answer: Callable[[Tensor], Iterable[T]]
-) -> Iterator[list[T | DataError]]:
-    """Yield what ``answer`` gives of pictures, batch by batch, with the error in place of one that cannot be read.
-
-    ``answer`` gets the pixels of the readable ones, uint8 (B, C, H, W), and returns something for each.
-    """
-    batches = (pictures[start : start + batch_size] for start in range(0, len(pictures), batch_size))
-    for images in read_ahead(preparation.pixels, batches):
-        pixels = [image for image in images if not isinstance(image, DataError)]
-        answers = iter(answer(torch.from_numpy(np.stack(pixels))) if pixels else ())
-        yield [image if isinstance(image, DataError) else next(answers) for image in images]
 
 
 def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:

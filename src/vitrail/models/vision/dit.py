@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.errors import ConfigError
-from vitrail.models.base import Model
+from vitrail.models.base import Model, require_shape
 from vitrail.models.configs.dit import DiTConfig
 from vitrail.models.signature import BATCH, Shape
 
@@ -61,10 +61,7 @@ class DiT(Model):
             ConfigError: images of another shape, or labels where the model has no classes, or none where it has some.
         """
         c = self.config
-        if tuple(images.shape[1:]) != (c.channels, *c.image_size):
-            sides = ", ".join(map(str, (c.channels, *c.image_size)))
-            what = f"images have shape {tuple(images.shape)}, the model takes (batch, {sides})"
-            raise ConfigError(what, where="model input", hint="resize the images, or build the model for their size and channels")
+        require_shape(images, c)
         condition = self.condition(times, labels)  # (B, D)
         z = self.position(self.embedding(images))  # (B, N, D)
         for block in self.blocks:

@@ -3,9 +3,9 @@
 from vitrail.config.settings import RunSettings
 from vitrail.data.items import ImageData
 from vitrail.errors import DataError
-from vitrail.task_registry import task_row
+from vitrail.task_registry import Labels, task_row
 from vitrail.tasks.diffusion.settings import DiffusionSettings
-from vitrail.training.images import ImageRunData, Labels
+from vitrail.training.images import ImageRunData
 
 
 class DiffusionData(ImageRunData):

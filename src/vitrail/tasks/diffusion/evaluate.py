@@ -14,8 +14,9 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import predict_each
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.processes import ALONE, Processes
+from vitrail.task_registry import Labels
 from vitrail.tasks.diffusion import quality
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_batches
+from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_pictures
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.task import Diffusion
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
@@ -51,7 +52,9 @@ def evaluation(request: Request) -> "SampleEvaluation":
     run = scoring_run(request.reference)
     assert run is not None
     trained = require_diffusion(open_model(run.path), request.reference)
-    labels: Any = "optional" if trained.labels else "none"
+    if request.options.classifier is not None and not trained.labels:
+        raise ConfigError("the model knows no classes", where="--classifier", hint="leave --classifier out")
+    labels: Labels = "optional" if trained.labels else "none"
     source = open_images(labels, request.data or run.settings.data.source, assignment=None if request.data else run.assignment)
     if trained.labels and source.classes != trained.labels:
         hint = "evaluate on data of the run's classes"
@@ -109,16 +112,14 @@ class SampleEvaluation:
         pictures = self.made(labels, on_batch)
         random = np.random.default_rng(0)
         order = random.permutation(len(self.learned))
-        real = [self.learned[number] for number in order]
-        more = [*real[self.count :], *self.others]
-        second = [more[number] for number in random.permutation(len(more))[: self.count]]
-        vectors = {name: self.vectors(part) for name, part in (("real", [item.image for item in real]), ("made", pictures))}
-        first = vectors["real"][: self.count]
-        scores = quality.figures(first, vectors["made"])
-        floors = quality.figures(first, self.vectors([item.image for item in second]))
+        real = self.vectors([item.image for item in (*(self.learned[number] for number in order), *self.others)])
+        first, more = real[: self.count], real[self.count :]
+        made = self.vectors(pictures)
+        scores = quality.figures(first, made)
+        floors = quality.figures(first, more[random.permutation(len(more))[: self.count]])
         if self.others:
-            found = quality.copies(vectors["made"], vectors["real"], self.vectors([item.image for item in self.others]))
-            scores["nearest_training_image"], floors["nearest_training_image"] = found.ratio, 1.0
+            learned, others = np.split(real, [len(self.learned)])
+            scores["nearest_training_image"], floors["nearest_training_image"] = quality.copy_ratio(made, learned, others), 1.0
         if self.options.classifier is not None:
             scores["agreement"] = self.agreement(pictures, labels)
         return SampleMetrics(metrics.scores(), scores, floors)
@@ -126,18 +127,17 @@ class SampleEvaluation:
     def made(self, labels: Sequence[int | None], on_batch: Callable[[int], None] | None) -> list[Image.Image]:
         """Make images of these classes."""
         sampling, pictures = Sampling(self.options.steps, self.options.guidance), list[Image.Image]()
-        for images in sample_batches(self.trained, range(len(labels)), labels, sampling, batch_size=self.options.batch_size):
-            pictures += self.trained.preparation.pictures(images)
+        for picture in sample_pictures(self.trained, range(len(labels)), labels, sampling, batch_size=self.options.batch_size):
+            pictures.append(picture)
             if on_batch is not None:
-                on_batch(len(images))
+                on_batch(1)
         return pictures
 
     def vectors(self, images: Sequence[Any]) -> np.ndarray:
         """Return what images are compared by, float64 (N, D): a model's vectors, or pixels from 0 to 1 as our model has them."""
         if self.options.features is not None:
             return embed(self.options.features, images, batch_size=self.options.batch_size).astype(np.float64)
-        pixels = [np.asarray(self.trained.preparation.pixels(image)).ravel() for image in images]
-        return np.stack(pixels) / 255.0
+        return quality.pixel_vectors([self.trained.preparation.pixels(image) for image in images])
 
     def agreement(self, pictures: Sequence[Image.Image], labels: Sequence[int | None]) -> float:
         """Return the fraction of made images in which a classifier sees the class that they were made of."""
@@ -146,8 +146,6 @@ class SampleEvaluation:
         answers = each_answer(predict_each(predictor, pictures, batch_size=self.options.batch_size))
         seen = [answer.to_json("")["predictions"][0]["label"] for answer in answers]
         wanted = [self.trained.labels[label] for label in labels if label is not None]
-        if not wanted:
-            raise ConfigError("the model knows no classes", where="--classifier", hint="leave --classifier out")
         return float(np.mean([a == b for a, b in zip(seen, wanted, strict=True)]))
 
 

@@ -1,12 +1,5 @@
-"""A check of images to make others like."""
+"""A check of images to make others like, whose classes may be there or not."""
 
 from vitrail.tasks.inspection import Inspection
 
-
-class UnlabelledInspection(Inspection):
-    """A check of every image; classes may be there or not."""
-
-    labelled = False
-
-
-INSPECTION = UnlabelledInspection()
+INSPECTION = Inspection(labelled=False)

@@ -60,6 +60,12 @@ class Process:
         betas = linear_betas(self.steps) if self.betas == "linear" else cosine_betas(self.steps)
         return np.cumprod(1 - betas)
 
+    @property
+    def least_variance(self) -> float:
+        """β̃ of the step from time 1 to 0, which stands for the last step, too: its own is 0 and has no logarithm."""
+        first, second = (float(bar) for bar in self.alpha_bar[:2])
+        return (1 - first) / (1 - second) * (1 - second / first)
+
     def scales(self, time: float) -> tuple[float, float]:
         """Return ``(a_t, s_t)``; a time below 0 is the clean image, (1, 0)."""
         if self.continuous:
@@ -96,11 +102,14 @@ class Process:
 
     def clean_and_noise(self, x: Tensor, output: Tensor, time: float) -> tuple[Tensor, Tensor]:
         """Return the estimates of x_0 and ε that an output of the model at ``x_t`` means."""
-        a, s = self.scales(time)
+        return self.estimates(x, output, *self.scales(time))
+
+    def estimates(self, x: Tensor, output: Tensor, a: Any, s: Any) -> tuple[Tensor, Tensor]:
+        """Return the same, with ``a_t`` and ``s_t`` as numbers or as tensors (B, 1, 1, 1)."""
         if self.objective == "noise":
             return (x - s * output) / a, output
         if self.objective == "flow":
-            return x - time * output, x + (1 - time) * output
+            return x - s * output, x + a * output
         return a * x - s * output, s * x + a * output
 
     def weights(self, times: Tensor, min_snr: float | None) -> Tensor:
@@ -133,8 +142,12 @@ class Process:
 def log_variance(process: Process, values: Tensor, time: float, following: float) -> Tensor:
     """Return the log-variance of a step that the model's second output means: -1 is the lower bound β̃, 1 the upper, β."""
     upper, lower = variance_bounds(process, time, following)
+    return _between(values, math.log(lower), math.log(upper))
+
+
+def _between(values: Tensor, lower: Any, upper: Any) -> Tensor:
     share = (values + 1) / 2
-    return share * math.log(upper) + (1 - share) * math.log(lower)
+    return share * upper + (1 - share) * lower
 
 
 def variance_bounds(process: Process, time: float, following: float) -> tuple[float, float]:
@@ -142,10 +155,7 @@ def variance_bounds(process: Process, time: float, following: float) -> tuple[fl
     a, _ = process.scales(time)
     b, s = process.scales(following)
     beta = 1 - (a / b) ** 2
-    if s == 0:  # no variance is left, and its logarithm would be infinite
-        first, second = float(process.alpha_bar[0]), float(process.alpha_bar[1])
-        return beta, (1 - first) / (1 - second) * (1 - second / first)
-    return beta, s**2 / (1 - a**2) * beta
+    return beta, s**2 / (1 - a**2) * beta if s else process.least_variance
 
 
 def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor, variance: Tensor, times: Tensor) -> Tensor:
@@ -165,18 +175,14 @@ def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor,
     now = bar[times.long()]
     before = torch.where(times > 0, bar[(times.long() - 1).clamp(min=0)], torch.ones_like(now))
     beta = 1 - now / before
-    lower = torch.where(times > 0, (1 - before) / (1 - now) * beta, (1 - bar[0]) / (1 - bar[1]) * (1 - bar[1] / bar[0]))
-    a, s = (scale.double() for scale in process.scales_of(times))
-    clean = (x - s * mean) / a if process.objective == "noise" else a * x - s * mean
+    lower = torch.where(times > 0, (1 - before) / (1 - now) * beta, process.least_variance)
+    clean, _ = process.estimates(x, mean, *(scale.double() for scale in process.scales_of(times)))
     shape = (-1, 1, 1, 1)
-    of_clean, of_x = (
-        (before.sqrt() * beta / (1 - now)).view(shape),
-        ((now / before).sqrt() * (1 - before) / (1 - now)).view(shape),
-    )
+    of_clean = (before.sqrt() * beta / (1 - now)).view(shape)  # equation (7)
+    of_x = ((now / before).sqrt() * (1 - before) / (1 - now)).view(shape)
     true, own = of_clean * images + of_x * x, of_clean * clean + of_x * x
-    share = (variance + 1) / 2
-    log_lower, log_upper = lower.log().view(shape), beta.log().view(shape)
-    logs = share * log_upper + (1 - share) * log_lower
+    log_lower = lower.log().view(shape)
+    logs = _between(variance, log_lower, beta.log().view(shape))
     divergence = 0.5 * (logs - log_lower - 1 + torch.exp(log_lower - logs) + (true - own).square() * torch.exp(-logs))
     likelihood = -_log_levels(images, own, 0.5 * logs)
     terms = torch.where((times == 0).view(shape), likelihood, divergence)

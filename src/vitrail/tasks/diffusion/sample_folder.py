@@ -13,7 +13,7 @@ from vitrail.files import partial_of, read_text, whole_file, write_json
 from vitrail.runtime.output import require_free
 from vitrail.study.page import figures
 from vitrail.tasks.diffusion.sample_sheet import sheet
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_batches
+from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_pictures
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 
 LIST, SHEET, REQUEST = "samples.json", "samples.png", "request.json"
@@ -63,16 +63,14 @@ def write_samples(
     names = [f"{number:0{digits}}.png" for number in range(request.count)]
     left = [number for number, name in enumerate(names) if not (draft / name).exists()]
     on_batch(request.count - len(left))
-    batches = sample_batches(
+    pictures = sample_pictures(
         trained, [request.seed + number for number in left], [labels[number] for number in left], request.sampling,
         batch_size=request.batch_size,
     )  # fmt: skip
-    unwritten = iter(left)
-    for images in batches:
-        for picture, number in zip(trained.preparation.pictures(images), unwritten, strict=False):
-            with whole_file(draft / names[number]) as file:
-                picture.save(file, format="PNG")
-        on_batch(len(images))
+    for picture, number in zip(pictures, left, strict=True):
+        with whole_file(draft / names[number]) as file:
+            picture.save(file, format="PNG")
+        on_batch(1)
     rows = [
         {
             "file": name,

@@ -114,6 +114,14 @@ def sample_batches(
         yield solve(process, denoise, draw(), times, sampler=sampling.sampler, eta=sampling.eta, draw=draw, seen=seen)
 
 
+def sample_pictures(
+    trained: TrainedDiffusion, seeds: Sequence[int], labels: Sequence[int | None], sampling: Sampling, *, batch_size: int = 64
+) -> Iterator["Image.Image"]:
+    """Yield the images of `sample_batches` as pictures."""
+    for images in sample_batches(trained, seeds, labels, sampling, batch_size=batch_size):
+        yield from trained.preparation.pictures(images)
+
+
 def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling: Sampling) -> Denoise:
     """Return the model with classes and guidance: with both, a batch passes twice as large."""
     device = next(model.parameters()).device
@@ -161,8 +169,7 @@ def sample(
     """
     trained = open_diffusion(model)
     labels = class_indices(trained, classes, count)
-    batches = sample_batches(trained, range(seed, seed + count), labels, Sampling(**options), batch_size=batch_size)
-    return [picture for images in batches for picture in trained.preparation.pictures(images)]
+    return list(sample_pictures(trained, range(seed, seed + count), labels, Sampling(**options), batch_size=batch_size))
 
 
 def open_diffusion(model: str | Path | TrainedDiffusion) -> TrainedDiffusion:

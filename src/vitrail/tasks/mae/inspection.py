@@ -2,11 +2,4 @@
 
 from vitrail.tasks.inspection import Inspection
 
-
-class UnlabelledInspection(Inspection):
-    """A check of every image, whatever its label."""
-
-    labelled = False
-
-
-INSPECTION = UnlabelledInspection()
+INSPECTION = Inspection(labelled=False)
