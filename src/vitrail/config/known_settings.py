@@ -33,12 +33,12 @@ def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Set
 
 
 def _fields(settings: type[Settings]) -> list[str]:
-    """Return the names of a section's settings; of model and task, those of every architecture and of every task."""
+    """Return the names of a section's settings; the sections model and task have the settings of every architecture and task."""
     return list(dict.fromkeys(field for kind in _kinds(settings) for field in kind.model_fields))
 
 
 def _kinds(settings: type[Settings]) -> Sequence[type[Settings]]:
-    """Return the classes that a section may have: of model and task, those of every architecture and of every task."""
+    """Return the classes of a section's settings; the sections model and task have one for every architecture and task."""
     if settings is ModelSettings:
         return [model_settings(name) for name in ARCHITECTURES]
     return [row.settings for row in TASKS.values()] if settings is TaskSettings else [settings]

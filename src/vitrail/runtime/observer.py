@@ -50,7 +50,7 @@ class Observer:
     """Gets the reports of a run; this one does nothing with them."""
 
     command_began: float | None = None
-    """Start of the command, by ``time.monotonic``, from which its time limit counts. None for that of the call."""
+    """Start of the command, by ``time.monotonic``, from which its time limit counts; None for the start of the call."""
 
     def start(self, epochs: int, steps: int, done: int) -> None:
         """Take the numbers of the run's epochs and steps; ``done`` of the steps were made before."""

@@ -40,7 +40,7 @@ ORIGINAL: dict[str, Key] = {
     **{ours: key for ours, key in CLIP_ORIGINAL.keys.items() if ours.startswith("blocks.") and isinstance(key, Key)},
     **weight_and_bias({"norm": "ln_final"}),
 }
-"""Our parameters under their keys. The blocks are called as those of the images are."""
+"""Our parameters under their keys. Blocks of texts and of images have the same keys."""
 OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
 """Keys of OpenCLIP for a model of texts that is CLIP's; any other key makes another model."""
 

@@ -218,7 +218,7 @@ def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
 
 
 def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
-    """Measure the peak memory of a model in a process of its own, in MB, without that of Vitrail and torch."""
+    """Measure the peak memory of a model in a process of its own, in MB, less the memory of Vitrail and torch."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_measure_memory, args=(way, threads, shape, theirs), daemon=True)

@@ -18,7 +18,7 @@ Objective = Literal["noise", "velocity", "flow"]
 """Output of the model: ε; ``v = a ε - s x_0`` (Salimans and Ho 2022, https://arxiv.org/abs/2202.00512); or ``ε - x_0``, the
 velocity of a rectified flow."""
 Betas = Literal["linear", "cosine"]
-"""Variances of the steps: linear from 1e-4 to 0.02, or those of Nichol and Dhariwal 2021 (https://arxiv.org/abs/2102.09672)."""
+"""Variances of the steps: linear from 1e-4 to 0.02, or by a cosine (Nichol and Dhariwal 2021, https://arxiv.org/abs/2102.09672)."""
 FLOW_SCALE = 1000.0
 """A flow's time, 0 to 1, is multiplied by this for the model, so that its waves tell times apart."""
 
@@ -83,7 +83,7 @@ class Process:
         return a.view(-1, 1, 1, 1).float(), s.view(-1, 1, 1, 1).float()
 
     def model_times(self, times: Tensor) -> Tensor:
-        """Return times as the model reads them: those of a flow by a thousand."""
+        """Return times as the model reads them; a flow's are multiplied by a thousand."""
         return times * FLOW_SCALE if self.continuous else times
 
     def noisy(self, images: Tensor, noise: Tensor, times: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Process:
     def weights(self, times: Tensor, min_snr: float | None) -> Tensor:
         """Return the weight of each image's squared error, (B,): ``min(SNR, γ)`` of the error of x_0 (Hang et al. 2023).
 
-        The error of ε is that of x_0 times the signal-to-noise ratio, that of v times one more; https://arxiv.org/abs/2303.09556.
+        The error of ε is SNR times the error of x_0, the error of v (SNR + 1) times; https://arxiv.org/abs/2303.09556.
         """
         if min_snr is None:
             return torch.ones_like(times, dtype=torch.float32)
@@ -151,7 +151,7 @@ def _between(values: Tensor, lower: Any, upper: Any) -> Tensor:
 
 
 def variance_bounds(process: Process, time: float, following: float) -> tuple[float, float]:
-    """Return β and β̃ of the step from a time to the following, smaller one; at the last step β̃ is that of the step before it."""
+    """Return β and β̃ of the step from a time to the following, smaller one; the last step takes β̃ of the step before it."""
     a, _ = process.scales(time)
     b, s = process.scales(following)
     beta = 1 - (a / b) ** 2

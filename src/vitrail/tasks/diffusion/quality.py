@@ -46,7 +46,7 @@ def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def covered(points: np.ndarray, by: np.ndarray) -> float:
     """Return the fraction of points within the surroundings of a vector of ``by`` (Kynkäänniemi et al. 2019).
 
-    Precision is that of made images by real ones, recall the reverse; https://arxiv.org/abs/1904.06991.
+    Precision counts made images among real ones, recall the reverse; https://arxiv.org/abs/1904.06991.
     """
     own = distances(by, by)
     np.fill_diagonal(own, 0)
@@ -81,7 +81,7 @@ def nearest_of(images: np.ndarray, learned: np.ndarray) -> Nearest:
 
 
 def copy_ratio(made: np.ndarray, learned: np.ndarray, others: np.ndarray) -> float:
-    """Return the median distance of made images to the nearest training image, over that of other real images.
+    """Return the median distance of made images to the nearest training image, divided by the same of other real images.
 
     Well below 1 are copies.
     """

@@ -23,7 +23,7 @@ SAMPLING = Sampling(steps=20, sampler="dpm++")
 
 
 def report_part(run: Reported) -> Part:
-    """Return the loss, samples, and those of them that lie nearest to a training image."""
+    """Return the loss, samples, and the samples nearest to a training image."""
     task = run.task
     assert isinstance(task, Diffusion)
     trained = task.trained(task.model)

@@ -149,7 +149,7 @@ class ExportedTranslator:
         return max(texts, key=lambda text: text.normalized)
 
     def log_probabilities(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
-        """Return those of each token of the targets, which have their ends, after the source and the tokens before."""
+        """Return the log-probability of each target token, the ends included, after the source and the tokens before."""
         words = [self._words(tokens) for tokens in sources], [self._words(tokens[:-1]) for tokens in targets]
         results = self._run(self._engine.score_batch, *words, max_input_length=self.max_tokens)
         return [list(result.log_probs) for result in results]
