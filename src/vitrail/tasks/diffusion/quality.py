@@ -1,10 +1,9 @@
-"""How like real images made images are, and whether they copy: distances between two sets of vectors (N, D).
+"""How like real images made images are: distances between two sets of vectors (N, D).
 
 Every figure means something only beside its floor, the same between two sets of real images of the same size.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -57,36 +56,6 @@ def covered(points: np.ndarray, by: np.ndarray) -> float:
 def pixel_vectors(pixels: Sequence[np.ndarray]) -> np.ndarray:
     """Return images, uint8 (C, H, W) each, as vectors of numbers from 0 to 1: (N, C · H · W)."""
     return np.stack([image.ravel() for image in pixels]) / 255.0
-
-
-@dataclass(frozen=True)
-class Nearest:
-    """The training image nearest to each of some images."""
-
-    index: np.ndarray
-    """Its index, (N,)."""
-    apart: np.ndarray
-    """Its distance, (N,)."""
-
-    @property
-    def order(self) -> np.ndarray:
-        """The images by index, nearest to a training image first."""
-        return np.argsort(self.apart, kind="stable")
-
-
-def nearest_of(images: np.ndarray, learned: np.ndarray) -> Nearest:
-    """Return the image of ``learned`` (M, D) that is nearest to each of ``images`` (N, D)."""
-    apart = distances(images, learned)
-    return Nearest(apart.argmin(axis=1), apart.min(axis=1))
-
-
-def copy_ratio(made: np.ndarray, learned: np.ndarray, others: np.ndarray) -> float:
-    """Return the median distance of made images to the nearest training image, divided by the same of other real images.
-
-    Well below 1 are copies.
-    """
-    usual = float(np.median(nearest_of(others, learned).apart))
-    return float(np.median(nearest_of(made, learned).apart)) / usual if usual else float("inf")
 
 
 def figures(real: np.ndarray, made: np.ndarray) -> dict[str, float]:
