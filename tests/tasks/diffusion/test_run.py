@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tiny_diffusion import TINY
 from vitrail import api
 from vitrail.cli.app import main
 from vitrail.config.configuration import nested
@@ -12,12 +13,6 @@ from vitrail.errors import DataError
 from vitrail.tasks.diffusion.task import Noisy
 from vitrail.training.run_data import run_data_of
 from vitrail.training.runs import setup
-
-TINY = {
-    "model.name": "DiT-S/2", "model.image_size": 8, "model.channels": 3, "model.patch_size": 4, "model.dim": 16, "model.depth": 1,
-    "model.heads": 2, "model.mlp_dim": 32, "model.learned_variance": False, "model.objective": "flow", "training.epochs": 2,
-    "training.batch_size": 8, "augmentation.crop": "none", "augmentation.horizontal_flip": 0, "optimizer.lr": 0.01,
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

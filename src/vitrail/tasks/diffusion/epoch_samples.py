@@ -12,7 +12,7 @@ from vitrail.data.loading.sampler import spread
 from vitrail.models.inference import evaluation_mode
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.diffusion.preview import tiled
-from vitrail.tasks.diffusion.quality import kernel_distance, pixel_vectors
+from vitrail.tasks.diffusion.quality import kernel_distance, pixel_vectors, standardized
 from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_pictures
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.tasks.task import Means
@@ -58,11 +58,11 @@ class EpochSamples(Means):
 
     @cached_property
     def distance(self) -> float:
-        """The kernel distance of the samples' pixels from those of validation images."""
+        """The kernel distance of the samples from validation images, by their pixels, standardized as those of the latter."""
         preparation: Preparation = self.trained.preparation
-        real = [preparation.pixels(self.items[place].image) for place in spread(len(self.items), REAL)]
-        made = [preparation.pixels(picture) for picture in self.samples]
-        return self.group.broadcast(kernel_distance(pixel_vectors(real), pixel_vectors(made)))
+        real = pixel_vectors([preparation.pixels(self.items[place].image) for place in spread(len(self.items), REAL)])
+        made = pixel_vectors([preparation.pixels(picture) for picture in self.samples])
+        return self.group.broadcast(kernel_distance(standardized(real, real), standardized(made, real)))
 
     def picture(self) -> bytes:
         """Return some of the samples side by side, as PNG."""

@@ -58,6 +58,11 @@ def pixel_vectors(pixels: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack([image.ravel() for image in pixels]) / 255.0
 
 
+def standardized(vectors: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Return vectors less the mean of ``like``, divided by its deviation, so that a kernel of pixels sees more than means."""
+    return (vectors - like.mean(axis=0)) / max(float(like.std()), 1e-6)
+
+
 def figures(real: np.ndarray, made: np.ndarray) -> dict[str, float]:
     """Return the distances of made images from real ones, and precision and recall, by name."""
     return {

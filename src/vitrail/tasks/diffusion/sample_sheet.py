@@ -28,7 +28,7 @@ def sheet(pictures: Sequence[Image.Image], titles: Sequence[str | None]) -> Figu
         axes.imshow(picture, extent=(left, left + 1, top + tall, top), **shades)
         if title is not None:
             axes.text(left + 0.5, top - 0.03, figures.readable(title), fontsize=8, ha="center", va="bottom", parse_math=False)
-    axes.set(xlim=(0, columns * (1 + MARGIN)), ylim=(lines * (tall + GAP), -GAP), aspect="equal")
+    axes.set(xlim=(0, columns * (1 + MARGIN)), ylim=(lines * (tall + GAP) - GAP, -GAP), aspect="equal")
     axes.set_axis_off()
     return figure
 
@@ -39,5 +39,5 @@ def copy_sheet(copies: Copies, pictures: Sequence[Image.Image], preparation: Pre
     A title is the distance, divided by the median distance of held-out images.
     """
     usual = float(np.median(copies.held_out.apart)) or 1.0
-    titles = [title for _, _, distance in copies.worst() for title in (f"made, {distance / usual:.2f}", "training")]
+    titles = [title for _, _, distance in copies.worst() for title in (f"made {distance / usual:.2f}", "training")]
     return sheet(copies.pairs(pictures, preparation), titles)
