@@ -174,6 +174,17 @@ def test_classes_are_left_out_where_settings_say_so_and_where_data_has_none(pict
         assert bool(inputs.complete(settings, source, start).model.config.num_classes) is classes
 
 
+@pytest.mark.parametrize(("size", "expected"), [(8, []), (12, ["16 of 16 training images"])])
+def test_images_below_the_size_of_the_model_are_warned_of(pictures, size, expected):
+    settings, start = setup.resolve_run(
+        None, None, nested({"data": str(pictures), "task": "diffusion", **TINY, "model.image_size": size})
+    )
+    inputs = run_data_of(settings)
+    source = inputs.open_source(settings)
+    lines = inputs.warnings(inputs.complete(settings, source, start), source)
+    assert [" ".join(line.split()[:5]) for line in lines] == expected
+
+
 def test_noise_and_time_of_an_image_follow_from_its_own_generator():
     targets = Noisy((1, 8, 8), 0, dropped=0.5)
     one, same, other = (targets(None, None, np.random.default_rng(seed)) for seed in (1, 1, 2))
