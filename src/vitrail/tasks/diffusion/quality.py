@@ -18,10 +18,15 @@ def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
     With ``C = RᵀR`` the trace of ``(C_a C_b)^½`` is the sum of the singular values of ``R_a R_bᵀ``, which is no larger than the
     number of vectors.
     """
-    r_a, r_b = (np.linalg.qr((vectors - vectors.mean(axis=0)) / math.sqrt(len(vectors) - 1), mode="r") for vectors in (a, b))
+    r_a, r_b = _covariance_root(a), _covariance_root(b)
     apart = np.square(a.mean(axis=0) - b.mean(axis=0)).sum()
     crossed = np.linalg.svd(r_a @ r_b.T, compute_uv=False).sum()
     return float(apart + np.square(r_a).sum() + np.square(r_b).sum() - 2 * crossed)
+
+
+def _covariance_root(vectors: np.ndarray) -> np.ndarray:
+    """Return R with the covariance ``RᵀR``: (min(N, D), D)."""
+    return np.asarray(np.linalg.qr((vectors - vectors.mean(axis=0)) / math.sqrt(len(vectors) - 1), mode="r"))
 
 
 def kernel_distance(a: np.ndarray, b: np.ndarray) -> float:
