@@ -1,10 +1,10 @@
-"""How like real images made images are, and whether they copy: distances between two sets of vectors (N, D).
+"""How like real images made images are: distances between two sets of vectors (N, D).
 
 Every figure means something only beside its floor, the same between two sets of real images of the same size.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,13 +13,20 @@ NEIGHBOURS = 3
 
 
 def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return ``|μ_a - μ_b|² + tr(C_a + C_b - 2 (C_a C_b)^½)`` (Heusel et al. 2017, https://arxiv.org/abs/1706.08500)."""
-    cov_a, cov_b = (np.atleast_2d(np.cov(vectors, rowvar=False)) for vectors in (a, b))
-    values, axes = np.linalg.eigh(cov_a)
-    root = (axes * np.sqrt(values.clip(min=0))) @ axes.T
-    crossed = np.linalg.eigvalsh(root @ cov_b @ root).clip(min=0)  # the eigenvalues of C_a C_b
+    """Return ``|μ_a - μ_b|² + tr(C_a + C_b - 2 (C_a C_b)^½)`` (Heusel et al. 2017, https://arxiv.org/abs/1706.08500).
+
+    With ``C = RᵀR`` the trace of ``(C_a C_b)^½`` is the sum of the singular values of ``R_a R_bᵀ``, which is no larger than the
+    number of vectors.
+    """
+    r_a, r_b = _covariance_root(a), _covariance_root(b)
     apart = np.square(a.mean(axis=0) - b.mean(axis=0)).sum()
-    return float(apart + np.trace(cov_a) + np.trace(cov_b) - 2 * np.sqrt(crossed).sum())
+    crossed = np.linalg.svd(r_a @ r_b.T, compute_uv=False).sum()
+    return float(apart + np.square(r_a).sum() + np.square(r_b).sum() - 2 * crossed)
+
+
+def _covariance_root(vectors: np.ndarray) -> np.ndarray:
+    """Return R with the covariance ``RᵀR``: (min(N, D), D)."""
+    return np.asarray(np.linalg.qr((vectors - vectors.mean(axis=0)) / math.sqrt(len(vectors) - 1), mode="r"))
 
 
 def kernel_distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -59,34 +66,9 @@ def pixel_vectors(pixels: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack([image.ravel() for image in pixels]) / 255.0
 
 
-@dataclass(frozen=True)
-class Nearest:
-    """The training image nearest to each of some images."""
-
-    index: np.ndarray
-    """Its index, (N,)."""
-    apart: np.ndarray
-    """Its distance, (N,)."""
-
-    @property
-    def order(self) -> np.ndarray:
-        """The images by index, nearest to a training image first."""
-        return np.argsort(self.apart, kind="stable")
-
-
-def nearest_of(images: np.ndarray, learned: np.ndarray) -> Nearest:
-    """Return the image of ``learned`` (M, D) that is nearest to each of ``images`` (N, D)."""
-    apart = distances(images, learned)
-    return Nearest(apart.argmin(axis=1), apart.min(axis=1))
-
-
-def copy_ratio(made: np.ndarray, learned: np.ndarray, others: np.ndarray) -> float:
-    """Return the median distance of made images to the nearest training image, divided by the same of other real images.
-
-    Well below 1 are copies.
-    """
-    usual = float(np.median(nearest_of(others, learned).apart))
-    return float(np.median(nearest_of(made, learned).apart)) / usual if usual else float("inf")
+def standardized(vectors: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Return vectors less the mean of ``like``, divided by its deviation, so that a kernel of pixels sees more than means."""
+    return (vectors - like.mean(axis=0)) / max(float(like.std()), 1e-6)
 
 
 def figures(real: np.ndarray, made: np.ndarray) -> dict[str, float]:

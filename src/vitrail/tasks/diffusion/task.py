@@ -16,6 +16,8 @@ from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
+from vitrail.tasks.diffusion.epoch_samples import EpochSamples
+from vitrail.tasks.diffusion.loss_by_time import LossByTime
 from vitrail.tasks.diffusion.process import Process, variational_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
@@ -70,7 +72,7 @@ class Diffusion(ImageTask):
         return {"loss": self.losses(batch, torch.zeros_like(batch["dropped"]))}
 
     def metrics(self, *, keep: bool = False) -> Means:
-        return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
+        return LossByTime() if keep else EpochSamples(self.trained(self.model), compared=self.settings.best == "kernel")
 
     @torch.no_grad()
     def floor(self, metrics: Metrics, items: Sequence[Item], known: Sequence[Item]) -> Floor | None:

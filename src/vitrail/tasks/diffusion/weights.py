@@ -23,8 +23,7 @@ class TrainedDiffusion(TrainedModel):
     @property
     def rows(self) -> list[tuple[str, str]]:
         config: Any = self.config
-        classes = ", ".join(self.labels[:20]) + (" …" if len(self.labels) > 20 else "")
-        return [("images", str(self.preparation)), ("output", config.objective), ("classes", classes or "none")]
+        return [("images", str(self.preparation)), ("output", config.objective), ("classes", self.first_labels or "none")]
 
     @property
     def more(self) -> dict[str, Any]:
