@@ -42,3 +42,10 @@ def test_a_memory_of_the_training_images_is_found():
     memory = nearest_of(copied, learned)
     assert memory.index.tolist() == list(range(60))
     assert memory.apart[memory.order[0]] == memory.apart.min()
+
+
+def test_an_exact_copy_has_no_distance():
+    learned = RANDOM.integers(0, 256, size=(50, 200)) / 255.0
+    memory = nearest_of(learned[10:40], learned)
+    assert memory.index.tolist() == list(range(10, 40))
+    assert memory.apart == pytest.approx(np.zeros(30), abs=1e-6)
