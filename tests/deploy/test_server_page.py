@@ -309,7 +309,7 @@ def test_of_several_labels_those_that_reach_their_thresholds_are_marked(browser,
         browser.until("document.title === 'tiny'")
         browser.choose("#file", tmp_path / "noise.png")
         browser.until(f"{LABELS}.length >= 5 && document.getElementById('status').innerText.includes('No map')")
-        marked = "[...document.querySelectorAll('#labels .told [aria-label=\"reaches its threshold\"]')]"
+        marked = "[...document.querySelectorAll('#labels .accepted [aria-label=\"reaches its threshold\"]')]"
         assert browser.value(f"{marked}.map(tick => tick.parentElement.innerText)") == [f"✓ {label}" for label in reached]
         none = "No label reaches its threshold." in browser.value("document.getElementById('status').innerText")
         assert none == (not reached)

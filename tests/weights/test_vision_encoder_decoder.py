@@ -219,16 +219,16 @@ def test_captions_come_through_the_tokenizer_of_gpt2(older, tmp_path):
     assert "".join(again.tokenizer.pieces(again.tokenizer.encode(["a dog"])[0])) == "a dog<|endoftext|>"
 
 
-@pytest.mark.parametrize("change", ["no mark", "no tokens", "another kind", "damaged settings"])
+@pytest.mark.parametrize("change", ["no mark", "no tokens", "another kind", "a normalizer", "damaged settings"])
 def test_a_tokenizer_that_is_not_gpt2s_is_refused(change, tmp_path):
     files = gpt2_files()
     if change == "no mark":
         files["tokenizer_config.json"] = b'{"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"}'
     elif change == "no tokens":
         del files["tokenizer.json"]
-    elif change == "another kind":
-        values = json.loads(files["tokenizer.json"])
-        files["tokenizer.json"] = json.dumps({**values, "pre_tokenizer": {"type": "Whitespace"}}).encode()
+    elif change in ("another kind", "a normalizer"):
+        other = {"pre_tokenizer": {"type": "Whitespace"}} if change == "another kind" else {"normalizer": {"type": "Lowercase"}}
+        files["tokenizer.json"] = json.dumps({**json.loads(files["tokenizer.json"]), **other}).encode()
     else:
         files["tokenizer_config.json"] = b'{"tokenizer_class": "GPT2Tokenizer"'
     for name, content in files.items():

@@ -110,14 +110,14 @@ def listed_name(config: ModelConfig) -> str:
     """Return the listed name that says most of a model, whatever its images and classes; its family where there is none."""
     row, free, found = architecture_of(config), {*OF_IMAGES, "num_classes"}, dict[str, int]()
     for name, fields in row.presets.items():
-        listed, told = row.config.read(dict(fields), where=name), fields.keys() - free
-        if all(getattr(config, field) == getattr(listed, field) for field in told):
-            found[name] = len(told)
+        listed, stated = row.config.read(dict(fields), where=name), fields.keys() - free
+        if all(getattr(config, field) == getattr(listed, field) for field in stated):
+            found[name] = len(stated)
     return max(found, key=lambda name: found[name], default=family_of(config))
 
 
-def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
-    """Return the configuration of a model of heatmaps whose backbone is another model's, with fields of it that are ``told``.
+def for_heatmaps(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfig:
+    """Return the configuration of a model of heatmaps whose backbone is another model's, with ``overrides`` of its fields.
 
     A model of heatmaps stays as it is; raises `ConfigError` where there is none.
     """
@@ -126,12 +126,12 @@ def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
         raise ConfigError(what, where="--from", hint="start from a ViT")
     if isinstance(start, vitpose.ViTPoseConfig):
         return start
-    fields = {name: value for name, value in told.items() if name in vitpose.ViTPoseConfig.model_fields}
+    fields = {name: value for name, value in overrides.items() if name in vitpose.ViTPoseConfig.model_fields}
     return vitpose.pose_config(start, fields.get("image_size")).changed(**fields)
 
 
-def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
-    """Return the configuration of a captioner whose encoder is another model, with fields of its decoder that are ``told``.
+def for_captions(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfig:
+    """Return the configuration of a captioner whose encoder is another model, with ``overrides`` of its decoder.
 
     A captioner stays as it is; raises `ConfigError` where there is none.
     """
@@ -140,7 +140,9 @@ def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
     if not isinstance(start, vit.ViTConfig):
         what = f"there is no captioner of a {architecture_of(start).about}"
         raise ConfigError(what, where="--from", hint="start from a ViT")
-    fields = {name: value for name, value in told.items() if name in captioner.CaptionerConfig.model_fields and name != "encoder"}
+    fields = {
+        name: value for name, value in overrides.items() if name in captioner.CaptionerConfig.model_fields and name != "encoder"
+    }
     return captioner.caption_config(start).changed(**fields)
 
 

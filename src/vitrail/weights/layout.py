@@ -37,7 +37,7 @@ class Reading:
         settle: brings parameters into our form, in place.
         share_out: the opposite of ``settle``: parameters as a layout has them.
         canonical: one configuration for all that compute the same of the same weights.
-        untold: what no file shows: fields, which are reported as guessed with their values unless they are given, and words.
+        not_in_file: what no file shows: fields, which are reported as guessed with their values unless they are given, and words.
         guesses: the same of an architecture where it is not so simple: from the configuration and the given fields.
         refuses: why a layout cannot hold a model, beside what it lacks; nothing where it can.
     """
@@ -52,7 +52,7 @@ class Reading:
     settle: Callable[[dict[str, Tensor], Any], None] = lambda tensors, config: None
     share_out: Callable[[Mapping[str, Tensor], Any, "Layout"], dict[str, Tensor]] = lambda tensors, config, layout: dict(tensors)
     canonical: Callable[[Any], Any] = lambda config: config
-    untold: tuple[str, ...] = ()
+    not_in_file: tuple[str, ...] = ()
     guesses: Callable[[Any, Mapping[str, Any]], list[str]] = lambda config, stated: []
     refuses: Callable[[Any, "Layout"], str] = lambda config, layout: ""
 

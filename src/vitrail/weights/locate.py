@@ -24,7 +24,7 @@ from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
 from vitrail.weights.published import PUBLISHED, Published, published
 
 OWN_FOLDER = "runs"
-"""Holds runs unless they are told otherwise, and is nobody's name on the hub."""
+"""The default folder of runs, and is nobody's name on the hub."""
 
 
 EXPORTED = "translator.json"

@@ -108,12 +108,12 @@ def recognise(
 def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> Any:
     """Return the configuration that the shapes belong to; what is known must not contradict them."""
     layout = match.layout
-    untold = [name for name in layout.undecided if name not in known]
-    if untold:
+    not_in_file = [name for name in layout.undecided if name not in known]
+    if not_in_file:
         raise ModelFileError(
-            f"the weights of {layout.about} do not tell {', '.join(untold)}",
+            f"the weights of {layout.about} do not tell {', '.join(not_in_file)}",
             where="weights",
-            hint=f"give the config.json that belongs to them, or say it: {untold[0]}=… in Python",
+            hint=f"give the config.json that belongs to them, or say it: {not_in_file[0]}=… in Python",
         )
     ours = match.shapes(shapes)  # before anything is read off them
     facts = {**layout.fields, **known, **match.facts(shapes)}
@@ -213,9 +213,9 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
     shapes = {name: tuple(tensor.shape) for name, tensor in written.items() if tensor.numel()}
     if layout.activations and (activation := getattr(config, layout.activation_field)) not in layout.activations:
         raise _inexpressible(layout, f"it knows no activation {activation}")
-    untold = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
+    not_in_file = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
     try:
-        read = _configure(layout.match(shapes), shapes, {**untold, **_stated(config, layout)}, None)
+        read = _configure(layout.match(shapes), shapes, {**not_in_file, **_stated(config, layout)}, None)
     except ModelFileError as error:
         raise _inexpressible(layout, error.what) from None
     ours, theirs = layout.reading.canonical(config), layout.reading.canonical(read)
@@ -266,7 +266,7 @@ def guesses(config: Any, stated: Mapping[str, Any], layout: Layout, *, guessed: 
     """Return what was guessed, also the layout where it was ``guessed``; an empty text where nothing was."""
     twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
     usual = []
-    for name in layout.reading.untold:
+    for name in layout.reading.not_in_file:
         value = getattr(config, name, None)
         text = "-".join(map(str, value)) if isinstance(value, tuple) else value
         usual += [name] if name not in type(config).model_fields else [] if name in stated else [f"{name} {text}"]

@@ -65,3 +65,10 @@ def test_pairs_are_each_sample_and_the_training_image_beside_it(pictures):
     pairs = found.pairs(made, preparation)
     assert len(pairs) == 6
     assert all(np.abs(np.asarray(a, int) - np.asarray(b, int)).max() <= 1 for a, b in zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def test_an_exact_copy_has_no_distance():
+    learned = RANDOM.integers(0, 256, size=(50, 200)) / 255.0
+    nearest = nearest_of(learned[10:40], list(learned), np.stack)
+    assert nearest.index.tolist() == list(range(10, 40))
+    assert nearest.apart == pytest.approx(np.zeros(30), abs=1e-6)

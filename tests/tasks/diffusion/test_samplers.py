@@ -67,30 +67,29 @@ def test_a_flow_by_euler_is_that_of_diffusers():
     torch.testing.assert_close(actual, x.to(actual.dtype), atol=1e-5, rtol=1e-5)
 
 
-def test_ddpm_has_the_mean_and_variance_of_diffusers():
+def with_variance(x, time):
+    """The output of a network that learns its variance, too."""
+    return torch.cat([network(x, time), torch.cos(2 * x + time / 500)], dim=1)
+
+
+@pytest.mark.parametrize(("kind", "model"), [("fixed_small", network), ("learned_range", with_variance)])
+def test_ddpm_has_the_mean_and_variance_of_diffusers(kind, model):
     process = Process()
-    scheduler = DDPMScheduler(**options_of(process), clip_sample=False, variance_type="fixed_small")
+    scheduler = DDPMScheduler(**options_of(process), clip_sample=False, variance_type=kind)
     scheduler.set_timesteps(50)
     x = noise()
     for time in scheduler.timesteps[:3]:
-        mean = scheduler.step(network(x, float(time)), time, x, generator=torch.Generator().manual_seed(2)).prev_sample
+        expected = scheduler.step(model(x, float(time)), time, x, generator=torch.Generator().manual_seed(2)).prev_sample
         z = torch.randn(SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-        after = float(time) - 20
-        ours = sample_one(process, x, float(time), after, z)
-        torch.testing.assert_close(ours, mean, atol=1e-6, rtol=1e-6)
-        x = mean
+        inputs = []
 
+        def recorded(x, t, inputs=inputs):
+            inputs.append(x)
+            return model(x, t)
 
-def sample_one(process, x, time, after, z):
-    """Return the input of the second of two steps, which is the result of the first."""
-    inputs = []
-
-    def recorded(x, t):
-        inputs.append(x)
-        return network(x, t)
-
-    solve(process, recorded, x, [time, after], sampler="ddpm", draw=lambda: z)
-    return inputs[1]
+        solve(process, recorded, x, [float(time), float(time) - 20], sampler="ddpm", draw=lambda z=z: z)
+        torch.testing.assert_close(inputs[1], expected, atol=1e-6, rtol=1e-6)
+        x = expected
 
 
 @pytest.mark.parametrize(

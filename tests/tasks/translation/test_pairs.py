@@ -118,6 +118,14 @@ def test_two_files_may_end_in_empty_lines_and_lines_that_are_empty_in_both_are_p
     assert "empty lines of both passed over: 1" in note and "odd blanks: 2" in note
 
 
+def test_a_line_of_two_files_that_is_not_in_utf_8_is_refused_or_skipped(tmp_path):
+    (tmp_path / "a.en").write_bytes(b"a dog\na c\xe4t\nthe house\n")
+    written(tmp_path, "a.de", "ein Hund\neine Katze\ndas Haus\n")
+    with pytest.raises(DataError, match="not in UTF-8"):
+        open_pairs(tmp_path / "a", LANGUAGES)
+    assert len(open_pairs(tmp_path / "a", LANGUAGES, bad_lines="skip").split("train")) == 2
+
+
 def test_a_table_of_any_suffix_and_columns_in_capitals_are_found(tmp_path):
     file = written(tmp_path, "corpus.txt", "EN;DE;Photo\na dog, red;ein Hund;7\n")
     data = open_pairs(file, LANGUAGES)

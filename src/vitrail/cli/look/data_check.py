@@ -77,7 +77,7 @@ def check(
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
         folder where one is written. Of sentences: source, languages, sentences, splits, words, notes, faults, notices. Of people:
-        source, people, images, splits, marked, boxes, left_out, notes, untold, faults, notices. Of captions: source, images,
+        source, people, images, splits, marked, boxes, left_out, notes, not_in_file, faults, notices. Of captions: source, images,
         splits, captions, words, left_out, notes, faults, notices.
     """
     from vitrail.tasks.inspection import InspectionRequest, inspection_of, row_for

@@ -53,7 +53,7 @@ def evaluate(
         their own. Scores are COCO's then: who is not found counts as missed.
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. Default: not, but of a
-        model that finds joints as in the run, which does unless it is told otherwise. A box that is looked at in eight turns has
+        model that finds joints as in the run, which is the default. A box that is looked at in eight turns has
         no use for it.
     pictures
         Of a model that finds joints: a folder to write, which must not exist, with the people who were found worst, and what is

@@ -54,8 +54,8 @@ def predict(
     template
         Makes a sentence of each label: "a photo of a {}".
     csv
-        A file to write: a row for each image with its label, the score, and the labels that follow; or with all that it is
-        told to show; of a model that finds joints, a row for each person. It must not exist.
+        A file to write: a row for each image with its label, the score, and the labels that follow; or with all accepted
+        labels; of a model that finds joints, a row for each person. It must not exist.
     sort_into
         A folder to write, which must not exist: each image is copied to FOLDER/LABEL, one of several labels into each, one of
         none to FOLDER/none. Nothing is moved.
@@ -72,7 +72,7 @@ def predict(
         Of such a model: a folder to write, which must not exist, with each image, the skeletons that were found, and
         their boxes and numbers.
     json
-        One JSON document: a list of images with their predictions, best first, and with the labels that they are told to show
+        One JSON document: a list of images with their predictions, best first, and with the accepted labels
         where there may be several; or of people with their joints, as COCO's results of keypoints have them.
     """
     from vitrail.checks import require_positive

@@ -16,7 +16,7 @@ Of a hundred photographs every copy that was halved, saved at quality 40, croppe
 darker by 30 % reaches 0.85, and no two different ones 0.61.
 """
 TOO_ALIKE = 0.2
-"""The median correlation above which different pictures are not told from copies: it is 0.05 of photographs, 0.37 of digits."""
+"""The median correlation above which copies cannot be recognized: it is 0.05 of photographs, 0.37 of digits."""
 MOST = 50_000
 """Most pictures that are compared: the time grows with their square."""
 SAMPLE, FEWEST = 1000, 100
@@ -55,7 +55,7 @@ def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
 
 
 def too_alike(miniatures: np.ndarray) -> bool:
-    """Return True if pictures have so much in common, as characters have, that copies cannot be told from others."""
+    """Return True if pictures have so much in common, as characters have, that copies cannot be recognized."""
     some = miniatures[:: -(-len(miniatures) // SAMPLE)] if len(miniatures) >= FEWEST else miniatures[:0]
     if not len(some):
         return False

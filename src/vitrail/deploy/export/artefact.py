@@ -54,7 +54,7 @@ class Description(Settings):
     multi_label: bool
     """Whether an image may have several labels, or none."""
     thresholds: tuple[float, ...] = ()
-    """Where there may be several, the probability from which on each is told, by index; none for one half each."""
+    """Where there may be several, the least probability of each accepted label, by index; none for one half each."""
     preparation: Preparation
     """What makes pixels of a picture."""
     precision: ExportPrecision

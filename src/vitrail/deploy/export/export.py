@@ -97,7 +97,7 @@ def trace(network: Network, inputs: Mapping[str, Shape], steps: tuple[int, int] 
 
 
 def to_openvino(program: torch.export.ExportedProgram, gives: str = "logits") -> Any:
-    """The graph as OpenVINO's, with its input named ``images`` and its output as told.
+    """The graph as OpenVINO's, with its input named ``images`` and its output as the description says.
 
     Raises:
         ExportError: it cannot be converted.
@@ -115,7 +115,7 @@ def to_openvino(program: torch.export.ExportedProgram, gives: str = "logits") ->
 
 
 def to_onnx(program: torch.export.ExportedProgram, gives: str = "logits") -> Any:
-    """The graph as torch's ``ONNXProgram``, with its input named ``images`` and its output as told.
+    """The graph as torch's ``ONNXProgram``, with its input named ``images`` and its output as the description says.
 
     Raises:
         ExportError: it cannot be converted.

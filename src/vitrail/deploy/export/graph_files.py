@@ -126,18 +126,18 @@ def _tensors(message: Any, tensor: type[Any]) -> Iterator[Any]:
                 rest.extend([value] if hasattr(value, "ListFields") else value)
 
 
-def _require_inside(graph: Path, told: dict[str, str]) -> None:
+def _require_inside(graph: Path, entry: dict[str, str]) -> None:
     """Refuse a tensor whose numbers are not in a file of the graph's own folder.
 
     Engines would read what else this process may read; of a location that means a place in its memory ONNX Runtime's own name
     ``*/_ORT_MEM_ADDR_/*`` is one, at which OpenVINO 2026.4 crashes.
     """
-    name = told.get("location", "")
+    name = entry.get("location", "")
     if not name or Path(name).name != name or "\\" in name:
         what = f"its weights are said to be in {name!r}, which is no plain file name"
         raise ModelFileError(what, where=graph, hint="it may be an attack; take a model from somebody whom you trust")
     size = require_beside(graph, name)
-    offset, length = (_count(told.get(key, "0")) for key in ("offset", "length"))
+    offset, length = (_count(entry.get(key, "0")) for key in ("offset", "length"))
     if offset is None or length is None or offset + length > size:
         what = f"its weights are said to be where {name}, of {size:,} bytes, has none"
         raise ModelFileError(what, where=graph, hint=HINT)

@@ -114,7 +114,7 @@ class Service:
             await asyncio.sleep(LOOK)
             self.watch.look(LOOK)
         log.error("%s: start the server again, as systemd does", self.watch.trouble)
-        await self.idle(self.limits.deadline)  # those who wait are told at their deadline
+        await self.idle(self.limits.deadline)  # those who wait are refused at their deadline
         logging.shutdown()
         exit_at_once(1)
 

@@ -89,8 +89,8 @@ class ModelConfig(Settings):
     @property
     def summary(self) -> str:
         """The model in one line: what is not as usual."""
-        told = self.model_dump(exclude_defaults=True)
-        return ", ".join(f"{name} {value}" for name, value in told.items() if name not in self.training_only)
+        fields = self.model_dump(exclude_defaults=True)
+        return ", ".join(f"{name} {value}" for name, value in fields.items() if name not in self.training_only)
 
     @property
     def family(self) -> str:

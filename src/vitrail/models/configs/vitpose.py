@@ -112,8 +112,8 @@ def pose_config(
     Raises:
         ConfigError: the backbone cannot have images of this size.
     """
-    told = {"image_size": image_size, "num_classes": joints, "decoder": decoder}
-    given = {name: value for name, value in told.items() if value is not None}
+    overrides = {"image_size": image_size, "num_classes": joints, "decoder": decoder}
+    given = {name: value for name, value in overrides.items() if value is not None}
     if isinstance(start, ViTPoseConfig):
         return start.changed(**given)
     decoder_dim = DECODER_DIM // 2 if start.dim <= NARROW else DECODER_DIM

@@ -91,7 +91,7 @@ class ConvolvedAttention(Attention):
 
 
 class SequenceStage(Stage):
-    """A stage whose blocks see tokens in a row, and are told their ``grid``: (B, H, W, C) to (B, H', W', D).
+    """A stage whose blocks get tokens in a row and their ``grid``: (B, H, W, C) to (B, H', W', D).
 
     Args:
         embedding: makes the coarser grid.

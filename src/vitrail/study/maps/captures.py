@@ -159,7 +159,7 @@ def require_own_size(model: Any, images: Tensor) -> None:
         found, own = ("×".join(map(str, sides)) for sides in (size, model.config.image_size))
         hint = f"give images of {own}, or build the model anew: from_pretrained(…, image_size={size})"
         raise ConfigError(
-            f"images of {found}, and maps are told of images of {own} alone, the model's size", where="images", hint=hint
+            f"images of {found}, and maps exist for images of {own} alone, the model's size", where="images", hint=hint
         )
 
 

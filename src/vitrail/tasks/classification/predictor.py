@@ -91,7 +91,7 @@ class LabelPredictor(Labelled, Predictor):
         whole = self.multi_label and self.settings.top is None
         logits = outputs if isinstance(outputs, Tensor) else torch.stack(list(outputs))
         answers = self.answers(self._probabilities(logits), self.top)
-        return [LabelAnswer.of(self, answer, shows_told=whole) for answer in answers]
+        return [LabelAnswer.of(self, answer, shows_accepted=whole) for answer in answers]
 
     def configured(self, settings: Any) -> Self:
         mirrored = self.with_mirror_images() if settings.mirror else self
@@ -257,4 +257,6 @@ def predict(
     predictor = of_classes(open_predictor(model, precision, engine=engine, images=len(pictures)))
     predictor = predictor.configured(LabelOptions(top=count, reject=reject))
     answers = each_answer(predict_each(predictor, pictures, batch_size=batch_size))
-    return [answer.told if top is None or not (answer.told or predictor.multi_label) else answer.best for answer in answers]
+    return [
+        answer.accepted if top is None or not (answer.accepted or predictor.multi_label) else answer.best for answer in answers
+    ]

@@ -54,7 +54,7 @@ class Attention(Document):
     maps: str = Field(json_schema_extra={"contentEncoding": "base64"})
     """A byte for every layer, head, row and column, in this order; 255 is the largest of its map."""
     relevance: str | None = Field(json_schema_extra={"contentEncoding": "base64"})
-    """How much each patch speaks for the best label, a byte for every row and column; null where that cannot be told."""
+    """How much each patch speaks for the best label, a byte for every row and column; null where that is not computed."""
 
 
 class Model(Document):

@@ -56,7 +56,7 @@ class ServedLabels:
         limits: what is taken on.
         look: computes attention, in the same thread; None where the model's cannot be seen.
         unseen: why not, then.
-        relevance: computes what speaks for the best label, beside attention; None where that cannot be told.
+        relevance: computes what speaks for the best label, beside attention; None where that is not computed.
     """
 
     summary, items, document = "Labels of images, and where the model looked.", "images", schema.Model

@@ -20,5 +20,5 @@ def require_exportable(trained: TrainedPose, to: str, options: dict[str, bool], 
 
 def judging(predictor: Any, model: Any, data: str | Path | None, observer: Observer) -> None:
     """Note that speed alone is measured; raise `ConfigError` where data is named."""
-    refuse_given("how well joints are found is told by vitrail evaluate", {"--data": data is not None})
+    refuse_given("vitrail evaluate measures how well joints are found", {"--data": data is not None})
     observer.note("joints: speed alone is measured, in floats")

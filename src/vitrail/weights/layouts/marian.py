@@ -26,7 +26,7 @@ ENCODER, DECODER = "model.encoder.layers.{i}", "model.decoder.layers.{i}"
 QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
 LAYERS = ("self_attn_layer_norm", QKV, "self_attn.out_proj", "final_layer_norm", "fc1", "fc2")
 BEAMS = 5
-"""Translations that ``generate`` follows side by side unless it is told otherwise: as many as we do."""
+"""Translations that ``generate`` follows side by side by default: as many as we do."""
 CLOSE = 1e-4
 """The largest difference of positions in a file from computed ones: some are kept in half precision."""
 

@@ -75,7 +75,7 @@ MMPOSE = Layout(
 BACKBONE = {**WITH_DROPOUT, "qkv_bias": "qkv_bias", "expert_dim": "part_features"}
 """Fields that stand in the section of the backbone, by transformers' names."""
 EXPERT = "expert"
-"""A key of our own beside them: which expert answers, where it is not the first. transformers is told it with every image."""
+"""A key of our own beside them: which expert answers, where it is not the first. transformers takes it with every image."""
 SECTION = "backbone_config"
 
 

@@ -21,16 +21,16 @@ class Answer(NamedTuple):
 
     best: Labels
     """So many of the best as were asked for."""
-    told: Labels
+    accepted: Labels
     """The labels that count: the surest, or where there may be several all that reach their thresholds, possibly none.
 
     Of a model that rejects, none where the surest label does not reach its threshold.
     """
 
     def to_json(self, image: str, *, several: bool) -> dict[str, Any]:
-        """Return the answer for a program; what is told is named where there may be ``several`` labels, or none."""
+        """Return the answer for a program; accepted labels are listed where there may be ``several`` labels, or none."""
         best = {"image": image, "predictions": [{"label": label, "score": score} for label, score in self.best]}
-        return {**best, "labels": [label for label, _ in self.told]} if several else best
+        return {**best, "labels": [label for label, _ in self.accepted]} if several else best
 
 
 class Labelled:
@@ -41,7 +41,7 @@ class Labelled:
     multi_label: bool
     """True where an image may have several labels, or none."""
     thresholds: Sequence[float]
-    """The probability from which on each label is told, by index; where there may be several, none for one half each."""
+    """The least probability of each accepted label, by index; where there may be several, none for one half each."""
     reject: bool = False
     """True where an image has no label if its surest one does not reach its threshold."""
 

@@ -36,7 +36,7 @@ class TrainedModel(Labelled, Trained):
         preparation: what makes its input of a picture.
         multi_label: whether an image may have several labels, or none.
         card: the model card, as Markdown.
-        thresholds: the probability from which on each label is told: where there may be several, none for one half each; where an
+        thresholds: the least probability of each accepted label: where there may be several, none for one half each; where an
             image has one, where others are rejected.
 
     Raises:
@@ -166,7 +166,7 @@ def _require_fitting(trained: TrainedModel) -> None:
 
 
 def keep_thresholds(folder: Path, thresholds: Sequence[float]) -> None:
-    """Write into a model folder from which probability on each of its labels is told."""
+    """Write into a model folder the least probability of each accepted label."""
     values = {**read_json(folder / CONFIG), THRESHOLDS: list(thresholds)}
     (folder / SUMS).unlink(missing_ok=True)  # whoever is killed here leaves a folder without sums, not one that is refused
     write_json(folder / CONFIG, values)

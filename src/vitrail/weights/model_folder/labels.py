@@ -8,7 +8,7 @@ from vitrail.files import is_text
 from vitrail.weights.model_folder.classifier_output import Labelled
 
 THRESHOLDS = "thresholds"
-"""Under which ``config.json`` has the probabilities from which on labels are told: of one label, where images are rejected."""
+"""Key of ``config.json`` for the least probabilities of accepted labels: of one label, where images are rejected."""
 PROBLEMS = ("single_label_classification", "multi_label_classification")
 """transformers' names for one label an image, and for any number."""
 
@@ -23,7 +23,7 @@ def label_description(model: Labelled) -> dict[str, Any]:
 
 
 def problem_description(model: Labelled) -> dict[str, Any]:
-    """Return the entries that say if there may be several labels, and from which probability on each is told."""
+    """Return the entries that say if there may be several labels, and the least probability of each accepted label."""
     bounds = {THRESHOLDS: list(model.thresholds)} if model.thresholds else {}
     return {"problem_type": PROBLEMS[model.multi_label], **bounds}
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from starlette.types import Scope
 
 MOST_PATH, MOST_METHOD = 200, 16
-"""Characters of a path and of a method that are told."""
+"""Characters of a path and of a method that are logged."""
 
 
 def line(scope: Scope, status: int, sent: int, seconds: float) -> str:

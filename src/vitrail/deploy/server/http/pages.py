@@ -35,5 +35,5 @@ class Page:
             pictures='<link rel="stylesheet" href="pictures.css">\n' if self.pictures else "",
             sent="Pictures" if self.pictures else "Texts",
             example=self.example.replace('"', "&quot;"),
-            told=self.example.replace("ADDRESS", "this address"),
+            command=self.example.replace("ADDRESS", "this address"),
         )

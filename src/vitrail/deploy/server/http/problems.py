@@ -18,7 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 LATEST = 60.0
 """Seconds of the longest `Retry-After`: what waits is done by then, or beyond its deadline."""
 TOLD = 20
-"""Mistakes of one request that are told one by one."""
+"""Number of mistakes of one request that are listed."""
 GONE = 499
 """What counts as the status of a request whose client has gone."""
 

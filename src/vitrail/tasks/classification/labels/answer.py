@@ -23,33 +23,35 @@ class LabelAnswer(Answer):
 
     best: Labels
     """The requested number of best labels."""
-    told: Labels
+    accepted: Labels
     """The surest label, or where there may be several all that reach their thresholds; none of an image that is rejected."""
     multi_label: bool
     """True if an image may have several labels, or none."""
     reject: bool
-    shows_told: bool = False
-    """True if the line has `told`, and not `best`."""
+    shows_accepted: bool = False
+    """True if the line has `accepted`, and not `best`."""
 
     @classmethod
-    def of(cls, model: Labelled, answer: classifier_output.Answer, *, shows_told: bool = False) -> Self:
+    def of(cls, model: Labelled, answer: classifier_output.Answer, *, shows_accepted: bool = False) -> Self:
         """Return the prediction of a model."""
-        return cls(answer.best, answer.told, model.multi_label, model.reject, shows_told)
+        return cls(answer.best, answer.accepted, model.multi_label, model.reject, shows_accepted)
 
     def to_json(self, name: str) -> dict[str, Any]:
-        answer = classifier_output.Answer(self.best, self.told)
+        answer = classifier_output.Answer(self.best, self.accepted)
         return answer.to_json(name, several=self.multi_label or self.reject)
 
     def rows(self) -> list[Row]:
         if self.multi_label:
-            return [[SEPARATOR.join(label for label, _ in self.told), SEPARATOR.join(_score(score) for _, score in self.told)]]
-        accepted = ["yes" if self.told else "no"] * self.reject
+            return [
+                [SEPARATOR.join(label for label, _ in self.accepted), SEPARATOR.join(_score(score) for _, score in self.accepted)]
+            ]
+        accepted = ["yes" if self.accepted else "no"] * self.reject
         return [[*accepted, *(cell for label, score in self.best for cell in (label, _score(score)))]]
 
     def lines(self) -> list[str]:
-        labels = self.told if self.shows_told else self.best
+        labels = self.accepted if self.shows_accepted else self.best
         words = ", ".join(f"{label} {100 * score:.1f} %" for label, score in labels) or "none"
-        return [words if self.told or self.shows_told else f"none of these ({words})"]
+        return [words if self.accepted or self.shows_accepted else f"none of these ({words})"]
 
 
 def head_of(model: Labelled, top: int) -> Row:
@@ -66,7 +68,7 @@ def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor
     table = [["image", "true_labels" if model.multi_label else "true_label", *head[:own], "correct", *head[own:]]]
     for item, answer in zip(items, model.answers(probabilities, MOST), strict=True):
         true, (row,) = [model.labels[label] for label in item.labels], LabelAnswer.of(model, answer).rows()
-        correct = "yes" if set(true) == {label for label, _ in answer.told} else "no"
+        correct = "yes" if set(true) == {label for label, _ in answer.accepted} else "no"
         table.append([item.name, SEPARATOR.join(true), *row[:own], correct, *row[own:]])
     return table
 

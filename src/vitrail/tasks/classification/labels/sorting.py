@@ -1,4 +1,4 @@
-"""Images copied into a folder for each label that they are told to show."""
+"""Images copied into a folder for each label that is accepted for them."""
 
 import re
 import shutil
@@ -63,8 +63,8 @@ def _counted(copies: Counter[str]) -> str:
 
 
 def _folders(answer: Answer, names: dict[str, str]) -> Iterator[str]:
-    yield from (names[label] for label, _ in answer.told)
-    if not answer.told:
+    yield from (names[label] for label, _ in answer.accepted)
+    if not answer.accepted:
         yield NONE
 
 

@@ -100,7 +100,7 @@ function list({ predictions, labels } = { predictions: [] }) {
   const items = predictions.filter(({ label }, rank) => rank < SHOWN || reached.has(label));
   at("labels").replaceChildren(...items.map(({ label, score }) => {
     const item = part("li", part("span", label), part("span", percent.format(score)), part("div", part("span")));
-    item.classList.toggle("told", reached.has(label));
+    item.classList.toggle("accepted", reached.has(label));
     if (labels && reached.has(label)) item.firstElementChild.prepend(tick());
     item.children[1].className = "score";
     item.children[2].className = "track";

@@ -3,8 +3,8 @@
 import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
 
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 0 });
-const TOLD = 4; // tokens that are told in words
-const WORTH = 0.02; // shares below this are not told
+const NAMED = 4; // tokens that are named in the sentence
+const WORTH = 0.02; // shares below this are not named
 const END = "</s>";
 
 let asking = 0; // the number of the last question, whose answer alone is shown
@@ -156,9 +156,9 @@ function listen({ words, buttons }, point, choose, leave) {
 // The largest shares, for whoever does not see the colours.
 function inWords({ buttons, other, said }, place, weights) {
   const order = [...weights.keys()].sort((one, two) => weights[two] - weights[one]);
-  const told = order.slice(0, TOLD).filter((n) => weights[n] >= WORTH);
-  const list = told.flatMap((n, i) => [i ? ", " : " ", part("b", other.buttons[n].textContent), ` ${percent.format(weights[n])}`]);
-  return [said[0], part("b", buttons[place].textContent), `${said[1]}${told.length ? "" : " nothing much"}`, ...list];
+  const named = order.slice(0, NAMED).filter((n) => weights[n] >= WORTH);
+  const list = named.flatMap((n, i) => [i ? ", " : " ", part("b", other.buttons[n].textContent), ` ${percent.format(weights[n])}`]);
+  return [said[0], part("b", buttons[place].textContent), `${said[1]}${named.length ? "" : " nothing much"}`, ...list];
 }
 
 function table(read, written, attention) {

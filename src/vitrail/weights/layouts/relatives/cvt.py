@@ -59,7 +59,7 @@ READING = Reading(
     fields=_fields,
     any_size=True,
     optional=r".*\.num_batches_tracked",  # which no answer needs
-    untold=("activation", "heads", "strides", "paddings"),
+    not_in_file=("activation", "heads", "strides", "paddings"),
 )
 
 

@@ -40,7 +40,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-READING = Reading(architecture="Mixer", fields=_fields, untold=("GELU", "the mean of all tokens"))
+READING = Reading(architecture="Mixer", fields=_fields, not_in_file=("GELU", "the mean of all tokens"))
 
 ARGUMENTS = Arguments(
     MixerConfig,

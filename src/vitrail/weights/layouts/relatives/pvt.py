@@ -26,7 +26,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     return {**fields, "image_size": image_size_of(tokens, (patch, patch), (known.get("image_size"), image_size))}
 
 
-READING = Reading(architecture="PVT", fields=_fields, canonical=common.same_widths, untold=common.UNTOLD)
+READING = Reading(architecture="PVT", fields=_fields, canonical=common.same_widths, not_in_file=common.NOT_IN_FILE)
 
 
 def _other_positions(config: PVTConfig) -> str:

@@ -33,7 +33,7 @@ DESCRIBED = {
 }
 """Fields of both by the names that transformers has for them."""
 DEFAULTS = {"image_size": 224, "num_attention_heads": [1, 2, 5, 8], "layer_norm_eps": 1e-6}
-UNTOLD = ("heads", "GELU", *EPSILONS)
+NOT_IN_FILE = ("heads", "GELU", *EPSILONS)
 HARMLESS = words("num_encoder_blocks")
 """It shows in the keys."""
 

@@ -30,7 +30,9 @@ def _canonical(config: PVTv2Config) -> PyramidConfig:
     return common.same_widths(config)
 
 
-READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, untold=(*common.UNTOLD, "strides"))
+READING = Reading(
+    architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, not_in_file=(*common.NOT_IN_FILE, "strides")
+)
 
 
 def _other_patches(config: PVTv2Config) -> str:

@@ -40,7 +40,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-UNTOLD: Mapping[Kind, tuple[str, ...]] = {
+NOT_IN_FILE: Mapping[Kind, tuple[str, ...]] = {
     "basic": ("ReLU", "strides without blurring"),
     "bottleneck": ("ReLU", "strides without blurring, on the 3×3 convolutions"),
     "pre-activation": ("ReLU", "padding by half a kernel on every side"),
@@ -56,11 +56,11 @@ def reading(kind: Kind) -> Reading:
         covers=lambda config: config.block == kind,
         any_size=True,
         optional=r".*\.num_batches_tracked",  # which files from before torch 0.4.1 have not, and no answer needs
-        untold=UNTOLD[kind],
+        not_in_file=NOT_IN_FILE[kind],
     )
 
 
-READINGS: Mapping[Kind, Reading] = {kind: reading(kind) for kind in UNTOLD}
+READINGS: Mapping[Kind, Reading] = {kind: reading(kind) for kind in NOT_IN_FILE}
 
 
 def batch_norms(rows: Mapping[str, str]) -> dict[str, Key]:

@@ -149,7 +149,7 @@ READING = Reading(
     holds=_holds,
     settle=_settle,
     share_out=_share_out,
-    untold=("GELU", "norm_eps"),
+    not_in_file=("GELU", "norm_eps"),
 )
 ATTENTION = f"{BLOCK}.attention.layer.attention"
 OUTER = {"stages.0.embedding.projection": "patch_embed.proj", "stages.0.embedding.norm": "patch_embed.norm", "norm": "norm"}

@@ -108,7 +108,9 @@ DIFFERING = {"mixer.output": ("proj", "attn.proj"), "mlp.layer.expand": ("mlp.0"
 T2T = Layout(
     name="t2t",
     about="the authors' T2T-ViT",
-    reading=Reading(architecture="T2T", fields=_fields, untold=("heads", "strides", "attention_scale"), canonical=_canonical),
+    reading=Reading(
+        architecture="T2T", fields=_fields, not_in_file=("heads", "strides", "attention_scale"), canonical=_canonical
+    ),
     keys={
         "class_token": Key("cls_token"),
         "position.embedding": Key("pos_embed", 3),

@@ -80,7 +80,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-READING = Reading(architecture="TNT", fields=_fields, untold=("heads", "word_heads", "word_stride", "patch_size"))
+READING = Reading(architecture="TNT", fields=_fields, not_in_file=("heads", "word_heads", "word_stride", "patch_size"))
 
 
 LAYERS = {

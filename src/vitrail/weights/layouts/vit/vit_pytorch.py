@@ -37,7 +37,7 @@ class Row(Key):
 
 @dataclass(frozen=True)
 class QueriesOfTheirTime(Key):
-    """Queries, keys and values of versions that divided scores by the root of D in place of D_h: told by the queries."""
+    """Queries, keys and values of versions that divided scores by the root of D in place of D_h, recognized by the queries."""
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         query, *rest = tensors[0].chunk(3)

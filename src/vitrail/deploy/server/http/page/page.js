@@ -39,8 +39,8 @@ async function fetched(path, options) {
 // An error with the status and what is said of it; a proxy in front of the server may say it with a page of its own.
 function refusal(status, text) {
   const { detail = `the answer has status ${status}`, hint } = parsed(text);
-  const told = hint ? `${detail}: ${hint}` : String(detail);
-  return Object.assign(new Error(`${told[0].toUpperCase()}${told.slice(1)}.`), { status });
+  const message = hint ? `${detail}: ${hint}` : String(detail);
+  return Object.assign(new Error(`${message[0].toUpperCase()}${message.slice(1)}.`), { status });
 }
 
 function parsed(text) {
