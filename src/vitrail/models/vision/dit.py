@@ -33,7 +33,10 @@ class DiT(Model):
     def _new_block(self) -> nn.Module:
         c = self.config
         mlp = parts.FeedForward(c.dim, c.mlp_dim, activation="gelu-tanh")
-        return parts.Block(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim)
+        block = parts.Block(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim)
+        if c.mlp_norm_eps is not None:
+            block.mlp.norm.eps = c.mlp_norm_eps
+        return block
 
     def initialize(self) -> None:
         """Draw fresh weights as the authors: Xavier's uniform for matrices, 0.02 for time and classes, zeros for the head."""
