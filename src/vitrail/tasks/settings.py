@@ -1,7 +1,7 @@
 """Settings that all tasks share. Imports no torch."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -15,6 +15,9 @@ class TaskSettings(Settings):
 
     name: str = "classification"
     """A name of `vitrail.task_registry`; whether an image may have several labels is for the data to say."""
+
+    places: ClassVar[tuple[str, ...]] = ()
+    """Settings that say where something lies, and may change when a run goes on."""
 
     @classmethod
     def model_from(cls, start: ModelConfig, fields: Mapping[str, Any]) -> ModelConfig:

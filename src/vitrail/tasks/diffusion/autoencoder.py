@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.tasks.diffusion.vae_folder import WEIGHTS, VaeFolder, require_diffusers
 
 PIXELS = 2**18
@@ -56,10 +56,18 @@ def _in_parts(model: Any, call: Any, values: Tensor, pixels: int) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _opened(path: Path) -> Any:
-    """Return the VAE of a folder, read from its safetensors alone, in float32; raises `ModelFileError`."""
-    require_diffusers()
-    from diffusers import AutoencoderKL
+    """Return the VAE of a folder, read from its safetensors alone, in float32.
 
+    Raises:
+        ModelFileError: the weights are damaged, or not those of the configuration.
+        ConfigError: diffusers is not installed, or does not start.
+    """
+    require_diffusers()
+    try:
+        from diffusers import AutoencoderKL
+    except Exception as error:  # of any of the libraries that it imports
+        what = f"diffusers is installed, and cannot be imported: {str(error).splitlines()[-1]}"
+        raise ConfigError(what, where="latents", hint="pip install 'vitrail[diffusers]' in an environment of its own") from error
     try:
         model, report = AutoencoderKL.from_pretrained(
             path, local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True

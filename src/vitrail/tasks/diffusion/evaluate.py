@@ -21,6 +21,7 @@ from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.task import Diffusion
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
 from vitrail.tasks.evaluation import EvaluationOptions, Request, StreamedEvaluation
+from vitrail.tasks.options import OptionPath
 from vitrail.tasks.task import Answers, Metrics
 from vitrail.training.images import open_images
 from vitrail.training.runs.data_of_model import scoring_run
@@ -41,6 +42,8 @@ class SampleOptions(EvaluationOptions):
     """A MODEL that says which class a made image shows."""
     steps: int = 50
     guidance: float = 1.0
+    latents: OptionPath | None = None
+    """Folder of the VAE of a model of latents, where it is not the one that the model names."""
     refusal: ClassVar[str] = "a model that makes images is evaluated in Python, in fp32"
 
 
@@ -51,7 +54,7 @@ def evaluation(request: Request) -> "SampleEvaluation":
     """Return the evaluation of a run's best model; raises `DataError` where there are too few real images."""
     run = scoring_run(request.reference)
     assert run is not None
-    trained = require_diffusion(open_model(run.path), request.reference)
+    trained = require_diffusion(open_model(run.path), request.reference, latents=request.options.latents)
     if request.options.classifier is not None and not trained.labels:
         raise ConfigError("the model knows no classes", where="--classifier", hint="leave --classifier out")
     labels: Labels = "optional" if trained.labels else "none"
@@ -63,6 +66,7 @@ def evaluation(request: Request) -> "SampleEvaluation":
     items, options = source.split(split), request.options
     settings = run.settings.task
     assert isinstance(settings, DiffusionSettings)
+    settings = settings.changed(latents=trained.latents)
     task = Diffusion(trained.model, trained.preparation, trained.labels, settings)
     loss = StreamedEvaluation.of_task(task, items, split, options.batch_size)
     learned = source.split("train")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import refuse_given
+from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.plan import Plan
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.images.transform import Transform
@@ -67,7 +68,12 @@ class Diffusion(ImageTask):
         return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped, drawn=self.latents is not None)
 
     def dataset(
-        self, items: Sequence[Item], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Transform | None = None
+        self,
+        items: Sequence[Item],
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+        transform: Transform | None = None,
     ) -> ImageDataset:
         if self.latents is None:
             return super().dataset(items, augmentation, seed=seed, transform=transform)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
 from vitrail.checks import nearest_multiple
@@ -66,6 +67,9 @@ class VaeFolder:
             raise ModelFileError(f"{CONFIG} is damaged: {error}", where=path / CONFIG, hint="fetch the folder again") from None
         if numbers[0] not in (1, 3) or min(numbers[1], scale) <= 0 or not 1 <= sides <= 2**8:
             raise ModelFileError("its numbers of channels or its scale cannot be", where=path / CONFIG, hint="take another VAE")
+        if numbers[1] in (1, 3):
+            what = f"its latents have {numbers[1]} channels, and cannot be told from pixels"
+            raise ModelFileError(what, where=path / CONFIG, hint="take a VAE with latents of 4 channels or more")
         return cls(path.resolve(), sides, *numbers, scale, shift, image_size)
 
     def latent_size(self, image_size: Sequence[int], patch_size: Sequence[int]) -> tuple[int, int]:
@@ -87,6 +91,14 @@ class VaeFolder:
         if channels != self.channels:
             what = f"the VAE makes latents of {self.channels} channels, and the model takes {channels}"
             raise ConfigError(what, where=where, hint=f"{self.path} is another VAE than the model's: give that one")
+
+
+def vae_of_run(folder: str, run: object = None) -> VaeFolder:
+    """Return the VAE of a new run, or of the ``run`` of this folder; raises as `VaeFolder.read`."""
+    hint = "give the folder of an AutoencoderKL, as diffusers saves it"
+    if run is not None:
+        hint = f"bring it back, or say where it is now: vitrail resume {quote(str(run))} --task.latents FOLDER"
+    return VaeFolder.read(folder, where="--task.latents" if run is None else f"task.latents of the run {run}", hint=hint)
 
 
 def require_diffusers() -> None:
@@ -115,6 +127,6 @@ def _require_weights(path: Path) -> None:
     what, hint = f"{WEIGHTS} is missing", "fetch the folder again"
     if (path / PICKLE).is_file():
         what = f"{WEIGHTS} is missing, and {PICKLE} is a pickle, which can run code when loaded"
-        hint = "if you trust it: python -c \"from diffusers import AutoencoderKL as A; A.from_pretrained("
+        hint = 'if you trust it: python -c "from diffusers import AutoencoderKL as A; A.from_pretrained('
         hint += f"{str(path)!r}, use_safetensors=False).save_pretrained('NEW')\""
     raise ModelFileError(what, where=path, hint=hint)

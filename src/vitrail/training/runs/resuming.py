@@ -31,12 +31,13 @@ PARTS = 64
 def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
     """Raise `ConfigError`, with a list, where changed settings would make other weights."""
     old, new = flat(begun.model_dump(mode="json")), flat(now.model_dump(mode="json"))
-    changed = [f"{k} was {old.get(k)}, now {new.get(k)}" for k in {**old, **new} if k not in FREE and old.get(k) != new.get(k)]
+    free = FREE | {f"task.{name}" for name in begun.task.places}
+    changed = [f"{k} was {old.get(k)}, now {new.get(k)}" for k in {**old, **new} if k not in free and old.get(k) != new.get(k)]
     if changed:
         raise ConfigError(
             f"the run was begun with other settings: {'; '.join(changed)}",
             where="settings",
-            hint="resume it without them, or train anew; what may change is " + ", ".join(sorted(FREE)),
+            hint="resume it without them, or train anew; what may change is " + ", ".join(sorted(free)),
         )
 
 
