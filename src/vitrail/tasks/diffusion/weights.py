@@ -63,17 +63,13 @@ class TrainedDiffusion(TrainedModel):
         """The VAE of a model of latents.
 
         Raises:
-            ConfigError: its folder is not there, or the VAE is not one for the model.
+            ConfigError: its folder is not there, or its latents have other channels than the model's.
             ModelFileError: the folder holds no VAE.
         """
         hint = "bring it back, or say where it is now: --latents FOLDER, in Python model.latents = FOLDER"
-        where, config, preparation = f"{LATENTS} in the model's config.json", self.config, self.preparation
+        where = f"{LATENTS} in the model's config.json"
         vae = VaeFolder.read(self.latents or "", where=where, hint=hint)
-        vae.require_channels(config.channels, where=where)
-        if tuple(vae.factor * side for side in config.image_size) != preparation.image_size or vae.colors != preparation.channels:
-            sides = "×".join(map(str, preparation.image_size))
-            what = f"the model is for images of {sides} pixels in {preparation.channels} colors, and the VAE makes others"
-            raise ConfigError(what, where=where, hint="give the VAE that it was trained with")
+        vae.require_channels(self.config.channels, where=where)
         return vae
 
     def pictures(self, images: Tensor) -> "list[Image.Image]":
@@ -117,5 +113,8 @@ def require_diffusion(trained: TrainedModel, where: object, *, latents: str | Pa
         what = f"the model makes latents of {trained.config.channels} channels, and nothing names the VAE that decodes them"
         raise ModelFileError(what, where=where, hint="vitrail convert MODEL OUT --latents VAE_FOLDER")
     if trained.latents is not None:
-        trained.vae  # noqa: B018  which refuses one that does not fit
+        vae, size = trained.vae, trained.config.image_size
+        images, preparation = (vae.factor * size[0], vae.factor * size[1]), trained.preparation
+        fits = preparation.channels == vae.colors  # weights of others do not say how large their images are
+        trained.preparation = preparation.at(images) if fits else Preparation.standard(images, vae.colors)
     return trained

@@ -12,6 +12,7 @@ from vitrail.data.checks.duplicates import digest_of
 from vitrail.data.items import Data
 from vitrail.errors import ConfigError, DataError
 from vitrail.training.runs.run_folder import RunFolder
+from vitrail.weights.locate import absolute
 
 FREE = {
     "data.source",
@@ -103,6 +104,8 @@ def settings_to_resume(run: RunFolder, settings: Values) -> RunSettings:
     begun = run.settings
     check_names(settings)
     resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
+    places = {name: absolute(getattr(resolved.task, name)) for name in resolved.task.places}
+    resolved = resolved.changed(task=resolved.task.changed(**places))
     if "epochs" in settings.get("training", {}):
         epochs, status = resolved.training.epochs, run.standing
         if status["state"] == "finished":
