@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_vae import CHANNELS, FACTOR, SCALE, SHIFT, write_vae
 
+from tiny_vae import CHANNELS, FACTOR, SCALE, SHIFT, write_vae
 from vitrail import api
 from vitrail.config.configuration import nested
 from vitrail.data.loading.loader import EpochLoader
@@ -28,8 +28,8 @@ from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.formats.safe_files import read_json
 
 TINY = {
-    "task": "diffusion", "model.name": "DiT-S/2", "model.image_size": 16, "model.patch_size": 4, "model.dim": 16, "model.depth": 1,
-    "model.heads": 2, "model.mlp_dim": 32, "model.learned_variance": False, "model.objective": "flow", "training.epochs": 2,
+    "task": "diffusion", "model.name": "DiT-S/2", "model.image_size": 16, "model.patch_size": 4, "model.dim": 16,
+    "model.depth": 1, "model.heads": 2, "model.mlp_dim": 32, "model.learned_variance": False, "model.objective": "flow", "training.epochs": 2,
     "training.batch_size": 8, "augmentation.horizontal_flip": 0.5, "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.checks import refuse_given
 from vitrail.data.images.preparation import Preparation
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ModelFileError
 from vitrail.files import path_of
 from vitrail.tasks.diffusion.autoencoder import decoded, drawn_latents, moments_of
 from vitrail.tasks.diffusion.vae_folder import VaeFolder
