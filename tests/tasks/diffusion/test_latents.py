@@ -29,8 +29,9 @@ from vitrail.weights.formats.safe_files import read_json
 
 TINY = {
     "task": "diffusion", "model.name": "DiT-S/2", "model.image_size": 16, "model.patch_size": 4, "model.dim": 16,
-    "model.depth": 1, "model.heads": 2, "model.mlp_dim": 32, "model.learned_variance": False, "model.objective": "flow", "training.epochs": 2,
-    "training.batch_size": 8, "augmentation.horizontal_flip": 0.5, "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
+    "model.depth": 1, "model.heads": 2, "model.mlp_dim": 32, "model.learned_variance": False, "model.objective": "flow",
+    "training.epochs": 2, "training.batch_size": 8, "augmentation.horizontal_flip": 0.5, "optimizer.lr": 0.01,
+    "schedule.warmup_epochs": 0,
 }  # fmt: skip
 
 
