@@ -1,7 +1,7 @@
 """The data of a run of diffusion: images, and their classes where they have some."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.decode import upright_size
@@ -9,6 +9,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData
 from vitrail.data.loading.sampler import spread
 from vitrail.errors import DataError
+from vitrail.models.configs.base import ImageConfig
 from vitrail.task_registry import Labels, task_row
 from vitrail.tasks.diffusion.latents import encode_once
 from vitrail.tasks.diffusion.settings import DiffusionSettings
@@ -52,7 +53,7 @@ class DiffusionData(ImageRunData):
         folder = _own(settings).latents or getattr(start, "latents", None)
         if folder is None:
             return super().complete(settings, source, start)
-        vae, model = vae_of_run(folder), settings.model
+        vae, model = vae_of_run(folder), cast(ImageConfig, settings.model.config)
         _own(settings).require_possible(settings, starts=True)
         for config, where in ((model, "--model.channels"), *([] if start is None else [(start.config, "--from")])):
             if start is not None or config.channels not in (1, 3):  # by default a recipe has those of pixels

@@ -123,8 +123,8 @@ def encode_once(work: BeforeSteps) -> None:
 def _encode(work: BeforeSteps, file: Path, images: Any, digest: str) -> None:
     """Write the moments of images to a file, those that are missing there; several processes write one file."""
     learner, loader, group = work.learner, work.loader_of(images), work.learner.group
-    latents: Latents = learner.task.latents
-    config = learner.task.config
+    task: Any = learner.task
+    vae, config = task.latents.vae, task.config
     shape = len(images), 2 * config.channels, *config.image_size
     preparation = images.preparation
     about = [digest, preparation.model_dump(mode="json"), loader.batch_size, [item.name for item in images.items]]
@@ -142,7 +142,7 @@ def _encode(work: BeforeSteps, file: Path, images: Any, digest: str) -> None:
     work.observer.advance(min(len(images), kept.done * loader.batch_size))
     try:
         fill_rows(
-            lambda pixels: moments_of(latents.vae, preparation.normalize(pixels)),
+            lambda pixels: moments_of(vae, preparation.normalize(pixels)),
             loader, kept, device=learner.device, view=0, on_batch=work.on_batch, group=group,
         )  # fmt: skip
     finally:

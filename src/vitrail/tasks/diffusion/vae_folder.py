@@ -59,18 +59,18 @@ class VaeFolder:
         require_diffusers()
         try:
             sides = 2 ** (len(values["block_out_channels"]) - 1)
-            numbers = [int(values.get(name, usual)) for name, usual in (("in_channels", 3), ("latent_channels", 4))]
+            colors, channels = int(values.get("in_channels", 3)), int(values.get("latent_channels", 4))
             scale, shift = float(values.get("scaling_factor", 0.18215)), float(values.get("shift_factor") or 0)
             size = values.get("sample_size", 32)
             image_size = int(max(size) if isinstance(size, list) else size)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ModelFileError(f"{CONFIG} is damaged: {error}", where=path / CONFIG, hint="fetch the folder again") from None
-        if numbers[0] not in (1, 3) or min(numbers[1], scale) <= 0 or not 1 <= sides <= 2**8:
+        if colors not in (1, 3) or min(channels, scale) <= 0 or not 1 <= sides <= 2**8:
             raise ModelFileError("its numbers of channels or its scale cannot be", where=path / CONFIG, hint="take another VAE")
-        if numbers[1] in (1, 3):
-            what = f"its latents have {numbers[1]} channels, and cannot be told from pixels"
+        if channels in (1, 3):
+            what = f"its latents have {channels} channels, and cannot be told from pixels"
             raise ModelFileError(what, where=path / CONFIG, hint="take a VAE with latents of 4 channels or more")
-        return cls(path.resolve(), sides, *numbers, scale, shift, image_size)
+        return cls(path.resolve(), sides, colors, channels, scale, shift, image_size)
 
     def latent_size(self, image_size: Sequence[int], patch_size: Sequence[int]) -> tuple[int, int]:
         """Return height and width of the latents of images; raises `ConfigError` where these make no whole patches."""

@@ -53,7 +53,7 @@ class FeatureFile:
     ):
         self.file, self.mark, self.writes, self.done, begun = file, mark, writes, 0, False
         if file is None:
-            self.rows = np.zeros(shape, dtype)
+            self.rows: np.ndarray = np.zeros(shape, dtype)
             return
         file.parent.mkdir(exist_ok=True)
         data, state = file.with_suffix(".npy"), file.with_suffix(".json")
