@@ -1,6 +1,7 @@
 """Settings that all tasks share. Imports no torch."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -42,6 +43,9 @@ class TaskSettings(Settings):
             run: the `vitrail.config.settings.RunSettings`, with some model in place of one to start from.
             starts: whether it starts from another model.
         """
+
+    def require_places(self, run: str | Path) -> None:
+        """Raise an error where something is not at its `places` any more, and the folder ``run`` is to go on."""
 
     def require_data(self, source: str) -> None:
         """Raise `DataError` where there is no data at ``source``; opens nothing."""

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 from PIL import Image
-from tests.tasks.diffusion.test_sampling import model
 
 import vitrail
+from tiny_diffusion import model
 from vitrail.tasks.diffusion.preview import tiled
 
 
@@ -19,13 +19,13 @@ def test_a_notebook_shows_the_images_as_they_come(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell, display=display))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     pictures = vitrail.sample(model(), count=10, steps=3)
-    assert [picture.size for picture in shown] == [(8 * 64, 2 * 64)] * len(shown) and 2 <= len(shown) <= 3
-    assert np.array_equal(np.asarray(shown[-1])[::8, ::8][8:, :8], np.asarray(pictures[8]))
+    assert [picture.size for picture in shown] == [(8 * 68 - 4, 2 * 68 - 4)] * len(shown) and 2 <= len(shown) <= 3
+    assert np.array_equal(np.asarray(shown[-1])[68:132:8, :64:8], np.asarray(pictures[8]))
 
 
 def test_pictures_are_tiled_row_by_row_and_small_ones_enlarged_by_a_whole_factor():
     pictures = [Image.new("RGB", (20, 10), (shade, 0, 0)) for shade in (10, 20, 30)]
     whole = np.asarray(tiled(pictures, 2))
-    assert whole.shape == (60, 120, 3)
-    assert [whole[5, 5, 0], whole[29, 119, 0], whole[30, 0, 0], whole[59, 119, 0]] == [10, 20, 30, 0]
+    assert whole.shape == (64, 124, 3)
+    assert [whole[y, x, 0] for y, x in ((5, 5), (29, 123), (34, 0), (31, 0), (63, 123))] == [10, 20, 30, 255, 255]
     assert tiled([Image.new("L", (100, 100))], 8).size == (100, 100)

@@ -10,24 +10,11 @@ from diffusers import DDIMScheduler
 from PIL import Image
 
 import vitrail
+from tiny_diffusion import model
 from vitrail.cli.app import main
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.tasks.diffusion.process import Process, linear_betas
 from vitrail.tasks.diffusion.sampling import Sampling, _guided, sample_batches
-from vitrail.tasks.diffusion.weights import TrainedDiffusion
-
-TINY = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "image_size": 8, "channels": 1, "num_classes": 3}
-CLASSES = ["ant", "bee", "cat"]
-
-
-def model(**fields):
-    torch.manual_seed(0)
-    network = vitrail.create_model("DiT-S/2", **{**TINY, "learned_variance": False, **fields})
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.05)
-    names = CLASSES[: network.config.num_classes]
-    return TrainedDiffusion(network.eval(), names, vitrail.Preparation.standard((8, 8), 1))
 
 
 def noise_of(seed):

@@ -1,6 +1,5 @@
 """The data of a run of diffusion: images, and their classes where they have some."""
 
-from contextlib import suppress
 from typing import Any, cast
 
 from vitrail.config.settings import RunSettings
@@ -12,11 +11,10 @@ from vitrail.errors import DataError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.task_registry import Labels, task_row
 from vitrail.tasks.diffusion.latents import encode_once
-from vitrail.tasks.diffusion.settings import DiffusionSettings
+from vitrail.tasks.diffusion.settings import DiffusionSettings, require_unchanged
 from vitrail.tasks.diffusion.vae_folder import vae_of_run
 from vitrail.training.images import ImageRunData
 from vitrail.training.run_data import BeforeSteps
-from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.model_folder.folder import TrainedModel
 
 LOOKED_AT = 200
@@ -40,11 +38,6 @@ class DiffusionData(ImageRunData):
             hint = "give images with one class each, or add --task.classes false"
             raise DataError("images have several labels each, and a sample is made of one class", where=source.source, hint=hint)
 
-    def open_source(self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> ImageData:
-        if run is not None and (folder := _own(settings).latents) is not None:
-            vae_of_run(folder, run.path)
-        return super().open_source(settings, run=run, start=start)
-
     def complete(self, settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
         """Return the settings with what the data and the VAE decide, and with absolute paths.
 
@@ -54,7 +47,7 @@ class DiffusionData(ImageRunData):
         if folder is None:
             return super().complete(settings, source, start)
         vae, model = vae_of_run(folder), cast(ImageConfig, settings.model.config)
-        _own(settings).require_possible(settings, starts=True)
+        require_unchanged(settings.augmentation)
         for config, where in ((model, "--model.channels"), *([] if start is None else [(start.config, "--from")])):
             if start is not None or config.channels not in (1, 3):  # by default a recipe has those of pixels
                 vae.require_channels(config.channels, where=where)
@@ -84,33 +77,28 @@ class DiffusionData(ImageRunData):
         side = max(settings.model.config.image_size)
         return f"images of {size} pixels have {side} latents a side; the VAE was trained with {usual}: add --image-size {usual}"
 
-    def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
-        """Return the lines of any run on images, and one for images that are enlarged."""
-        return [*super().warnings(settings, source), *enlarged_warning(source, self.preparation_of(settings, source).image_size)]
-
     def before_steps(self, work: BeforeSteps) -> None:
         """Encode the images where latents are learned; a run that goes on finds them in its folder."""
         if work.learner.task.latents is not None:
             encode_once(work)
 
+    def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
+        """Return a line for images below the model's size, which would be enlarged, beside what every run of images warns of."""
+        lines, size = super().warnings(settings, source), settings.preparation.image_size
+        items = source.split("train")
+        some = [items[place].image for place in spread(len(items), LOOKED_AT)]
+        small = sum(width < size[1] or height < size[0] for width, height in map(upright_size, some))
+        if small:
+            what = (
+                f"{small:,} of {len(some):,} training images that were looked at are smaller than the model's {size[0]}×{size[1]}"
+            )
+            lines.append(f"{what}: enlarged images are blurred, and so are those that are learned from them; lower --image-size")
+        return lines
+
 
 def _own(settings: RunSettings) -> DiffusionSettings:
     assert isinstance(settings.task, DiffusionSettings)
     return settings.task
-
-
-def enlarged_warning(source: ImageData, image_size: tuple[int, int]) -> list[str]:
-    """Return a line that counts images smaller than the model's height and width, among some of the training images."""
-    items, (height, width), small = source.split("train"), image_size, 0
-    some = [items[number] for number in spread(len(items), LOOKED_AT)]
-    for item in some:
-        with suppress(DataError):  # the check before the first step decides about unreadable images
-            wide, high = upright_size(item.image)
-            small += wide < width or high < height
-    if not small:
-        return []
-    what = f"{small:,} of {len(some):,} training images looked at are smaller than {height}×{width} pixels and are enlarged"
-    return [f"warning: {what}: the model learns their blur; --image-size makes smaller images"]
 
 
 DATA = DiffusionData(task_row("diffusion"))

@@ -11,6 +11,8 @@ Preview = Callable[[int, int, Callable[[], list[Image.Image]]], None]
 """Gets the number of a step, the number of steps, and a function that returns the images as the model expects them then."""
 SHOWN, COLUMNS = 16, 8
 """Images in a cell, and in a row of them."""
+SIDE, GAP = 64, 4
+"""Pixels of a side, and between two images."""
 
 
 class NotebookPreview:
@@ -31,13 +33,14 @@ class NotebookPreview:
             self.drawn = time.monotonic()
 
 
-def tiled(pictures: Sequence[Image.Image], columns: int, *, side: int = 64) -> Image.Image:
-    """Return pictures of one size side by side, small ones enlarged by a whole factor to about ``side`` pixels."""
-    width, height = pictures[0].size
-    factor = max(1, side // max(width, height))
-    width, height = factor * width, factor * height
-    whole = Image.new(pictures[0].mode, (width * min(columns, len(pictures)), height * math.ceil(len(pictures) / columns)))
+def tiled(pictures: Sequence[Image.Image], columns: int) -> Image.Image:
+    """Return pictures of one size side by side on white, small ones enlarged by a whole factor to about `SIDE` pixels."""
+    (width, height), columns = pictures[0].size, min(columns, len(pictures))
+    factor = max(1, SIDE // max(width, height))
+    wide, tall = factor * width + GAP, factor * height + GAP
+    rows = math.ceil(len(pictures) / columns)
+    whole = Image.new(pictures[0].mode, (wide * columns - GAP, tall * rows - GAP), "white")
     for number, picture in enumerate(pictures):
-        enlarged = picture.resize((width, height), Image.Resampling.NEAREST)
-        whole.paste(enlarged, (width * (number % columns), height * (number // columns)))
+        enlarged = picture.resize((factor * width, factor * height), Image.Resampling.NEAREST)
+        whole.paste(enlarged, (wide * (number % columns), tall * (number // columns)))
     return whole

@@ -19,7 +19,9 @@ from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
+from vitrail.tasks.diffusion.epoch_samples import EpochSamples
 from vitrail.tasks.diffusion.latents import LatentDataset, Latents
+from vitrail.tasks.diffusion.loss_by_time import LossByTime
 from vitrail.tasks.diffusion.process import Process, variational_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.vae_folder import vae_of_run
@@ -97,7 +99,7 @@ class Diffusion(ImageTask):
         return {"loss": self.losses(batch, torch.zeros_like(batch["dropped"]))}
 
     def metrics(self, *, keep: bool = False) -> Means:
-        return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
+        return LossByTime() if keep else EpochSamples(self.trained(self.model), compared=self.settings.best == "kernel")
 
     @torch.no_grad()
     def floor(self, metrics: Metrics, items: Sequence[Item], known: Sequence[Item]) -> Floor | None:

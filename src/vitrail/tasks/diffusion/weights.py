@@ -36,9 +36,9 @@ class TrainedDiffusion(TrainedModel):
     @property
     def rows(self) -> list[tuple[str, str]]:
         config: Any = self.config
-        classes = ", ".join(self.labels[:20]) + (" …" if len(self.labels) > 20 else "")
         latents = [] if self.latents is None else [(LATENTS, self.latents)]
-        return [("images", str(self.preparation)), *latents, ("output", config.objective), ("classes", classes or "none")]
+        classes = self.first_labels or "none"
+        return [("images", str(self.preparation)), *latents, ("output", config.objective), ("classes", classes)]
 
     @property
     def more(self) -> dict[str, Any]:

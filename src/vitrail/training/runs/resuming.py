@@ -106,6 +106,7 @@ def settings_to_resume(run: RunFolder, settings: Values) -> RunSettings:
     resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
     places = {name: absolute(getattr(resolved.task, name)) for name in resolved.task.places}
     resolved = resolved.changed(task=resolved.task.changed(**places))
+    resolved.task.require_places(run.path)
     if "epochs" in settings.get("training", {}):
         epochs, status = resolved.training.epochs, run.standing
         if status["state"] == "finished":
