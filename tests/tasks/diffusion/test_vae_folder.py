@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
@@ -99,7 +100,10 @@ def test_weights_that_do_not_fit_or_are_damaged_are_refused(changed):
 
 
 def test_a_missing_diffusers_is_named_with_its_extra(vae, monkeypatch):
-    monkeypatch.setattr(vae_folder, "find_spec", lambda name: None)
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(vae_folder, "version", missing)
     with pytest.raises(ConfigError, match="diffusers, which is not installed") as error:
         vae_of_run(str(vae))
     assert "vitrail[diffusers]" in error.value.hint

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
 from typing import Any, Self
@@ -103,9 +103,11 @@ def vae_of_run(folder: str, run: object = None) -> VaeFolder:
 
 def require_diffusers() -> None:
     """Raise `ConfigError` that names the extra where diffusers is not installed; imports nothing."""
-    if find_spec("diffusers") is None:
+    try:
+        version("diffusers")
+    except PackageNotFoundError:
         hint = "pip install 'vitrail[diffusers]'"
-        raise ConfigError("VAEs are read by the library diffusers, which is not installed", where="latents", hint=hint)
+        raise ConfigError("VAEs are read by the library diffusers, which is not installed", where="latents", hint=hint) from None
 
 
 def _require_known(values: dict[str, Any], path: Path) -> None:
