@@ -30,6 +30,7 @@ def evaluate(
     steps: Whole | None = None,
     guidance: float | None = None,
     bits: Whole | None = None,
+    latents: Path | None = None,
     json: bool = False,
 ) -> None:
     """Measure a model on labelled images, a translator on pairs of sentences, a model that finds joints on people.
@@ -71,6 +72,8 @@ def evaluate(
         Of a model that makes images: weight of the class. Default: 1, which is none.
     bits
         Of a model that makes images and has learned a variance: count the bits per dimension of so many images. Default: 32.
+    latents
+        Of a model that makes images from latents: the folder of its VAE. Default: the one that the model names.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
@@ -93,7 +96,7 @@ def evaluate(
     options: dict[str, Any] = {
         "batch_size": batch_size, "workers": workers, "table": table, "boxes": boxes, "mirror": mirror, "smoothing": smoothing,
         "pictures": drawn_to, "count": count, "features": features, "classifier": classifier, "steps": steps,
-        "guidance": guidance, "bits": bits,
+        "guidance": guidance, "bits": bits, "latents": latents,
     }  # fmt: skip
     with open_processes() as group, counting("evaluating") as progress:
         ways: dict[str, Any] = {"split": split, "precision": precision, "engine": engine, "observer": progress, "group": group}

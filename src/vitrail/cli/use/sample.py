@@ -22,6 +22,7 @@ def sample(
     eta: float = 0.0,
     start: Path | None = None,
     strength: float | None = None,
+    latents: Path | None = None,
     seed: Whole = 0,
     batch_size: Whole = 64,
     resume: bool = False,
@@ -60,6 +61,8 @@ def sample(
         A photograph to begin with, in place of noise; needs --strength.
     strength
         How much of the photograph is made anew, above 0 and at most 1: so much of the steps is made.
+    latents
+        Of a model of latents: the folder of its VAE. Default: the one that the model names.
     seed
         Seed of the first image; each that follows has the next.
     batch_size
@@ -86,7 +89,7 @@ def sample(
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     photograph = None if start is None else path_of(start)
     request = SampleRequest(model, names, count, seed, sampling, batch_size, photograph)
-    trained = open_diffusion(model)
+    trained = open_diffusion(model, latents=latents)
     try:
         with counting("sampling") as progress:
             progress.begin("sampling", count)

@@ -56,6 +56,8 @@ class SampleOptions(EvaluationOptions):
     """Images whose bits per dimension are counted, where the model has learned a variance: a pass for each of its times."""
     pictures: OptionPath | None = None
     """A new folder for the samples that are nearest to a training image, each beside it."""
+    latents: OptionPath | None = None
+    """Folder of the VAE of a model of latents, where it is not the one that the model names."""
     refusal: ClassVar[str] = "a model that makes images is evaluated in Python, in fp32"
 
 
@@ -71,7 +73,7 @@ def evaluation(request: Request) -> "SampleEvaluation":
     """
     run, options = scoring_run(request.reference), request.options
     assert run is not None
-    trained = require_diffusion(open_model(run.path), request.reference)
+    trained = require_diffusion(open_model(run.path), request.reference, latents=options.latents)
     sampling = Sampling(options.steps, options.guidance)
     require_possible_guidance(trained, sampling)
     if options.pictures is not None:
@@ -84,6 +86,7 @@ def evaluation(request: Request) -> "SampleEvaluation":
     split = request.split or real.source.evaluation_split
     settings = run.settings.task
     assert isinstance(settings, DiffusionSettings)
+    settings = settings.changed(latents=trained.latents)
     task = Diffusion(trained.model, trained.preparation, trained.labels, settings)
     loss = StreamedEvaluation.of_task(task, real.source.split(split), split, options.batch_size)
     result = SampleEvaluation(loss, task, trained, options, sampling, real, features, judge)
@@ -137,9 +140,10 @@ class SampleEvaluation:
 
     @property
     def bits(self) -> int:
-        """Number of images whose bits are counted."""
+        """Number of images whose bits are counted; the bound of latents says nothing of pixels."""
         config: Any = self.trained.config
-        return min(self.options.bits, len(self.loss.items)) if self.options.count and config.learned_variance else 0
+        counted = self.options.count and config.learned_variance and self.trained.latents is None
+        return min(self.options.bits, len(self.loss.items)) if counted else 0
 
     def run(
         self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE

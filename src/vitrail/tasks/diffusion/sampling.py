@@ -13,7 +13,7 @@ from torch import Tensor
 from vitrail.checks import require_at_most, require_positive
 from vitrail.errors import ConfigError, unknown
 from vitrail.runtime.notebook import in_notebook
-from vitrail.tasks.diffusion.preview import NotebookPreview, Preview
+from vitrail.tasks.diffusion.preview import SHOWN, NotebookPreview, Preview
 from vitrail.tasks.diffusion.process import Process
 from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion, whole_label
@@ -136,7 +136,7 @@ def start_of(trained: TrainedDiffusion, start: "Picture | None", sampling: Sampl
     if (start is None) != (sampling.strength is None):
         missing = "--start photo.jpg" if start is None else "--strength 0.5"
         raise ConfigError("--start and --strength need each other", where=missing.split()[0], hint=f"add {missing}")
-    return None if start is None else trained.preparation(start)
+    return None if start is None else trained.prepared(start)
 
 
 @torch.inference_mode()
@@ -185,7 +185,7 @@ def sample_pictures(
 ) -> Iterator["Image.Image"]:
     """Yield the images of `sample_batches` as pictures."""
     for images in sample_batches(trained, seeds, labels, sampling, start=start, batch_size=batch_size, seen=seen):
-        yield from trained.preparation.pictures(images)
+        yield from trained.pictures(images)
 
 
 def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling: Sampling) -> Denoise:
@@ -246,7 +246,7 @@ def sample(
 
     def seen(step: Step) -> None:
         if show is not None:
-            show(step.number, step.count, lambda: trained.preparation.pictures(step.clean))
+            show(step.number, step.count, lambda: trained.pictures(step.clean[:SHOWN]))
 
     prepared, seeds = start_of(trained, start, sampling), range(seed, seed + count)
     return list(sample_pictures(trained, seeds, labels, sampling, start=prepared, batch_size=batch_size, seen=seen))
@@ -258,6 +258,10 @@ def require_seeds(seed: int, count: int) -> None:
     require_at_most("--seed", seed + count - 1, SEEDS - 1)
 
 
-def open_diffusion(model: str | Path | TrainedDiffusion) -> TrainedDiffusion:
-    """Open a model that makes images; raises `ModelFileError` for any other."""
-    return require_diffusion(open_model(model) if isinstance(model, str | Path) else model, "model")
+def open_diffusion(model: str | Path | TrainedDiffusion, *, latents: str | Path | None = None) -> TrainedDiffusion:
+    """Open a model that makes images, with the VAE in the folder ``latents`` in place of the one that it names.
+
+    Raises:
+        ModelFileError, ConfigError: as `require_diffusion`.
+    """
+    return require_diffusion(open_model(model) if isinstance(model, str | Path) else model, "model", latents=latents)

@@ -162,7 +162,9 @@ class Trainer(Validation):
                 raise OutOfTimeError
 
         try:
-            self.kind.before_steps(BeforeSteps(self.learner, self.train_loader.dataset, self.loader, self.observer, on_batch))
+            samples, validation = self.train_loader.dataset, self.val_loader.dataset
+            work = BeforeSteps(self.learner, samples, validation, self.folder, self.loader, self.observer, on_batch)
+            self.kind.before_steps(work)
         except OutOfTimeError as consequence:
             self.folder.tell(str(consequence), self.observer)
 
