@@ -48,7 +48,7 @@ def test_the_first_version_masks_as_many_patches_of_every_image_and_the_second_a
 
 def test_a_mask_follows_from_the_images_own_generator_and_changes_no_other_draw():
     config = config_of()
-    masking, plain = Noisy((1, 16, 16), 0, dropped=0.5, masking=config), Noisy((1, 16, 16), 0, dropped=0.5)
+    masking, plain = Noisy((1, 16, 16), 0, dropped=0.5, masked=config), Noisy((1, 16, 16), 0, dropped=0.5)
     one, same, other = (masking(None, None, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one["masked"], same["masked"]) and not np.array_equal(one["masked"], other["masked"])
     without = plain(None, None, np.random.default_rng(1))

@@ -1,11 +1,11 @@
 """Masks of a Masked Diffusion Transformer, one for each training image."""
 
+from typing import Any
+
 import numpy as np
 
-from vitrail.models.configs.mdt import MDTConfig
 
-
-def draw_mask(config: MDTConfig, random: np.random.Generator) -> np.ndarray:
+def draw_mask(config: Any, random: np.random.Generator) -> np.ndarray:
     """Return a random mask over the patches of an image, bool (N,), True where a patch is masked.
 
     The masked fraction is drawn with it, uniformly from the model's interval. The authors draw one fraction for a batch, whose

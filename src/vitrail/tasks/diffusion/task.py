@@ -16,7 +16,6 @@ from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
-from vitrail.models.configs.mdt import MDTConfig
 from vitrail.tasks.diffusion.masks import draw_mask
 from vitrail.tasks.diffusion.process import Process, variational_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
@@ -61,8 +60,8 @@ class Diffusion(ImageTask):
             )
         c = self.config
         dropped = self.settings.label_dropout if c.null_class else 0.0
-        masking = c if isinstance(c, MDTConfig) else None
-        return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped, masking=masking)
+        masked = c if hasattr(c, "mask_ratio") else None
+        return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped, masked=masked)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss; in training a model that learns with masks passes twice, and the losses of both passes are added."""
@@ -129,7 +128,8 @@ class Noisy:
     shape: tuple[int, ...]
     classes: int
     dropped: float
-    masking: MDTConfig | None = None
+    masked: Any = None
+    """Configuration of a model that learns with masks; None for another."""
     mixable = False
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
@@ -140,8 +140,8 @@ class Noisy:
         }
         if self.classes:
             arrays["labels"] = np.array(item.target, np.int64)
-        if self.masking is not None:
-            arrays["masked"] = draw_mask(self.masking, random)
+        if self.masked is not None:
+            arrays["masked"] = draw_mask(self.masked, random)
         return arrays
 
 
