@@ -43,7 +43,10 @@ class DiT(Model):
     def _new_block(self, kind: type[parts.Block] = parts.Block, **options: Any) -> nn.Module:
         c = self.config
         mlp = parts.FeedForward(c.dim, c.mlp_dim, activation="gelu-tanh")
-        return kind(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim, **options)
+        block = kind(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim, **options)
+        if c.mlp_norm_eps is not None:
+            block.mlp.norm.eps = c.mlp_norm_eps
+        return block
 
     def initialize(self) -> None:
         """Draw fresh weights as the authors: Xavier's uniform for matrices, 0.02 for time and classes, zeros for the head."""

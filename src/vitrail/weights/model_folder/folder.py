@@ -19,6 +19,7 @@ from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.model_folder.classifier_output import Labelled
 from vitrail.weights.model_folder.description import describe
 from vitrail.weights.model_folder.labels import THRESHOLDS, label_description, problem_description, require_text
+from vitrail.weights.model_folder.preparation import makes_latents
 from vitrail.weights.model_folder.trained import FORMAT, Trained
 
 MOST_LABELS = 20
@@ -153,7 +154,7 @@ def _require_fitting(trained: TrainedModel) -> None:
     if trained.labels and len(trained.labels) != config.num_classes:
         what = f"{len(trained.labels)} labels, and the model has {config.num_classes} classes"
         raise ConfigError(what, where="labels", hint="give a name for each class")
-    if isinstance(preparation, Preparation):
+    if isinstance(preparation, Preparation) and not makes_latents(config):
         made, taken = ((of.channels, *of.image_size) for of in (preparation, config))
         if made != taken:
             what = f"the preparation makes images of shape {made}, the model takes {taken}"

@@ -15,6 +15,8 @@ from vitrail.weights.normalization import IMAGENET
 
 CHANNELS = (1, 3)
 """Numbers of channels that are prepared: grey and coloured images."""
+LATENT_SIDE = 8
+"""Pixels on a side of a latent of Stable Diffusion's VAE, and of nearly all others."""
 TIMM_USUAL = {
     "crop_pct": 0.875,
     "crop_mode": "center",
@@ -30,6 +32,8 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
     colours, own = source.colours, source.config
     if own.answer == "heatmaps":
         return _of_boxes(checkpoint, own).at(config.image_size)
+    if makes_latents(own):
+        return _of_latents(checkpoint, own, config)
     channels = own.channels if own.channels in CHANNELS else config.channels  # of other images none are prepared
     if channels not in CHANNELS:
         what = f"the model takes images of {own.channels} channels; grey and coloured ones are prepared here"
@@ -54,6 +58,22 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
         colour = {"channels": config.channels, "mean": (mean,) * config.channels, "std": (std,) * config.channels}
         preparation = preparation.changed(**colour)
     return preparation.at(config.image_size)
+
+
+def makes_latents(config: ImageConfig) -> bool:
+    """Return whether a model makes latents, as the noise that it gives is of no picture."""
+    return config.answer == "noise" and config.channels not in CHANNELS
+
+
+def _of_latents(checkpoint: Checkpoint, own: ImageConfig, config: ImageConfig) -> Preparation:
+    """Return the preparation of the pictures whose latents a model makes, by default eight times as high and wide."""
+    if checkpoint.preprocessor is not None:
+        preparation = from_processor(checkpoint, checkpoint.preprocessor)
+    else:
+        preparation = Preparation.standard((LATENT_SIDE * own.image_size[0], LATENT_SIDE * own.image_size[1]))
+    sides = zip(preparation.image_size, config.image_size, own.image_size, strict=True)
+    height, width = (side * new // old for side, new, old in sides)
+    return preparation.at((height, width))
 
 
 def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
