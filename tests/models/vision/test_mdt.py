@@ -1,15 +1,15 @@
-"""MDT: exact counts, DiT without its own pieces, and its own pieces against a computation that is written out here."""
-
-import math
+"""MDT: exact counts, DiT without its own pieces, and its own pieces against a computation that is written out."""
 
 import pytest
 import torch
-import torch.nn.functional as F
+from safetensors.torch import save_file
 
 from vitrail.errors import ConfigError
 from vitrail.models.cost import totals
 from vitrail.models.registry import create_model, model_config
 from vitrail.training.loop.optimizer import layers_above
+from vitrail.weights.reference import from_pretrained
+from written_mdt import WrittenMDT, authors_weights
 
 OF_DIT = {"dim": 32, "depth": 4, "heads": 4, "mlp_dim": 128, "image_size": 8, "num_classes": 5}
 TINY = {**OF_DIT, "decoder_depth": 2}
@@ -78,91 +78,19 @@ def test_without_masks_biases_and_second_positions_it_is_a_dit_of_the_same_weigh
 
 
 @pytest.mark.parametrize("counts", [None, (5, 5, 5), (5, 7, 11)], ids=["whole", "masked", "masked unequally"])
-@pytest.mark.parametrize("name", NAMES)
-def test_it_computes_what_is_written_out_below(name, counts):
-    model, (images, times, labels) = randomized(name).double(), batch()
+@pytest.mark.parametrize("version", PARAMETERS)
+def test_it_computes_what_is_written_out(version, counts, tmp_path):
+    state = authors_weights(version)
+    save_file(state, tmp_path / "weights.safetensors")
+    model, (images, times, labels) = from_pretrained(tmp_path / "weights.safetensors").model.double(), batch()
     masked = None if counts is None else masks(*counts)
     with torch.no_grad():
         result = model(images.double(), times, labels, masked=masked)
     assert result.abs().mean() > 0.1
     for number in range(3):
-        hidden = torch.zeros(16, dtype=torch.bool) if masked is None else masked[number]
-        given = images[number].double(), times[number], labels[number]
-        expected = Written(model).output(*given, hidden, side=masked is not None)
+        mask = None if masked is None else masked[number]
+        expected = WrittenMDT(state).output(images[number].double(), times[number], labels[number], mask)
         torch.testing.assert_close(result[number], expected, atol=1e-9, rtol=1e-9)
-
-
-class Written:
-    """MDT of one image in double precision: no gathering, no padding, tables looked up number by number."""
-
-    def __init__(self, model):
-        self.weights = model.state_dict()
-        self.config, self.second = model.config, hasattr(model, "later_blocks")
-
-    def linear(self, name, x):
-        return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
-
-    def output(self, image, time, label, hidden, *, side):
-        c, w = self.config, self.weights
-        angles = time * torch.exp(-math.log(10_000) * torch.arange(c.time_dim // 2) / (c.time_dim // 2))
-        waves = torch.cat([angles.cos(), angles.sin()]).double()
-        condition = self.linear("time.contract", F.silu(self.linear("time.expand", waves))) + w["label.weight"][label]
-        patches = [image[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] for row in range(4) for column in range(4)]
-        projection = w["embedding.projection.weight"].flatten(1)
-        noisy = torch.stack([projection @ patch.flatten() for patch in patches]) + w["embedding.projection.bias"]
-        noisy = noisy + w["position.embedding"]
-        seen = [number for number in range(16) if not hidden[number]]
-        z = torch.stack([w["mask_token"][0, 0]] * 16)
-        for number, token in zip(seen, self.encoded(noisy[seen], condition, seen), strict=True):
-            z[number] = token
-        z = z + w["decoder_position.embedding"]
-        if side:
-            drawn = self.block("side", z, condition, range(16))
-            z = torch.stack([drawn[number] if hidden[number] else z[number] for number in range(16)])
-        decoder = [f"decoder_blocks.{i}" for i in range(2)] if self.second else ["blocks.2", "blocks.3"]
-        for block in decoder:
-            z = self.block(block, z, condition, range(16), noisy)
-        shift, scale = self.linear("head.modulation", F.silu(condition)).chunk(2)
-        pixels = self.linear("head.linear", self.norm(z) * (1 + scale) + shift)
-        image = torch.zeros(2 * c.channels, 8, 8, dtype=torch.double)
-        for number, patch in enumerate(pixels):
-            row, column = 2 * (number // 4), 2 * (number % 4)
-            image[:, row : row + 2, column : column + 2] = patch.view(2, 2, -1).permute(2, 0, 1)
-        return image
-
-    def encoded(self, z, condition, seen):
-        if not self.second:
-            return self.block("blocks.1", self.block("blocks.0", z, condition, seen), condition, seen)
-        first = self.block("blocks.0", z, condition, seen)
-        return self.block("later_blocks.0", first, condition, seen, first)
-
-    def block(self, name, z, condition, numbers, skip=None):
-        if self.second and skip is not None:
-            z = self.linear(f"{name}.join", torch.cat([z, skip], dim=1))
-        for branch in ("attention", "mlp"):
-            shift, scale, gate = self.linear(f"{name}.{branch}.modulation", F.silu(condition)).chunk(3)
-            x = self.norm(z) * (1 + scale) + shift
-            z = z + gate * (self.attention(name, x, numbers) if branch == "attention" else self.mlp(name, x))
-        return z
-
-    def attention(self, name, x, numbers):
-        q, k, v = self.linear(f"{name}.attention.layer.qkv", x).chunk(3, dim=1)
-        heads = []
-        for head, (qh, kh, vh) in enumerate(zip(q.split(8, 1), k.split(8, 1), v.split(8, 1), strict=True)):
-            scores = qh @ kh.T / math.sqrt(8)
-            for i, a in enumerate(numbers):
-                for j, b in enumerate(numbers):
-                    entry = (a // 4 - b // 4 + 3) * 7 + a % 4 - b % 4 + 3
-                    scores[i, j] += self.weights[f"{name}.relative.table"][entry, head]
-            heads.append(scores.softmax(dim=1) @ vh)
-        return self.linear(f"{name}.attention.layer.output", torch.cat(heads, dim=1))
-
-    def mlp(self, name, x):
-        hidden = F.gelu(self.linear(f"{name}.mlp.layer.expand", x), approximate="tanh")
-        return self.linear(f"{name}.mlp.layer.contract", hidden)
-
-    def norm(self, x):
-        return (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + self.config.norm_eps).sqrt()
 
 
 @pytest.mark.parametrize(("name", "sees"), [("MDT-S/2", False), ("MDTv2-S/2", True)])
