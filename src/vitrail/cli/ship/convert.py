@@ -62,7 +62,7 @@ def convert(
     from vitrail.weights.convert import convert, read_labels
     from vitrail.weights.locate import SAYS_ITSELF, row_behind
     from vitrail.weights.model_folder.classes import read_classes, with_classes
-    from vitrail.weights.model_folder.preparation import makes_latents
+    from vitrail.weights.model_folder.preparation import for_latents, makes_latents
     from vitrail.weights.reference import open_trained
 
     size = None if image_size is None else number(image_size)
@@ -81,6 +81,7 @@ def convert(
     if latents is not None:
         refuse_given("the model makes no latents", {"--latents": not makes_latents(trained.config)})
         trained.latents = str(path_of(latents).resolve())
+        trained.preparation = for_latents(trained.config.image_size, trained.latents)
     if labels is not None:
         trained.labels = read_labels(path_of(labels), trained.config.num_classes)
     if classes is not None:

@@ -1,6 +1,6 @@
 """The Diffusion Transformer (DiT; Peebles and Xie 2023, https://arxiv.org/abs/2212.09748)."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ class DiT(Model):
         mlp = parts.FeedForward(c.dim, c.mlp_dim, activation="gelu-tanh")
         block = kind(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim, **options)
         if c.mlp_norm_eps is not None:
-            block.mlp.norm.eps = c.mlp_norm_eps
+            cast(nn.LayerNorm, block.mlp.norm).eps = c.mlp_norm_eps
         return block
 
     def initialize(self) -> None:

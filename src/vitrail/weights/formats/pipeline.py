@@ -42,6 +42,17 @@ def _has(index: Mapping[str, Any], part: str) -> bool:
     return isinstance(index.get(part), list) and all(index[part])
 
 
+def latent_side(vae: str | None) -> int:
+    """Return the pixels on a side of a latent: as the folder of a VAE says, else 8 as of Stable Diffusion's.
+
+    Raises:
+        ModelFileError: the folder's ``config.json`` is damaged.
+    """
+    file = Path(vae or "", CONFIG)
+    levels = read_json(file).get("block_out_channels") if vae and file.is_file() else None
+    return 2 ** (len(levels) - 1) if isinstance(levels, list) and levels else 8
+
+
 def pipeline_files(described: Mapping[str, Any], labels: Sequence[str], vae: str | None) -> dict[str, Mapping[str, Any] | bytes]:
     """Return the files of a pipeline beside its denoiser, which is ``described`` as `around` has it.
 

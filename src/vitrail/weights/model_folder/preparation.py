@@ -10,13 +10,13 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.settings import brief
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
-from vitrail.weights.formats.safe_files import CONFIG, PREPROCESSOR, section
+from vitrail.weights.formats.pipeline import latent_side
+from vitrail.weights.formats.safe_files import CONFIG, LATENTS, PREPROCESSOR, section
+from vitrail.weights.layout import Size
 from vitrail.weights.normalization import IMAGENET
 
 CHANNELS = (1, 3)
 """Numbers of channels that are prepared: grey and coloured images."""
-LATENT_SIDE = 8
-"""Pixels on a side of a latent of Stable Diffusion's VAE, and of nearly all others."""
 TIMM_USUAL = {
     "crop_pct": 0.875,
     "crop_mode": "center",
@@ -65,12 +65,16 @@ def makes_latents(config: ImageConfig) -> bool:
     return config.answer == "noise" and config.channels not in CHANNELS
 
 
+def for_latents(image_size: Size, vae: str | None) -> Preparation:
+    """Return the usual preparation of pictures whose latents are of a size."""
+    side = latent_side(vae)
+    return Preparation.standard((side * image_size[0], side * image_size[1]))
+
+
 def _of_latents(checkpoint: Checkpoint, own: ImageConfig, config: ImageConfig) -> Preparation:
-    """Return the preparation of the pictures whose latents a model makes, by default eight times as high and wide."""
-    if checkpoint.preprocessor is not None:
-        preparation = from_processor(checkpoint, checkpoint.preprocessor)
-    else:
-        preparation = Preparation.standard((LATENT_SIDE * own.image_size[0], LATENT_SIDE * own.image_size[1]))
+    if checkpoint.preprocessor is None:
+        return for_latents(config.image_size, checkpoint.config.get(LATENTS))
+    preparation = from_processor(checkpoint, checkpoint.preprocessor)
     sides = zip(preparation.image_size, config.image_size, own.image_size, strict=True)
     height, width = (side * new // old for side, new, old in sides)
     return preparation.at((height, width))

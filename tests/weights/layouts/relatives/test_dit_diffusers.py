@@ -90,7 +90,8 @@ def test_their_pipeline_is_read_with_labels_scheduler_and_the_place_of_its_vae(t
     found.save_pretrained(tmp_path / "own")
     again = from_pretrained(tmp_path / "own")
     assert (again.config, again.labels, again.latents) == (found.config, found.labels, found.latents)
-    assert again.preparation.image_size == (64, 64) and again.preparation.channels == 3
+    assert again.preparation == found.preparation
+    assert found.preparation.image_size == (16, 16) and found.preparation.channels == 3  # which the VAE halves
 
 
 def test_a_pipeline_of_ours_is_opened_by_diffusers_whole(tmp_path):

@@ -32,9 +32,12 @@ NORM_EPS = 1e-6
 THEIRS = "transformer_blocks.{i}"
 EMBEDDERS = ("time.expand.weight", "time.expand.bias", "time.contract.weight", "time.contract.bias", LABELS)
 """Parameters that stand in every block."""
-SCHEDULERS = {"DDIMScheduler": {"set_alpha_to_one": True}, "DDPMScheduler": {"variance_type": "fixed_small"}}
+SCHEDULERS: dict[str, dict[str, Any]] = {
+    "DDIMScheduler": {"set_alpha_to_one": True},
+    "DDPMScheduler": {"variance_type": "fixed_small"},
+}
 """Classes of schedulers, whose steps are those of ``ddim`` and ``ddpm``, with what of their own values is done here."""
-DONE = {
+DONE: dict[str, Any] = {
     "trained_betas": None, "clip_sample": False, "thresholding": False, "steps_offset": 0, "rescale_betas_zero_snr": False,
 }  # fmt: skip
 """Values of any scheduler that are done here."""
@@ -151,7 +154,7 @@ def _process(values: Mapping[str, Any]) -> dict[str, Any]:
     kind = require("_class_name", values.get("_class_name"), list(SCHEDULERS))
     done = {**DONE, **SCHEDULERS[kind]}
     stated = {**USED, "clip_sample": True, **values}  # which diffusers does unless the file says otherwise
-    for name in stated.keys() - USED.keys() - WITHOUT_EFFECT:
+    for name in sorted(stated.keys() - USED.keys() - WITHOUT_EFFECT):
         if not name.startswith("_"):
             require(name, stated[name], [done[name]] if name in done else [])
     ours = {theirs: ours for ours, theirs in (OBJECTIVES | BETAS).items()}
