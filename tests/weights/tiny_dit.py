@@ -51,12 +51,13 @@ def of_diffusers(**fields) -> DiTTransformer2DModel:
     return model
 
 
-def save_vae(folder) -> AutoencoderKL:
+def save_vae(folder, **fields) -> AutoencoderKL:
     """A VAE of four latent channels, which halves an image's sides."""
-    model = AutoencoderKL(
-        block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
-        latent_channels=4, norm_num_groups=4,
-    )  # fmt: skip
+    usual = {
+        "block_out_channels": (8, 8), "latent_channels": 4, "norm_num_groups": 4,
+        "down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2,
+    }  # fmt: skip
+    model = AutoencoderKL(**{**usual, **fields})
     model.save_pretrained(folder)
     return model
 

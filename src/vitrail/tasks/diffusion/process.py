@@ -165,7 +165,9 @@ def variance_bounds(process: Process, time: float, following: float) -> tuple[fl
     return beta, s**2 / (1 - a**2) * beta if s else process.least_variance
 
 
-def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor, variance: Tensor, times: Tensor) -> Tensor:
+def variational_bound(
+    process: Process, images: Tensor, x: Tensor, mean: Tensor, variance: Tensor, times: Tensor, *, clipped: bool = False
+) -> Tensor:
     """Return the term of the variational bound at each image's time, in bits per value: (B,).
 
     It is the divergence of the model's step from the true one, and at time 0 the likelihood of the pixels in 256 levels
@@ -177,6 +179,7 @@ def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor,
         mean: the model's first output.
         variance: its second one.
         times: whole numbers (B,).
+        clipped: cut the estimate of x_0 to [-1, 1].
     """
     bar = torch.from_numpy(process.alpha_bar).to(times.device)
     now = bar[times.long()]
@@ -184,6 +187,7 @@ def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor,
     beta = 1 - now / before
     lower = torch.where(times > 0, (1 - before) / (1 - now) * beta, process.least_variance)
     clean, _ = process.estimates(x, mean, *(scale.double() for scale in process.scales_of(times)))
+    clean = clean.clamp(-1, 1) if clipped else clean
     shape = (-1, 1, 1, 1)
     of_clean = (before.sqrt() * beta / (1 - now)).view(shape)  # equation (7)
     of_x = ((now / before).sqrt() * (1 - before) / (1 - now)).view(shape)

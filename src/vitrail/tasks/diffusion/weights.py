@@ -1,16 +1,29 @@
 """A model that makes images, with the names of its classes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
+from vitrail.checks import refuse_given
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ModelFileError
+from vitrail.files import path_of
+from vitrail.tasks.diffusion.autoencoder import decoded, drawn_latents, moments_of
+from vitrail.tasks.diffusion.vae_folder import VaeFolder
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
 from vitrail.weights.formats.pipeline import AROUND, PIPELINE, pipeline_files
 from vitrail.weights.formats.safe_files import LATENTS
 from vitrail.weights.layout import Layout
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.model_folder.preparation import makes_latents
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vitrail.data.images.pictures import Picture
 
 
 class TrainedDiffusion(TrainedModel):
@@ -23,8 +36,9 @@ class TrainedDiffusion(TrainedModel):
     @property
     def rows(self) -> list[tuple[str, str]]:
         config: Any = self.config
-        classes = ", ".join(self.labels[:20]) + (" …" if len(self.labels) > 20 else "")
-        return [("images", str(self.preparation)), ("output", config.objective), ("classes", classes or "none")]
+        latents = [] if self.latents is None else [(LATENTS, self.latents)]
+        classes = self.first_labels or "none"
+        return [("images", str(self.preparation)), *latents, ("output", config.objective), ("classes", classes)]
 
     @property
     def more(self) -> dict[str, Any]:
@@ -45,6 +59,32 @@ class TrainedDiffusion(TrainedModel):
         return described if PIPELINE in described else {}
 
     @property
+    def vae(self) -> VaeFolder:
+        """The VAE of a model of latents.
+
+        Raises:
+            ConfigError: its folder is not there, or its latents have other channels than the model's.
+            ModelFileError: the folder holds no VAE.
+        """
+        hint = "bring it back, or say where it is now: --latents FOLDER, in Python model.latents = FOLDER"
+        where = f"{LATENTS} in the model's config.json"
+        vae = VaeFolder.read(self.latents or "", where=where, hint=hint)
+        vae.require_channels(self.config.channels, where=where)
+        return vae
+
+    def pictures(self, images: Tensor) -> "list[Image.Image]":
+        """Return what the model makes, (B, C, H, W), as pictures; latents are decoded, a few at a time."""
+        return self.preparation.pictures(images if self.latents is None else decoded(self.vae, images))
+
+    def prepared(self, picture: "Picture") -> Tensor:
+        """Return a picture as the model has images, (1, C, H, W): normalized, or the mean of its latents."""
+        images = self.preparation(picture)
+        if self.latents is None:
+            return images
+        vae = self.vae
+        return drawn_latents(vae, moments_of(vae, images), torch.zeros(()))
+
+    @property
     def uses(self) -> Sequence[str]:
         return ("sample {} --out samples",)
 
@@ -56,12 +96,25 @@ def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint:
     return trained
 
 
-def require_diffusion(trained: TrainedModel, where: object) -> TrainedDiffusion:
-    """Return a model that makes images; raises `ModelFileError` for any other."""
+def require_diffusion(trained: TrainedModel, where: object, *, latents: str | Path | None = None) -> TrainedDiffusion:
+    """Return a model that makes images, of latents with a VAE that is there, or that of the folder ``latents``.
+
+    Raises:
+        ModelFileError: any other model, or no VAE.
+        ConfigError: a VAE that is not there, or not the model's.
+    """
     if not isinstance(trained, TrainedDiffusion) or trained.config.answer != "noise":
         hint = "give a model that was trained with --task diffusion"
         raise ModelFileError("the model makes no images", where=where, hint=hint)
+    if latents is not None:
+        refuse_given("the model makes pixels", {"--latents": not makes_latents(trained.config)})
+        trained.latents = str(path_of(latents).resolve())
     if makes_latents(trained.config) and trained.latents is None:
         what = f"the model makes latents of {trained.config.channels} channels, and nothing names the VAE that decodes them"
         raise ModelFileError(what, where=where, hint="vitrail convert MODEL OUT --latents VAE_FOLDER")
+    if trained.latents is not None:
+        vae, size = trained.vae, trained.config.image_size
+        images, preparation = (vae.factor * size[0], vae.factor * size[1]), trained.preparation
+        fits = preparation.channels == vae.colors  # weights of others do not say how large their images are
+        trained.preparation = preparation.at(images) if fits else Preparation.standard(images, vae.colors)
     return trained

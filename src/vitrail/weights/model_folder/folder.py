@@ -81,8 +81,12 @@ class TrainedModel(Labelled, Trained):
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        labels = ", ".join(self.labels[:MOST_LABELS]) + (" …" if len(self.labels) > MOST_LABELS else "")
-        return [("images", str(self.preparation)), ("labels", labels or "none: it gives vectors")]
+        return [("images", str(self.preparation)), ("labels", self.first_labels or "none: it gives vectors")]
+
+    @property
+    def first_labels(self) -> str:
+        """The labels with commas between them, of many the first."""
+        return ", ".join(self.labels[:MOST_LABELS]) + (" …" if len(self.labels) > MOST_LABELS else "")
 
     @property
     def uses(self) -> Sequence[str]:
