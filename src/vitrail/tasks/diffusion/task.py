@@ -114,7 +114,7 @@ class Diffusion(ImageTask):
         batch = self.dataset(some).batch([(0, number) for number in range(len(some))])
         return Floor("zeros for every image", {"loss": self.losses(batch, None).mean().item()})
 
-    def output(self, x: Tensor, times: Tensor, batch: Batch, dropped: Tensor, masked: Tensor | None) -> Tensor:
+    def output(self, x: Tensor, times: Tensor, batch: Batch, dropped: Tensor, masked: Tensor | None = None) -> Tensor:
         """Return the model's output for noisy images; classes of those that are ``dropped`` (B,) become the null class."""
         more = {} if masked is None else {"masked": masked}
         if self.config.num_classes:
