@@ -60,12 +60,13 @@ class MDT(DiT):
         super().initialize()
         nn.init.normal_(self.mask_token, std=0.02)
         fixed: Any = super().new_position()
+        tables: tuple[Any, ...] = self.position, self.decoder_position
         with torch.no_grad():
-            for position in (self.position, self.decoder_position):
-                position.embedding.copy_(fixed.embedding)
+            for table in tables:
+                table.embedding.copy_(fixed.embedding)
 
     def forward(self, images: Tensor, times: Tensor, labels: Tensor | None = None, masked: Tensor | None = None) -> Tensor:
-        """As `DiT.forward`; where ``masked``, bool (B, N), is True, a patch is hidden from the encoder.
+        """Return the result of `DiT.forward`; where ``masked``, bool (B, N), is True, a patch is hidden from the encoder.
 
         No image may have more patches that are not masked than ``config.seen(config.mask_ratio)``.
         """
