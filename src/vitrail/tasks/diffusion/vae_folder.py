@@ -68,7 +68,7 @@ class VaeFolder:
         if colors not in (1, 3) or min(channels, scale) <= 0 or not 1 <= sides <= 2**8:
             raise ModelFileError("its numbers of channels or its scale cannot be", where=path / CONFIG, hint="take another VAE")
         if channels in (1, 3):
-            what = f"its latents have {channels} channels, and cannot be told from pixels"
+            what = f"its latents have {channels} channels, and cannot be distinguished from pixels"
             raise ModelFileError(what, where=path / CONFIG, hint="take a VAE with latents of 4 channels or more")
         return cls(path.resolve(), sides, colors, channels, scale, shift, image_size)
 

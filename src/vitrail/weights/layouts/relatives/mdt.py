@@ -45,9 +45,15 @@ def _share_out(state: Mapping[str, Tensor], config: MDTConfig, layout: Layout) -
     return {**state, **{name + INDEX: index.clone().to(table.device) for name, table in tables.items()}}
 
 
-def _reading(architecture: str, *untold: str) -> Reading:
+def _reading(architecture: str, *not_in_file: str) -> Reading:
     return Reading(
-        architecture, _fields, holds=_holds, settle=_settle, share_out=_share_out, canonical=dit.READING.canonical, untold=untold
+        architecture,
+        _fields,
+        holds=_holds,
+        settle=_settle,
+        share_out=_share_out,
+        canonical=dit.READING.canonical,
+        not_in_file=not_in_file,
     )
 
 
