@@ -71,7 +71,7 @@ def test_scale_and_shift_have_the_defaults_of_diffusers(changed):
         ({"scaling_factor": "x"}, "damaged"),
         ({"scaling_factor": 0}, "scale cannot be"),
         ({"in_channels": 5}, "channels"),
-        ({"latent_channels": 3}, "cannot be told from pixels"),
+        ({"latent_channels": 3}, "cannot be distinguished from pixels"),
     ],
 )
 def test_other_vaes_and_damaged_ones_are_refused(fields, what, changed):
