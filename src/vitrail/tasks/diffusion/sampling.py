@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import require_at_most, require_positive
+from vitrail.deploy.bench.engines import open_graph, quickest
+from vitrail.deploy.export.artefact import graph_of
 from vitrail.errors import ConfigError, unknown
 from vitrail.tasks.diffusion.process import Process
 from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
@@ -156,7 +158,7 @@ def sample(
     """Make images with a model that was trained with ``task="diffusion"``.
 
     Args:
-        model: a run folder, a model folder or a loaded model.
+        model: a run folder, a model folder, an exported or a loaded model.
         classes: names of the classes to make images of; all of them by default.
         count: number of images in all, spread evenly over the classes.
         seed: of the first image; each that follows has the next.
@@ -172,6 +174,10 @@ def sample(
     return list(sample_pictures(trained, range(seed, seed + count), labels, Sampling(**options), batch_size=batch_size))
 
 
-def open_diffusion(model: str | Path | TrainedDiffusion) -> TrainedDiffusion:
-    """Open a model that makes images; raises `ModelFileError` for any other."""
-    return require_diffusion(open_model(model) if isinstance(model, str | Path) else model, "model")
+def open_diffusion(model: str | Path | TrainedDiffusion, engine: str = "auto") -> TrainedDiffusion:
+    """Open a model that makes images, in Python or exported, in an ``engine`` then; raises `ModelFileError` for any other."""
+    if not isinstance(model, str | Path):
+        return require_diffusion(model, "model")
+    if (graph := graph_of(model)) is not None:
+        return require_diffusion(quickest(graph, measure=False) if engine == "auto" else open_graph(graph, engine), model)
+    return require_diffusion(open_model(model), model)

@@ -15,6 +15,11 @@ class TrainedDiffusion(TrainedModel):
     preparation: Preparation
 
     @property
+    def config(self) -> Any:
+        """The configuration of the model, or of the one that a graph was made of."""
+        return self.model.config
+
+    @property
     def rows(self) -> list[tuple[str, str]]:
         config: Any = self.config
         classes = ", ".join(self.labels[:20]) + (" …" if len(self.labels) > 20 else "")
