@@ -126,24 +126,56 @@ def sample_pictures(
 
 def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling: Sampling) -> Denoise:
     """Return the model with classes and guidance: with both, a batch passes twice as large."""
-    device = next(model.parameters()).device
-    classes = torch.tensor([label for label in labels if label is not None], device=device)
-    null = torch.full_like(classes, model.config.num_classes)
-    last = 1.0 if process.continuous else process.steps - 1
 
     def denoise(x: Tensor, time: float) -> Tensor:
-        times = process.model_times(torch.full((len(x),), float(time), device=device))
-        scale = sampling.guidance_at(time / last)
-        if not len(classes):
-            return model(x, times)
-        if scale == 1:
-            return model(x, times, classes)
-        both = model(torch.cat([x, x]), torch.cat([times, times]), torch.cat([classes, null]))
-        own, free = both.chunk(2)
-        guided = sampling.guided_channels or x.shape[1]
-        return torch.cat([free[:, :guided] + scale * (own[:, :guided] - free[:, :guided]), own[:, guided:]], dim=1)
+        scales = [guidance_of(sampling, process, time)] * len(x)
+        return guided_output(model, process, x, [time] * len(x), labels, scales, channels=sampling.guided_channels)
 
     return denoise
+
+
+def guidance_of(sampling: Sampling, process: Process, time: float) -> float:
+    """Return the weight of guidance at a time of a process."""
+    return sampling.guidance_at(time / (1.0 if process.continuous else process.steps - 1))
+
+
+def guided_output(
+    model: Any,
+    process: Process,
+    x: Tensor,
+    times: Sequence[float],
+    labels: Sequence[int | None],
+    scales: Sequence[float],
+    *,
+    channels: int | None = None,
+) -> Tensor:
+    """Return the output of one pass of the model for images that each have their own time, class and weight of guidance.
+
+    Images whose weight is not 1 go through the model twice, with their class and with none.
+
+    Args:
+        model: a model of noisy images, times and classes.
+        process: the process that it has learned.
+        x: noisy images (B, C, H, W).
+        times: their times, B of them.
+        labels: their classes; None, for all of them, of a model without.
+        scales: the weights, of which a model without classes has no use.
+        channels: number of channels that guidance changes; all by default.
+    """
+    given = process.model_times(torch.tensor(times, dtype=torch.float32, device=x.device))
+    if not model.config.num_classes:
+        return model(x, given)
+    classes = torch.tensor(labels, device=x.device)
+    twice = [number for number, scale in enumerate(scales) if scale != 1]
+    if not twice:
+        return model(x, given, classes)
+    null = torch.full((len(twice),), model.config.num_classes, device=x.device)
+    both = model(torch.cat([x, x[twice]]), torch.cat([given, given[twice]]), torch.cat([classes, null]))
+    output, free = both.split([len(x), len(twice)])
+    guided, weights = channels or x.shape[1], torch.tensor([scales[number] for number in twice], device=x.device)
+    own, free = output[twice, :guided], free[:, :guided]
+    output[twice, :guided] = free + weights.view(-1, 1, 1, 1) * (own - free)
+    return output
 
 
 def sample(
