@@ -27,7 +27,7 @@ class TrainedDiffusion(TrainedModel):
 
     @property
     def uses(self) -> Sequence[str]:
-        return "sample {} --out samples", "export {}", "serve {}"
+        return "sample {} --out samples", "study {}", "export {}", "serve {}"
 
 
 def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint: Checkpoint) -> TrainedDiffusion:
