@@ -16,6 +16,7 @@ from vitrail.errors import ConfigError, unknown
 from vitrail.tasks.diffusion.process import Process
 from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def sample(
     return list(sample_pictures(trained, range(seed, seed + count), labels, Sampling(**options), batch_size=batch_size))
 
 
-def open_diffusion(model: str | Path | TrainedDiffusion, engine: str = "auto") -> TrainedDiffusion:
+def open_diffusion(model: str | Path | TrainedModel, engine: str = "auto") -> TrainedDiffusion:
     """Open a model that makes images, in Python or exported, in an ``engine`` then; raises `ModelFileError` for any other."""
     if not isinstance(model, str | Path):
         return require_diffusion(model, "model")
