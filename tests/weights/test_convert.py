@@ -16,6 +16,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import SMALL
 from vitrail.models.vision.vit import ViT
+from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.convert import convert
@@ -44,6 +45,8 @@ def answering(layout: str, *, several: bool) -> TrainedModel:
         skeleton = Skeleton.of(labels, [(0, 1)]).changed(sigmas=(0.5,) * classes).complete
         return TrainedPose(model, skeleton, BoxPreparation.of_size(config.image_size, config.channels, box_scale=1.5, **colours))
     prepared = Preparation.standard(config.image_size, config.channels, 0.5, resampling="bilinear", **colours)
+    if config.answer == "noise":
+        return TrainedDiffusion(model, labels, prepared)
     return TrainedModel(model, labels, prepared, several, thresholds=BOUNDS[:classes] if several else ())
 
 

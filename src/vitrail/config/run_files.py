@@ -13,7 +13,7 @@ from vitrail.weights.formats.safe_files import parse_json, read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES, METRICS = "config.yaml", "status.json", "splits.json", "bad_images.json", "metrics.jsonl"
 FEATURES = "features"
-"""Folder of features of the images, which goes away once there is a model of them."""
+"""Folder of features of the images: those of a probe, which go away once there is a model of them, and latents."""
 STANDING = {"state": str, "split": str, "scores": dict, "epoch": int, "step": int}
 """Types of the values in `STATUS`."""
 HINT = "bring the file back as it was"

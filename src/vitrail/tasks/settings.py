@@ -1,7 +1,8 @@
 """Settings that all tasks share. Imports no torch."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -15,6 +16,9 @@ class TaskSettings(Settings):
 
     name: str = "classification"
     """A name of `vitrail.task_registry`; whether an image may have several labels is for the data to say."""
+
+    places: ClassVar[tuple[str, ...]] = ()
+    """Settings that say where something lies, and may change when a run goes on."""
 
     @classmethod
     def model_from(cls, start: ModelConfig, fields: Mapping[str, Any]) -> ModelConfig:
@@ -39,6 +43,9 @@ class TaskSettings(Settings):
             run: the `vitrail.config.settings.RunSettings`, with some model in place of one to start from.
             starts: whether it starts from another model.
         """
+
+    def require_places(self, run: str | Path) -> None:
+        """Raise an error where something is not at its `places` any more, and the folder ``run`` is to go on."""
 
     def require_data(self, source: str) -> None:
         """Raise `DataError` where there is no data at ``source``; opens nothing."""

@@ -67,6 +67,10 @@ class Metrics:
         """Return lines for people about the `details`, after the scores."""
         return []
 
+    def picture(self) -> bytes | None:
+        """Return a PNG of what the model does at the end of an epoch, for the folder of the run; every process calls it."""
+        return None
+
     def remarks(self, details: Mapping[str, Any]) -> list[str]:
         """Return warnings about the `details`, and what the scores leave out."""
         return []

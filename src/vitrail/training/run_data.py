@@ -36,6 +36,9 @@ class BeforeSteps(NamedTuple):
 
     learner: Learner
     samples: Samples
+    validation: Samples
+    """The items by which epochs are compared."""
+    folder: RunFolder
     loader_of: Callable[[Samples], EpochLoader]
     """Puts samples into batches, as the run does."""
     observer: Observer

@@ -87,17 +87,18 @@ class Joined(Key):
 
 @dataclass(frozen=True)
 class Part(Key):
-    """One parameter of ours that is some of their rows: of three thirds those from ``first`` on, up to ``last``."""
+    """One parameter of ours that is some of their rows: of ``parts`` equal parts those from ``first`` on, up to ``last``."""
 
     first: int = 0
     last: int = 3
+    parts: int = 3
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        return (shapes[0][0] * (self.last - self.first) // 3, *shapes[0][1:])
+        return (shapes[0][0] * (self.last - self.first) // self.parts, *shapes[0][1:])
 
     def read(self, tensors: list[Tensor], config: Any) -> Tensor:
-        third = len(tensors[0]) // 3
-        return tensors[0][third * self.first : third * self.last]
+        rows = len(tensors[0]) // self.parts
+        return tensors[0][rows * self.first : rows * self.last]
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ class Layout:
         interpolation: of positions to another grid, as this library does it.
         empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
         suffix: of the files it is kept in.
+        weights: the path of the weights in a folder, which has their ``config.json`` beside them.
         written: whether models are written in it, too, as a library that can be installed loads such files.
     """
 
@@ -136,6 +137,7 @@ class Layout:
     interpolation: Interpolation = ANTIALIASED
     empty: Mapping[str, str] = field(default_factory=dict)
     suffix: str = ".safetensors"
+    weights: str = "model.safetensors"
     written: bool = True
 
     @property

@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import sqrtm
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from vitrail.tasks.diffusion.quality import copy_ratio, covered, frechet_distance, kernel_distance, nearest_of
+from vitrail.tasks.diffusion.quality import covered, frechet_distance, kernel_distance
 
 RANDOM = np.random.default_rng(0)
 A, B = RANDOM.normal(size=(200, 6)), 1.5 * RANDOM.normal(size=(150, 6)) + 0.5
@@ -32,13 +32,3 @@ def test_a_point_is_covered_within_the_distance_of_a_third_neighbour():
     points = np.array([[12.0], [12.1], [-2.5], [4.5]])  # 9 has its third neighbour at 6, 0 at 3
     assert covered(points, by=line) == 0.75
     assert covered(line, by=line) == 1
-
-
-def test_a_memory_of_the_training_images_is_found():
-    learned, others = RANDOM.normal(size=(100, 6)), RANDOM.normal(size=(50, 6))
-    copied = learned[:60] + 0.01 * RANDOM.normal(size=(60, 6))
-    assert copy_ratio(RANDOM.normal(size=(60, 6)), learned, others) == pytest.approx(1, abs=0.2)
-    assert copy_ratio(copied, learned, others) < 0.05
-    memory = nearest_of(copied, learned)
-    assert memory.index.tolist() == list(range(60))
-    assert memory.apart[memory.order[0]] == memory.apart.min()

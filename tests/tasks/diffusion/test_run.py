@@ -1,23 +1,32 @@
 """A run of diffusion from the command to its evaluation and report."""
 
 import json
+import math
+import re
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+import vitrail
+from tiny_diffusion import TINY
 from vitrail import api
 from vitrail.cli.app import main
 from vitrail.config.configuration import nested
-from vitrail.errors import DataError
+from vitrail.data.readers.sources import open_data
+from vitrail.errors import ConfigError, DataError
+from vitrail.tasks.diffusion.quality import figures, pixel_vectors
+from vitrail.tasks.diffusion.real_images import RealImages
+from vitrail.tasks.diffusion.report import COLUMNS, SHOWN, samples
+from vitrail.tasks.diffusion.sampling import open_diffusion
 from vitrail.tasks.diffusion.task import Noisy
+from vitrail.tasks.evaluation import Request
 from vitrail.training.run_data import run_data_of
 from vitrail.training.runs import setup
-
-TINY = {
-    "model.name": "DiT-S/2", "model.image_size": 8, "model.channels": 3, "model.patch_size": 4, "model.dim": 16, "model.depth": 1,
-    "model.heads": 2, "model.mlp_dim": 32, "model.learned_variance": False, "model.objective": "flow", "training.epochs": 2,
-    "training.batch_size": 8, "augmentation.crop": "none", "augmentation.horizontal_flip": 0, "optimizer.lr": 0.01,
-}  # fmt: skip
+from vitrail.training.runs.run import best_task
+from vitrail.training.runs.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +41,23 @@ def command(*words):
     return end.value.code
 
 
-def test_a_run_ends_with_a_report_that_shows_samples(made_run):
+def test_a_run_ends_with_a_report_of_samples_their_growth_copies_and_the_loss_by_time(made_run):
     assert "loss" in made_run.scores
     page = (made_run.folder / "report.html").read_text()
-    assert "Samples" in page and (made_run.folder / "plots" / "samples.png").exists()
+    for title in ("Samples", "Growth", "Copies", "Loss by time"):
+        assert f"<h2>{title}</h2>" in page
+    held_out, learned = map(int, re.search(r"of (\d+) real images that.* (\d+) training images were compared", page).groups())
+    assert held_out + learned == 24 and learned == 16
+    assert "learned without labels" not in page
+
+
+def test_a_report_makes_as_many_samples_as_there_is_time_for(made_run):
+    run = RunFolder.open(made_run.folder)
+    _, task = best_task(run, run.settings, open_data(run.settings.data.source))
+    row = {"seconds": 1.0}
+    for seconds, count in ((math.inf, SHOWN), (0.0, COLUMNS)):
+        pictures, names = samples(task, SimpleNamespace(seconds=seconds, rows=[row]))
+        assert len(pictures) == len(names) == count and set(names) == {"red", "green", "blue"}
 
 
 def test_evaluation_has_each_figure_beside_its_floor(made_run, capsys):
@@ -54,6 +76,92 @@ def test_a_classifier_says_which_class_a_sample_shows(made_run, run):
     assert 0 <= metrics.scores()["agreement"] <= 1
 
 
+def test_the_agreement_of_a_classifier_stands_beside_its_accuracy(made_run, run):
+    metrics, _ = api.evaluate(made_run.folder, count=8, steps=2, classifier=str(run.folder))
+    assert metrics.details()["floor"]["agreement"] == 1  # the colours are easy
+    other = vitrail.TrainedModel(run.trained.model, ["red", "green", "yellow"], run.trained.preparation)
+    other.save_pretrained(made_run.folder.parent / "yellow")
+    with pytest.raises(ConfigError, match="does not know the class 'blue'"):
+        api.evaluate(made_run.folder, count=8, classifier=str(made_run.folder.parent / "yellow"))
+
+
+def test_the_floor_is_that_of_as_many_real_images_of_two_sets(made_run, pictures):
+    trained = open_diffusion(made_run.folder)
+    real = RealImages.open(Request(None, made_run.folder, None, None, None, print), RunFolder.open(made_run.folder), trained)
+    first, second = real.two_sets(9)
+    assert len(first) == len(second) == 9 and not {item.name for item in first} & {item.name for item in second}
+    assert {item.name for item in first} <= {item.name for item in real.learned}
+    metrics, _ = api.evaluate(made_run.folder, count=9, steps=2)
+    vectors = [pixel_vectors([trained.preparation.pixels(item.image) for item in items]) for items in (first, second)]
+    floor = metrics.details()["floor"]
+    assert {name: floor[name] for name in figures(*vectors)} == pytest.approx(figures(*vectors))
+
+
+@pytest.fixture
+def other(pictures, tmp_path):
+    """Other images of the same classes."""
+    random = np.random.default_rng(1)
+    for file in pictures.rglob("*.png"):
+        place = tmp_path / "other" / file.parent.name / f"new-{file.name}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (10, 10, 3), dtype=np.uint8)).save(place)
+    return tmp_path / "other"
+
+
+def test_copies_are_searched_among_the_images_of_the_run_whatever_the_data(made_run, other):
+    own, _ = api.evaluate(made_run.folder, count=9, steps=2)
+    metrics, _ = api.evaluate(made_run.folder, other, count=9, steps=2)
+    details, expected = metrics.details(), own.details()
+    assert details["copies"] == expected["copies"] and len(details["copies"]) == 9
+    assert not any("new-" in row["training_image"] for row in details["copies"])
+    assert details["nearest_training_image"] == expected["nearest_training_image"]
+    assert details["frechet"] != expected["frechet"] and details["floor"]["frechet"] != expected["floor"]["frechet"]
+
+
+def test_distances_need_the_data_of_the_run_for_copies_alone(pictures, other, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "write_report", lambda finished: None)
+    data = shutil.copytree(pictures, tmp_path / "data")
+    folder = api.train(data, tmp_path / "run", task="diffusion", **{**TINY, "training.epochs": 1}).folder
+    shutil.rmtree(data)
+    notes = []
+    metrics, _ = api.evaluate(
+        folder, other, count=9, steps=2, observer=SimpleNamespace(note=notes.append, begin=print, advance=print)
+    )
+    assert "nearest_training_image" not in metrics.scores() and metrics.details()["copies"] == []
+    assert any("copies are not searched for" in note for note in notes)
+    with pytest.raises(DataError):
+        api.evaluate(folder, count=9, steps=2)
+
+
+def test_images_that_the_run_has_left_out_are_left_out_of_its_evaluation(pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "write_report", lambda finished: None)
+    data = shutil.copytree(pictures, tmp_path / "data")
+    bad = sorted(data.rglob("*.png"))[0]
+    settings = {**TINY, "training.epochs": 1, "data.bad_images": "skip"}
+    bad.write_bytes(bad.read_bytes()[:90])
+    folder = api.train(data, tmp_path / "run", task="diffusion", **settings).folder
+    assert list(json.loads((folder / "bad_images.json").read_text()))
+    metrics, _ = api.evaluate(folder, count=9, steps=2, split="all")
+    assert metrics.scores()["images"] == 23
+
+
+def test_bits_per_dimension_are_counted_where_a_variance_is_learned(pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "write_report", lambda finished: None)
+    learned = {"model.learned_variance": True, "model.objective": "velocity", "model.steps": 20}
+    folder = api.train(pictures, tmp_path / "run", task="diffusion", **{**TINY, **learned}).folder
+    metrics, _ = api.evaluate(folder, count=8, steps=2, bits=3)
+    assert 0 < metrics.scores()["bits_per_dimension"] < 60
+    assert "bits_per_dimension" not in api.evaluate(folder, count=8, steps=2, bits=0)[0].scores()
+
+
+def test_the_nearest_are_drawn_where_a_folder_is_named(made_run, tmp_path, capsys):
+    assert command("evaluate", made_run.folder, "--count", 8, "--steps", 2, "--pictures", tmp_path / "drawn") == 0
+    assert Image.open(tmp_path / "drawn" / "copies.png").width > 500
+    assert command("evaluate", made_run.folder, "--count", 8, "--pictures", tmp_path / "drawn") == 2
+    assert command("evaluate", made_run.folder, "--count", 8, "--guidance", -1) == 2
+    assert "--guidance is -1" in capsys.readouterr().err
+
+
 def test_classes_are_left_out_where_settings_say_so_and_where_data_has_none(pictures, tmp_path):
     flat = tmp_path / "flat"
     flat.mkdir()
@@ -64,6 +172,17 @@ def test_classes_are_left_out_where_settings_say_so_and_where_data_has_none(pict
         inputs = run_data_of(settings)
         source = inputs.open_source(settings)
         assert bool(inputs.complete(settings, source, start).model.config.num_classes) is classes
+
+
+@pytest.mark.parametrize(("size", "expected"), [(8, []), (12, ["16 of 16 training images"])])
+def test_images_below_the_size_of_the_model_are_warned_of(pictures, size, expected):
+    settings, start = setup.resolve_run(
+        None, None, nested({"data": str(pictures), "task": "diffusion", **TINY, "model.image_size": size})
+    )
+    inputs = run_data_of(settings)
+    source = inputs.open_source(settings)
+    lines = inputs.warnings(inputs.complete(settings, source, start), source)
+    assert [" ".join(line.split()[:5]) for line in lines] == expected
 
 
 def test_noise_and_time_of_an_image_follow_from_its_own_generator():

@@ -82,9 +82,15 @@ def test_ddpm_has_the_mean_and_variance_of_diffusers():
 
 
 def sample_one(process, x, time, after, z):
-    seen = []
-    solve(process, network, x, [time, after], sampler="ddpm", draw=lambda: z, seen=seen.append)
-    return seen[0].images
+    """Return the input of the second of two steps, which is the result of the first."""
+    inputs = []
+
+    def recorded(x, t):
+        inputs.append(x)
+        return network(x, t)
+
+    solve(process, recorded, x, [time, after], sampler="ddpm", draw=lambda: z)
+    return inputs[1]
 
 
 @pytest.mark.parametrize(

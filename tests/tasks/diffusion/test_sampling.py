@@ -1,30 +1,24 @@
 """Images from noise: what each depends on, guidance, and the folder of `vitrail sample`."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 import torch
+from diffusers import DDIMScheduler
 from PIL import Image
 
 import vitrail
+from tiny_diffusion import model
 from vitrail.cli.app import main
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.tasks.diffusion.sampling import Sampling, sample_batches
-from vitrail.tasks.diffusion.weights import TrainedDiffusion
-
-TINY = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "image_size": 8, "channels": 1, "num_classes": 3}
-CLASSES = ["ant", "bee", "cat"]
+from vitrail.tasks.diffusion.process import Process, linear_betas
+from vitrail.tasks.diffusion.sampling import Sampling, _guided, sample_batches
 
 
-def model(**fields):
-    torch.manual_seed(0)
-    network = vitrail.create_model("DiT-S/2", **{**TINY, "learned_variance": False, **fields})
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.05)
-    names = CLASSES[: network.config.num_classes]
-    return TrainedDiffusion(network.eval(), names, vitrail.Preparation.standard((8, 8), 1))
+def noise_of(seed):
+    return torch.randn((1, 1, 8, 8), generator=torch.Generator().manual_seed(seed))
 
 
 def samples(trained, seeds, labels, *, batch_size=64, **options):
@@ -60,6 +54,81 @@ def test_guidance_may_grow_and_be_limited_to_a_part_of_the_way():
     assert [limited.guidance_at(share) for share in (0.1, 0.5, 0.9)] == [1, 4, 1]
 
 
+@pytest.mark.parametrize("power", [4.0, 0.01])
+def test_growing_guidance_is_that_of_the_authors_of_mdt(power):
+    """Their code has ``1 + (scale - 1) (1 - cos(π (1 - t/T)^p)) / 2`` with T of 1000."""
+    times = []
+
+    class Recorded(torch.nn.Module):
+        """Gives 1 with the class and 0 without, so that the guided output is the guidance."""
+
+        config = model().config
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, x, t, labels):
+            times.append(float(t[0]))
+            return (labels < 3).float().view(-1, 1, 1, 1).expand_as(x)
+
+    denoise = _guided(Recorded(), Process(), [1], Sampling(guidance=4.0, power=power))
+    outputs = [denoise(torch.zeros(1, 1, 8, 8), time).mean().item() for time in (999, 500, 3, 0)]
+    expected = [1 + 3 * (1 - math.cos(math.pi * (1 - t / 1000) ** power)) / 2 for t in times]
+    assert outputs == pytest.approx(expected, rel=1e-5)
+
+
+def test_guidance_of_some_channels_leaves_the_others_as_the_class_has_them():
+    trained = model(channels=3)
+    plain, whole, some = (
+        next(sample_batches(trained, [5], [1], Sampling(steps=1, guidance=scale, guided_channels=channels)))
+        for scale, channels in ((1.0, None), (3.0, None), (3.0, 2))
+    )
+    torch.testing.assert_close(some[:, :2], whole[:, :2])
+    torch.testing.assert_close(some[:, 2:], plain[:, 2:])
+    assert not torch.allclose(whole[:, 2:], plain[:, 2:])
+
+
+def test_euler_of_a_flow_is_its_ddim():
+    trained = model(objective="flow")
+    torch.testing.assert_close(samples(trained, [1, 2], [0, 1], sampler="euler"), samples(trained, [1, 2], [0, 1]))
+
+
+@pytest.mark.parametrize(("steps", "strength"), [(10, 0.5), (7, 0.5), (10, 1.0)])
+def test_a_photograph_begins_as_in_diffusers_image_to_image(steps, strength):
+    trained = model()
+    photo = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 4)
+    start = trained.preparation(photo)
+    scheduler = DDIMScheduler(trained_betas=linear_betas(1000), timestep_spacing="linspace")
+    scheduler.set_timesteps(steps)
+    left = scheduler.timesteps[max(steps - min(int(steps * strength), steps), 0) :]  # as their pipelines have it
+    inputs = []
+    with trained.model.register_forward_pre_hook(lambda module, given: inputs.append(given)):
+        list(sample_batches(trained, [3], [1], Sampling(steps=steps, strength=strength), start=start))
+    assert [int(times) for _, times, _ in inputs] == left.tolist()
+    torch.testing.assert_close(inputs[0][0], scheduler.add_noise(start, noise_of(3), left[:1]), atol=1e-6, rtol=1e-5)
+
+
+def test_less_strength_leaves_more_of_the_photograph(tmp_path):
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8))
+    photo.save(tmp_path / "photo.png")
+    trained = model(objective="flow")
+    made = [
+        vitrail.sample(trained, start=tmp_path / "photo.png", strength=strength, count=1, steps=20)[0]
+        for strength in (0.05, 0.5, 1)
+    ]
+    apart = [np.abs(np.asarray(picture, float) - np.asarray(photo, float)).mean() for picture in made]
+    assert apart[0] < 10 and apart[0] < apart[1] < apart[2]
+
+
+def test_a_preview_gets_the_images_that_the_model_expects_after_every_step():
+    seen = []
+    pictures = vitrail.sample(model(), count=3, steps=4, preview=lambda step, steps, images: seen.append((step, steps, images())))
+    assert [(step, steps) for step, steps, _ in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert np.array_equal(np.asarray(seen[-1][2]), np.asarray(pictures))  # the last step goes to its own estimate
+    assert not np.array_equal(np.asarray(seen[0][2]), np.asarray(pictures))
+
+
 def test_samples_are_pictures_spread_over_the_classes():
     pictures = vitrail.sample(model(), count=6, steps=2)
     assert [picture.size for picture in pictures] == [(8, 8)] * 6
@@ -76,7 +145,24 @@ def test_samples_are_pictures_spread_over_the_classes():
         ({"num_classes": 0}, {"guidance": 2.0}, "guidance needs"),
         ({"null_class": False}, {"guidance": 2.0}, "guidance needs"),
         ({"objective": "flow"}, {"sampler": "ddpm"}, "no steps of noise"),
+        ({}, {"sampler": "euler"}, "euler is for flows"),
+        ({}, {"sampler": "ddmi"}, "unknown sampler 'ddmi'"),
         ({}, {"steps": 0}, "--steps"),
+        ({}, {"stesp": 2}, "unknown option 'stesp'"),
+        ({}, {"count": 0}, "--count is 0"),
+        ({}, {"seed": 2**63 - 1}, "--seed"),
+        ({}, {"classes": ["bee", ""]}, "name of a class is empty"),
+        ({}, {"classes": ["bee", "ant", "bee"]}, "'bee' is named 2 times"),
+        ({}, {"guidance": math.nan}, "--guidance is nan"),
+        ({}, {"eta": 1.5}, "--eta is 1.5"),
+        ({}, {"eta": 0.5, "sampler": "dpm++"}, r"dpm\+\+ has no eta"),
+        ({}, {"interval": (0.8, 0.2)}, "from 0.8 to 0.2"),
+        ({}, {"power": -1.0}, "--power is -1"),
+        ({}, {"guided_channels": 2}, "--guided-channels is 2"),
+        ({}, {"strength": 0.5}, "need each other"),
+        ({}, {"start": Image.new("L", (8, 8))}, "need each other"),
+        ({}, {"start": Image.new("L", (8, 8)), "strength": 1.1}, "--strength is 1.1"),
+        ({}, {"start": Image.new("L", (8, 8)), "strength": 0.2}, "leaves none of 2 steps"),
     ],
     ids=str,
 )
@@ -109,6 +195,25 @@ def test_a_folder_of_samples_has_pictures_a_sheet_and_a_list(tmp_path, capsys):
     ]
     assert run(tmp_path / "model", "--out", out, "--count", 4) == 2
     assert "exists" in capsys.readouterr().err
+
+
+def test_a_folder_of_samples_says_what_they_started_from(tmp_path, capsys):
+    model().save_pretrained(tmp_path / "model")
+    Image.new("L", (20, 30), 80).save(tmp_path / "photo.png")
+    words = (tmp_path / "model", "--out", tmp_path / "samples", "--count", 1, "--steps", 4, "--start", tmp_path / "photo.png")
+    assert run(*words, "--strength", 0.5, "--guidance", 2, "--interval", 0.2, 0.8, "--power", 4, "--guided-channels", 1) == 0
+    (row,) = json.loads((tmp_path / "samples" / "samples.json").read_text())
+    assert row["start"] == str(tmp_path / "photo.png") and row["strength"] == 0.5 and row["guidance"] == 2
+    assert run(*words[:1], "--out", tmp_path / "other", *words[3:]) == 2
+    assert "--strength" in capsys.readouterr().err and not (tmp_path / "other.partial").exists()
+    assert run(*words[:1], "--out", tmp_path / "other", "--start", tmp_path / "none.png", "--strength", 0.5) == 3
+
+
+def test_what_a_model_cannot_do_is_refused_before_a_folder_is_made(tmp_path, capsys):
+    model().save_pretrained(tmp_path / "model")
+    assert run(tmp_path / "model", "--out", tmp_path / "samples", "--sampler", "euler") == 2
+    assert "euler is for flows" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
 
 def test_interrupted_samples_are_gone_on_with(tmp_path, capsys, monkeypatch):

@@ -18,7 +18,7 @@ from vitrail.parts import last_layer
 from vitrail.runtime import device
 from vitrail.runtime.observer import Observer, Sums
 from vitrail.training.loop.schedule import learning_rate_factor
-from vitrail.training.loop.trainer import Trainer
+from vitrail.training.loop.trainer import Trainer, shown_epochs
 from vitrail.training.runs.checkpoint import checkpoints
 from vitrail.weights.reference import load_model
 
@@ -459,3 +459,8 @@ def test_an_observer_hears_of_every_step_and_every_epoch(make_trainer):
         ("step", 0, 8), ("step", 0, 16), ("step", 0, 22), ("evaluating val", 9), ("epoch", 1, 3),
         ("step", 1, 8), ("step", 1, 16), ("step", 1, 22), ("evaluating val", 9), ("epoch", 2, 6),
     ]  # fmt: skip
+
+
+def test_pictured_epochs_are_few_and_closer_to_each_other_at_the_beginning():
+    assert shown_epochs(1) == {1} and shown_epochs(2) == {1, 2}
+    assert sorted(shown_epochs(240)) == [1, 2, 3, 6, 11, 21, 39, 71, 131, 240]

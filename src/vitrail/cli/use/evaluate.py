@@ -29,6 +29,8 @@ def evaluate(
     classifier: str | None = None,
     steps: Whole | None = None,
     guidance: float | None = None,
+    bits: Whole | None = None,
+    latents: Path | None = None,
     json: bool = False,
 ) -> None:
     """Measure a model on labelled images, a translator on pairs of sentences, a model that finds joints on people.
@@ -56,7 +58,8 @@ def evaluate(
         no use for it.
     pictures
         Of a model that finds joints: a folder to write, which must not exist, with the people who were found worst, and what is
-        marked beside it, and with bars of the joints. Not with boxes.
+        marked beside it, and with bars of the joints. Not with boxes. Of a model that makes images: the images nearest to a
+        training image, each beside it.
     count
         Of a model that makes images: so many are made and compared with real ones; 0 for the loss alone. Default: 600.
     features
@@ -67,6 +70,10 @@ def evaluate(
         Of a model that makes images: steps from noise to image. Default: 50.
     guidance
         Of a model that makes images: weight of the class. Default: 1, which is none.
+    bits
+        Of a model that makes images and has learned a variance: count the bits per dimension of so many images. Default: 32.
+    latents
+        Of a model that makes images from latents: the folder of its VAE. Default: the one that the model names.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
@@ -89,7 +96,7 @@ def evaluate(
     options: dict[str, Any] = {
         "batch_size": batch_size, "workers": workers, "table": table, "boxes": boxes, "mirror": mirror, "smoothing": smoothing,
         "pictures": drawn_to, "count": count, "features": features, "classifier": classifier, "steps": steps,
-        "guidance": guidance,
+        "guidance": guidance, "bits": bits, "latents": latents,
     }  # fmt: skip
     with open_processes() as group, counting("evaluating") as progress:
         ways: dict[str, Any] = {"split": split, "precision": precision, "engine": engine, "observer": progress, "group": group}

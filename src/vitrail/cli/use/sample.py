@@ -15,8 +15,14 @@ def sample(
     count: Whole = 16,
     steps: Whole = 50,
     guidance: float = 1.0,
-    sampler: Literal["ddpm", "ddim", "dpm++", "heun"] = "ddim",
+    guided_channels: Whole | None = None,
+    interval: tuple[float, float] = (0.0, 1.0),
+    power: float | None = None,
+    sampler: Literal["ddpm", "ddim", "euler", "dpm++", "heun"] = "ddim",
     eta: float = 0.0,
+    start: Path | None = None,
+    strength: float | None = None,
+    latents: Path | None = None,
     seed: Whole = 0,
     batch_size: Whole = 64,
     resume: bool = False,
@@ -41,10 +47,22 @@ def sample(
         Steps from noise to image; heun passes the model twice in each.
     guidance
         Weight of the class: more than 1 makes images that are more like it, and more alike.
+    guided_channels
+        Guide the first channels alone: 3 is what the authors of DiT do with their latents. Default: all channels.
+    interval
+        Part of the way at which guidance works, two numbers from 0, the image, to 1, the noise: --interval 0.2 0.8.
+    power
+        Let guidance grow from 1 at the noise to its weight at the image, as MDT does with 4. Default: it is constant.
     sampler
-        ddim, ddpm, dpm++ (good in 10 to 20 steps) or heun.
+        ddim, ddpm, dpm++ (good in 10 to 20 steps), heun, or of a flow euler, which is its ddim.
     eta
         Share of fresh noise in a step of ddim.
+    start
+        A photograph to begin with, in place of noise; needs --strength.
+    strength
+        How much of the photograph is made anew, above 0 and at most 1: so much of the steps is made.
+    latents
+        Of a model of latents: the folder of its VAE. Default: the one that the model names.
     seed
         Seed of the first image; each that follows has the next.
     batch_size
@@ -67,10 +85,11 @@ def sample(
     from vitrail.tasks.diffusion.sample_folder import SampleRequest, write_samples
     from vitrail.tasks.diffusion.sampling import Sampling, open_diffusion
 
-    sampling = Sampling(steps, guidance, sampler, eta)
+    sampling = Sampling(steps, guidance, sampler, eta, guided_channels, interval, power, strength)
     names = None if classes is None else [name.strip() for name in classes.split(",")]
-    request = SampleRequest(model, names, count, seed, sampling, batch_size)
-    trained = open_diffusion(model)
+    photograph = None if start is None else path_of(start)
+    request = SampleRequest(model, names, count, seed, sampling, batch_size, photograph)
+    trained = open_diffusion(model, latents=latents)
     try:
         with counting("sampling") as progress:
             progress.begin("sampling", count)

@@ -35,12 +35,17 @@ class DiTConfig(ImageConfig):
     """A second output of the size of the first: where the variance of a step lies between its two bounds."""
     norm_eps: Epsilon = 1e-6
     """Epsilon of the norms."""
+    mlp_norm_eps: Epsilon | None = None
+    """Epsilon of the norms before the MLPs, by default as of the others; diffusers has 1e-5 there."""
     objective: Literal["noise", "velocity", "flow"] = "noise"
     """Meaning of the output: the noise ε; ``v = a ε - s x``; or the velocity ``ε - x`` of a rectified flow."""
     betas: Literal["linear", "cosine"] = "linear"
     """Variances of the forward process, which a flow does not have."""
     steps: Annotated[int, Field(ge=2, le=100_000)] = 1000
     """Number of times of the forward process, which a flow does not have."""
+    spacing: Literal["linspace", "leading", "trailing"] = "linspace"
+    """Times of fewer sampling steps: evenly from the last to 0 as the authors have them; multiples of a whole number, from 0 on,
+    as most pipelines of diffusers; or evenly from the last down to one step above the image."""
 
     answer: ClassVar[Literal["vector", "heatmaps", "text", "noise"]] = "noise"
 

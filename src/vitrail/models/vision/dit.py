@@ -1,5 +1,7 @@
 """The Diffusion Transformer (DiT; Peebles and Xie 2023, https://arxiv.org/abs/2212.09748)."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +35,10 @@ class DiT(Model):
     def _new_block(self) -> nn.Module:
         c = self.config
         mlp = parts.FeedForward(c.dim, c.mlp_dim, activation="gelu-tanh")
-        return parts.Block(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim)
+        block = parts.Block(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim)
+        if c.mlp_norm_eps is not None:
+            cast(nn.LayerNorm, block.mlp.norm).eps = c.mlp_norm_eps
+        return block
 
     def initialize(self) -> None:
         """Draw fresh weights as the authors: Xavier's uniform for matrices, 0.02 for time and classes, zeros for the head."""

@@ -50,6 +50,8 @@ class DiffusionDescription(Description):
 
     denoiser: str
     """Architecture of the model."""
+    latents: str | None = None
+    """Folder of the VAE that decodes what the model makes; None for a model of pixels."""
     fields: dict[str, Any]
     """The model's configuration: its size, objective, process, number of times and null class."""
 
@@ -84,7 +86,7 @@ class DiffusionDescription(Description):
     @classmethod
     def fields_of(cls, trained: Any, *, any_size: bool) -> dict[str, Any]:
         own = {"denoiser": architecture_of(trained.config).name, "fields": trained.config.model_dump(mode="json")}
-        return {**super().fields_of(trained, any_size=any_size), **own}
+        return {**super().fields_of(trained, any_size=any_size), **own, "latents": trained.latents}
 
     def network(self, session: Callable[..., Any]) -> Callable[..., Tensor]:
         """Return what runs the graph as a function of noisy images, times and classes to the noise, float32."""
@@ -101,7 +103,9 @@ class DiffusionDescription(Description):
 
     def predictor(self, network: Callable[..., Tensor], name: str) -> TrainedDiffusion:
         """Return the model with the graph in its place."""
-        return TrainedDiffusion(GraphDenoiser(network, self.config, name), self.labels, self.preparation)
+        trained = TrainedDiffusion(GraphDenoiser(network, self.config, name), self.labels, self.preparation)
+        trained.latents = self.latents
+        return trained
 
     def examples(self, count: int, size: tuple[int, int], random: torch.Generator) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         c, process = self.config, Process.of(self.config)

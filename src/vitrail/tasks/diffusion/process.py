@@ -19,6 +19,8 @@ Objective = Literal["noise", "velocity", "flow"]
 velocity of a rectified flow."""
 Betas = Literal["linear", "cosine"]
 """Variances of the steps: linear from 1e-4 to 0.02, or by a cosine (Nichol and Dhariwal 2021, https://arxiv.org/abs/2102.09672)."""
+Spacing = Literal["linspace", "leading", "trailing"]
+"""Times of N of T steps: with both ends; multiples of ⌊T/N⌋ from 0 on; or every T/N from the last one on, without 0."""
 FLOW_SCALE = 1000.0
 """A flow's time, 0 to 1, is multiplied by this for the model, so that its waves tell times apart."""
 
@@ -43,11 +45,12 @@ class Process:
     betas: Betas = "linear"
     steps: int = 1000
     """Number of times T of a discrete process."""
+    spacing: Spacing = "linspace"
 
     @classmethod
     def of(cls, config: Any) -> Self:
         """Return the process that a model has learned."""
-        return cls(config.objective, config.betas, config.steps)
+        return cls(config.objective, config.betas, config.steps, config.spacing)
 
     @property
     def continuous(self) -> bool:
@@ -125,13 +128,17 @@ class Process:
         return ratio.clamp(max=min_snr) / per_error
 
     def spaced(self, steps: int) -> list[float]:
-        """Return the times of so many sampling steps, from noise to image, evenly spaced with both ends.
+        """Return the times of so many sampling steps, from noise to image, by the process's `Spacing`.
 
         Those of a discrete process keep their number among all T, by which the model knows them.
         """
         if self.continuous:
             return [1 - number / steps for number in range(steps)]
         last = self.steps - 1
+        if self.spacing == "leading":
+            return [self.steps // steps * number for number in range(steps - 1, -1, -1)]
+        if self.spacing == "trailing":
+            return [round(self.steps * number / steps) - 1 for number in range(steps, 0, -1)]
         return [round(last * number / max(1, steps - 1)) for number in range(steps - 1, -1, -1)] if steps > 1 else [last]
 
     def end(self) -> float:
@@ -158,7 +165,9 @@ def variance_bounds(process: Process, time: float, following: float) -> tuple[fl
     return beta, s**2 / (1 - a**2) * beta if s else process.least_variance
 
 
-def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor, variance: Tensor, times: Tensor) -> Tensor:
+def variational_bound(
+    process: Process, images: Tensor, x: Tensor, mean: Tensor, variance: Tensor, times: Tensor, *, clipped: bool = False
+) -> Tensor:
     """Return the term of the variational bound at each image's time, in bits per value: (B,).
 
     It is the divergence of the model's step from the true one, and at time 0 the likelihood of the pixels in 256 levels
@@ -170,6 +179,7 @@ def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor,
         mean: the model's first output.
         variance: its second one.
         times: whole numbers (B,).
+        clipped: cut the estimate of x_0 to [-1, 1].
     """
     bar = torch.from_numpy(process.alpha_bar).to(times.device)
     now = bar[times.long()]
@@ -177,6 +187,7 @@ def variational_bound(process: Process, images: Tensor, x: Tensor, mean: Tensor,
     beta = 1 - now / before
     lower = torch.where(times > 0, (1 - before) / (1 - now) * beta, process.least_variance)
     clean, _ = process.estimates(x, mean, *(scale.double() for scale in process.scales_of(times)))
+    clean = clean.clamp(-1, 1) if clipped else clean
     shape = (-1, 1, 1, 1)
     of_clean = (before.sqrt() * beta / (1 - now)).view(shape)  # equation (7)
     of_x = ((now / before).sqrt() * (1 - before) / (1 - now)).view(shape)

@@ -1,10 +1,9 @@
-"""How like real images made images are, and whether they copy: distances between two sets of vectors (N, D).
+"""How like real images made images are: distances between two sets of vectors (N, D).
 
 Every figure means something only beside its floor, the same between two sets of real images of the same size.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -59,34 +58,9 @@ def pixel_vectors(pixels: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack([image.ravel() for image in pixels]) / 255.0
 
 
-@dataclass(frozen=True)
-class Nearest:
-    """The training image nearest to each of some images."""
-
-    index: np.ndarray
-    """Its index, (N,)."""
-    apart: np.ndarray
-    """Its distance, (N,)."""
-
-    @property
-    def order(self) -> np.ndarray:
-        """The images by index, nearest to a training image first."""
-        return np.argsort(self.apart, kind="stable")
-
-
-def nearest_of(images: np.ndarray, learned: np.ndarray) -> Nearest:
-    """Return the image of ``learned`` (M, D) that is nearest to each of ``images`` (N, D)."""
-    apart = distances(images, learned)
-    return Nearest(apart.argmin(axis=1), apart.min(axis=1))
-
-
-def copy_ratio(made: np.ndarray, learned: np.ndarray, others: np.ndarray) -> float:
-    """Return the median distance of made images to the nearest training image, divided by the same of other real images.
-
-    Well below 1 are copies.
-    """
-    usual = float(np.median(nearest_of(others, learned).apart))
-    return float(np.median(nearest_of(made, learned).apart)) / usual if usual else float("inf")
+def standardized(vectors: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Return vectors less the mean of ``like``, divided by its deviation, so that a kernel of pixels sees more than means."""
+    return (vectors - like.mean(axis=0)) / max(float(like.std()), 1e-6)
 
 
 def figures(real: np.ndarray, made: np.ndarray) -> dict[str, float]:

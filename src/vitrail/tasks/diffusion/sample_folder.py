@@ -13,7 +13,14 @@ from vitrail.files import partial_of, read_text, whole_file, write_json
 from vitrail.runtime.output import require_free
 from vitrail.study.page import figures
 from vitrail.tasks.diffusion.sample_sheet import sheet
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_pictures
+from vitrail.tasks.diffusion.sampling import (
+    Sampling,
+    class_indices,
+    require_possible_guidance,
+    require_seeds,
+    sample_pictures,
+    start_of,
+)
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 
 LIST, SHEET, REQUEST = "samples.json", "samples.png", "request.json"
@@ -31,13 +38,21 @@ class SampleRequest:
     seed: int
     sampling: Sampling
     batch_size: int = 64
+    start: Path | None = None
 
     @property
     def description(self) -> dict[str, Any]:
         """The request as JSON has it; a batch decides nothing."""
         classes = None if self.classes is None else list(self.classes)
-        own = {"model": self.model, "classes": classes, "count": self.count, "seed": self.seed}
+        start = None if self.start is None else str(self.start)
+        own = {"model": self.model, "classes": classes, "count": self.count, "seed": self.seed, "start": start}
         return own | {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.sampling).items()}
+
+    def row(self, file: str, number: int, shown: str | None) -> dict[str, Any]:
+        """Return what `LIST` says of a picture: its ``number``, and the class that is ``shown``."""
+        steps, guidance, seed = self.sampling.steps, self.sampling.guidance, self.seed + number
+        row = {"file": file, "class": shown, "seed": seed, "steps": steps, "guidance": guidance}
+        return row if self.start is None else {**row, "start": str(self.start), "strength": self.sampling.strength}
 
 
 def write_samples(
@@ -51,9 +66,11 @@ def write_samples(
     Raises:
         ConfigError: the folder exists, or what is to go on was asked for something else.
     """
-    draft = partial_of(out)
+    draft, sampling = partial_of(out), request.sampling
     require_free(out, growing=not resume)
-    labels = class_indices(trained, request.classes, request.count)
+    require_seeds(request.seed, request.count)
+    require_possible_guidance(trained, sampling)
+    labels, start = class_indices(trained, request.classes, request.count), start_of(trained, request.start, sampling)
     if resume:
         _require_same_request(draft, request)
     else:
@@ -64,24 +81,15 @@ def write_samples(
     left = [number for number, name in enumerate(names) if not (draft / name).exists()]
     on_batch(request.count - len(left))
     pictures = sample_pictures(
-        trained, [request.seed + number for number in left], [labels[number] for number in left], request.sampling,
-        batch_size=request.batch_size,
+        trained, [request.seed + number for number in left], [labels[number] for number in left], sampling,
+        start=start, batch_size=request.batch_size,
     )  # fmt: skip
     for picture, number in zip(pictures, left, strict=True):
         with whole_file(draft / names[number]) as file:
             picture.save(file, format="PNG")
         on_batch(1)
-    rows = [
-        {
-            "file": name,
-            "class": None if label is None else trained.labels[label],
-            "seed": request.seed + number,
-            "steps": request.sampling.steps,
-            "guidance": request.sampling.guidance,
-        }
-        for number, (name, label) in enumerate(zip(names, labels, strict=True))
-    ]
     classes = [None if label is None else trained.labels[label] for label in labels]
+    rows = [request.row(name, number, shown) for number, (name, shown) in enumerate(zip(names, classes, strict=True))]
     figures.save(sheet([Image.open(draft / name) for name in names[:SHOWN]], classes), draft / SHEET)
     write_json(draft / LIST, rows)
     (draft / REQUEST).unlink()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitrail.tasks.diffusion.process import Process, log_variance, variance_bounds
 
-SamplerName = Literal["ddpm", "ddim", "dpm++", "heun"]
+SamplerName = Literal["ddpm", "ddim", "euler", "dpm++", "heun"]
 Denoise = Callable[[Tensor, float], Tensor]
 """The model's output for noisy images (B, C, H, W) at one time: (B, C, H, W), or (B, 2C, H, W) with a learned variance."""
 Draw = Callable[[], Tensor]
@@ -21,12 +21,10 @@ Passes = Generator[tuple[Tensor, float], Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Step:
-    """A step of sampling, behind which somebody may look at the images."""
+    """A step of sampling, ``number`` of ``count``, counted from 1."""
 
     number: int
     count: int
-    images: Tensor
-    """The noisy images (B, C, H, W)."""
     clean: Tensor
     """The model's estimate of the clean images (B, C, H, W)."""
 
@@ -50,8 +48,8 @@ def solve(
         noise: ``x_T``, or an image made noisy to ``times[0]``.
         times: falling times of the steps; the last step goes to the clean image.
         sampler: ``ddpm`` draws from the model's own distribution (Ho et al. 2020); ``ddim`` (Song et al. 2021,
-            https://arxiv.org/abs/2010.02502) is Euler's method for a flow; ``dpm++`` is DPM-Solver++ 2M (Lu et al. 2022,
-            https://arxiv.org/abs/2211.01095); ``heun`` is Heun's method, with two passes a step.
+            https://arxiv.org/abs/2010.02502) is Euler's method for a flow, ``euler``; ``dpm++`` is DPM-Solver++ 2M (Lu et al.
+            2022, https://arxiv.org/abs/2211.01095); ``heun`` is Heun's method, with two passes a step.
         eta: share of ``ddim``'s noise that is drawn anew; 1 is close to ``ddpm``.
         draw: gives fresh noise, for ``ddpm`` and for ``eta``.
         seen: is called behind every step.
@@ -92,7 +90,7 @@ def solving(
         else:
             x = _ddim(process, clean, epsilon, time, after, eta, draw)
         if seen is not None:
-            seen(Step(number + 1, len(times), x, clean))
+            seen(Step(number + 1, len(times), clean))
     return x
 
 

@@ -1,10 +1,11 @@
 """Images out of a trained model: each from its own seed and class, whatever else is in its batch."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from vitrail.checks import require_at_most, require_positive
 from vitrail.deploy.bench.engines import open_graph, quickest
 from vitrail.deploy.export.artefact import graph_of
 from vitrail.errors import ConfigError, unknown
+from vitrail.runtime.notebook import in_notebook
+from vitrail.tasks.diffusion.preview import SHOWN, NotebookPreview, Preview
 from vitrail.tasks.diffusion.process import Process
 from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
@@ -21,6 +24,8 @@ from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from vitrail.data.images.pictures import Picture
 
 MOST_STEPS = 10_000
 SEEDS = 2**63
@@ -47,14 +52,34 @@ class Sampling:
     """Part of the way at which guidance works, from 0, the image, to 1, the noise (Kynkäänniemi et al. 2024,
     https://arxiv.org/abs/2404.07724)."""
     power: float | None = None
-    """Exponent p of MDT's growing guidance, ``1 + (guidance - 1) (1 - cos(π (1 - t)^p)) / 2`` with t from 0 to 1."""
+    """Exponent p of MDT's growing guidance, ``1 + (guidance - 1) (1 - cos(π (1 - t)^p)) / 2`` with t from 0 to 1 (Gao et al.
+    2023, https://arxiv.org/abs/2303.14389)."""
+    strength: float | None = None
+    """Fraction of the steps that are made where an image to start from is given: the last ones; 1 for all."""
 
     def __post_init__(self) -> None:
-        require_positive(**{"--steps": self.steps})
+        if self.sampler not in get_args(SamplerName):
+            raise unknown("sampler", self.sampler, list(get_args(SamplerName)), where="--sampler")
+        channels = 1 if self.guided_channels is None else self.guided_channels
+        require_positive(**{"--steps": self.steps, "--guided-channels": channels})
         require_at_most("--steps", self.steps, MOST_STEPS)
-        for name, value in {"--guidance": self.guidance, "--eta": self.eta}.items():
-            if not 0 <= value <= 1000:
-                raise ConfigError(f"{name} is {value:g}", where=name, hint="give a number from 0 to 1000")
+        self._require_within(guidance=1000, eta=1, power=1000, strength=1)
+        first, last = self.interval
+        if not 0 <= first <= last <= 1:
+            what = f"guidance cannot work from {first:g} to {last:g} of the way"
+            raise ConfigError(what, where="--interval", hint="give two rising numbers from 0 to 1")
+        if self.eta and self.sampler != "ddim":
+            raise ConfigError(f"{self.sampler} has no eta", where="--eta", hint="leave --eta out, or take ddim")
+        if self.strength is not None and not int(self.steps * self.strength):
+            what = f"strength {self.strength:g} leaves none of {self.steps} steps"
+            raise ConfigError(what, where="--strength", hint="give a number above 0 and at most 1, or more steps")
+
+    def _require_within(self, **most: float) -> None:
+        """Refuse numbers below 0 or above the ``most`` of each; raises `ConfigError`."""
+        for name, bound in most.items():
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= bound:
+                raise ConfigError(f"--{name} is {value:g}", where=f"--{name}", hint=f"give a number from 0 to {bound:g}")
 
     def guidance_at(self, share: float) -> float:
         """Return the guidance at a part of the way, from 0, the image, to 1, the noise."""
@@ -75,20 +100,45 @@ def class_indices(trained: TrainedDiffusion, classes: Sequence[str] | None, coun
         if classes:
             raise ConfigError("the model knows no classes", where="--classes", hint="leave --classes out")
         return [None] * count
-    for name in classes or ():
+    for name, number in Counter(classes or ()).items():
+        if not name:
+            raise ConfigError("the name of a class is empty", where="--classes", hint="leave a comma out")
         if name not in trained.labels:
             raise unknown("class", name, trained.labels, where="--classes")
+        if number > 1:
+            raise ConfigError(f"class {name!r} is named {number} times", where="--classes", hint="name each class once")
     chosen = [trained.labels.index(name) for name in classes or trained.labels]
     return [chosen[number * len(chosen) // count] if count >= len(chosen) else chosen[number] for number in range(count)]
 
 
 def require_possible_guidance(trained: TrainedDiffusion, sampling: Sampling) -> None:
-    """Refuse guidance of a model that has not learned to do without a class; raises `ConfigError`."""
+    """Refuse guidance of a model that has not learned to do without a class, and samplers of other models.
+
+    Raises:
+        ConfigError: which option, and what to give.
+    """
     config: Any = trained.config
     if sampling.guidance != 1 and not (config.num_classes and config.null_class):
         raise ConfigError("guidance needs a model with classes and a null class", where="--guidance", hint="leave --guidance out")
-    if sampling.sampler == "ddpm" and Process.of(config).continuous:
-        raise ConfigError("a flow has no steps of noise", where="--sampler", hint="take ddim, dpm++ or heun")
+    require_at_most("--guided-channels", sampling.guided_channels or 1, config.channels)
+    is_flow = Process.of(config).continuous
+    if sampling.sampler == "ddpm" and is_flow:
+        raise ConfigError("a flow has no steps of noise", where="--sampler", hint="take euler, dpm++ or heun")
+    if sampling.sampler == "euler" and not is_flow:
+        raise ConfigError("the model is no flow, and euler is for flows", where="--sampler", hint="take ddim")
+
+
+def start_of(trained: TrainedDiffusion, start: "Picture | None", sampling: Sampling) -> Tensor | None:
+    """Return a photograph as the model has images, (1, C, H, W), or None without.
+
+    Raises:
+        ConfigError: a start without a strength, or the reverse.
+        DataError: the photograph cannot be read.
+    """
+    if (start is None) != (sampling.strength is None):
+        missing = "--start photo.jpg" if start is None else "--strength 0.5"
+        raise ConfigError("--start and --strength need each other", where=missing.split()[0], hint=f"add {missing}")
+    return None if start is None else trained.prepared(start)
 
 
 @torch.inference_mode()
@@ -98,14 +148,20 @@ def sample_batches(
     labels: Sequence[int | None],
     sampling: Sampling,
     *,
+    start: Tensor | None = None,
     batch_size: int = 64,
     seen: Callable[[Step], None] | None = None,
 ) -> Iterator[Tensor]:
-    """Yield images as the model has them, float32 (B, C, H, W), one for each seed and class, a batch at a time."""
+    """Yield images as the model has them, float32 (B, C, H, W), one for each seed and class, a batch at a time.
+
+    With ``start``, the result of `start_of`, the first of the steps are left out, and the others begin with its noisy image.
+    """
     require_possible_guidance(trained, sampling)
     model: Any = trained.model.eval()
     process, config, device = Process.of(model.config), model.config, next(model.parameters()).device
     times = process.spaced(min(sampling.steps, MOST_STEPS if process.continuous else config.steps))
+    if start is not None:
+        times = times[len(times) - max(1, int(len(times) * (sampling.strength or 1))) :]
     for first in range(0, len(seeds), batch_size):
         generators = [torch.Generator().manual_seed(seed) for seed in seeds[first : first + batch_size]]
         shape = config.channels, *config.image_size
@@ -113,16 +169,25 @@ def sample_batches(
         def draw(generators: list[torch.Generator] = generators, shape: tuple[int, ...] = shape) -> Tensor:
             return torch.stack([torch.randn(shape, generator=generator) for generator in generators]).to(device)
 
-        denoise = _guided(model, process, labels[first : first + batch_size], sampling)
-        yield solve(process, denoise, draw(), times, sampler=sampling.sampler, eta=sampling.eta, draw=draw, seen=seen)
+        denoise, x = _guided(model, process, labels[first : first + batch_size], sampling), draw()
+        if start is not None:
+            x = process.noisy(start.to(device), x, torch.tensor([times[0]], device=device))
+        yield solve(process, denoise, x, times, sampler=sampling.sampler, eta=sampling.eta, draw=draw, seen=seen)
 
 
 def sample_pictures(
-    trained: TrainedDiffusion, seeds: Sequence[int], labels: Sequence[int | None], sampling: Sampling, *, batch_size: int = 64
+    trained: TrainedDiffusion,
+    seeds: Sequence[int],
+    labels: Sequence[int | None],
+    sampling: Sampling,
+    *,
+    start: Tensor | None = None,
+    batch_size: int = 64,
+    seen: Callable[[Step], None] | None = None,
 ) -> Iterator["Image.Image"]:
     """Yield the images of `sample_batches` as pictures."""
-    for images in sample_batches(trained, seeds, labels, sampling, batch_size=batch_size):
-        yield from trained.preparation.pictures(images)
+    for images in sample_batches(trained, seeds, labels, sampling, start=start, batch_size=batch_size, seen=seen):
+        yield from trained.pictures(images)
 
 
 def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling: Sampling) -> Denoise:
@@ -137,7 +202,7 @@ def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling
 
 def guidance_of(sampling: Sampling, process: Process, time: float) -> float:
     """Return the weight of guidance at a time of a process."""
-    return sampling.guidance_at(time / (1.0 if process.continuous else process.steps - 1))
+    return sampling.guidance_at(time / (1.0 if process.continuous else process.steps))
 
 
 def guided_output(
@@ -174,7 +239,8 @@ def guided_output(
     both = model(torch.cat([x, x[twice]]), torch.cat([given, given[twice]]), torch.cat([classes, null]))
     output, free = both.split([len(x), len(twice)])
     guided, weights = channels or x.shape[1], torch.tensor([scales[number] for number in twice], device=x.device)
-    own, free = output[twice, :guided], free[:, :guided]
+    output, free = output.clone(), free[:, :guided]
+    own = output[twice, :guided]
     output[twice, :guided] = free + weights.view(-1, 1, 1, 1) * (own - free)
     return output
 
@@ -185,7 +251,9 @@ def sample(
     classes: Sequence[str] | None = None,
     count: int = 16,
     seed: int = 0,
+    start: "Picture | None" = None,
     batch_size: int = 64,
+    preview: Preview | None = None,
     **options: Any,
 ) -> list["Image.Image"]:
     """Make images with a model that was trained with ``task="diffusion"``.
@@ -195,22 +263,47 @@ def sample(
         classes: names of the classes to make images of; all of them by default.
         count: number of images in all, spread evenly over the classes.
         seed: of the first image; each that follows has the next.
+        start: a photograph to begin with, as `vitrail.predict` takes one; goes with the option ``strength``.
         batch_size: images that are made at once.
-        options: ``steps``, ``guidance``, ``sampler``, ``eta`` and others, as `Sampling` has them.
+        preview: is called after every step; by default a notebook shows the images as the model expects them.
+        options: ``steps``, ``guidance``, ``sampler``, ``strength`` and others, as `Sampling` has them.
 
     Raises:
         ModelFileError: the model makes no images.
         ConfigError: a class that the model does not know, or an option that cannot be.
     """
-    trained = open_diffusion(model)
+    require_seeds(seed, count)
+    if wrong := [name for name in options if name not in Sampling.__dataclass_fields__]:
+        raise unknown("option", wrong[0], list(Sampling.__dataclass_fields__), where="vitrail.sample")
+    sampling, trained = Sampling(**options), open_diffusion(model)
     labels = class_indices(trained, classes, count)
-    return list(sample_pictures(trained, range(seed, seed + count), labels, Sampling(**options), batch_size=batch_size))
+    show = preview or (NotebookPreview() if in_notebook() else None)
+
+    def seen(step: Step) -> None:
+        if show is not None:
+            show(step.number, step.count, lambda: trained.pictures(step.clean[:SHOWN]))
+
+    prepared, seeds = start_of(trained, start, sampling), range(seed, seed + count)
+    return list(sample_pictures(trained, seeds, labels, sampling, start=prepared, batch_size=batch_size, seen=seen))
 
 
-def open_diffusion(model: str | Path | TrainedModel, engine: str = "auto") -> TrainedDiffusion:
-    """Open a model that makes images, in Python or exported, in an ``engine`` then; raises `ModelFileError` for any other."""
+def require_seeds(seed: int, count: int) -> None:
+    """Refuse to make no image, and seeds that no generator takes; raises `ConfigError`."""
+    require_positive(**{"--count": count})
+    require_at_most("--seed", seed + count - 1, SEEDS - 1)
+
+
+def open_diffusion(
+    model: str | Path | TrainedModel, *, latents: str | Path | None = None, engine: str = "auto"
+) -> TrainedDiffusion:
+    """Open a model that makes images, in Python or exported, with the VAE in ``latents`` in place of the one that it names.
+
+    Raises:
+        ModelFileError, ConfigError: as `require_diffusion`, or the ``engine`` does not run an exported model.
+    """
     if not isinstance(model, str | Path):
-        return require_diffusion(model, "model")
+        return require_diffusion(model, "model", latents=latents)
     if (graph := graph_of(model)) is not None:
-        return require_diffusion(quickest(graph, measure=False) if engine == "auto" else open_graph(graph, engine), model)
-    return require_diffusion(open_model(model), model)
+        opened = quickest(graph, measure=False) if engine == "auto" else open_graph(graph, engine)
+        return require_diffusion(opened, model, latents=latents)
+    return require_diffusion(open_model(model), "model", latents=latents)

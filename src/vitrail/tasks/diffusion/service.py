@@ -35,7 +35,7 @@ class Settings(ServerSettings):
 
 def open_served(model: Model, settings: Settings) -> "ServedSamples":
     """Open a model of diffusion for a server."""
-    return ServedSamples(open_diffusion(model, settings.engine), settings.limits)
+    return ServedSamples(open_diffusion(model, engine=settings.engine), settings.limits)
 
 
 class ServedSamples:
@@ -134,7 +134,7 @@ class ServedSamples:
         ((_, labels, outputs),) = documents
         images = []
         for number, (label, output) in enumerate(zip(labels, outputs, strict=True)):
-            (picture,) = self.trained.preparation.pictures(output)
+            (picture,) = self.trained.pictures(output)
             file = BytesIO()
             picture.save(file, "PNG")
             name = None if label is None else self.trained.labels[label]

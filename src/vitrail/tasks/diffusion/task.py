@@ -9,15 +9,22 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import refuse_given
+from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.plan import Plan
 from vitrail.data.images.preparation import Preparation
+from vitrail.data.images.transform import Transform
 from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
+from vitrail.tasks.diffusion.epoch_samples import EpochSamples
+from vitrail.tasks.diffusion.latents import LatentDataset, Latents
+from vitrail.tasks.diffusion.loss_by_time import LossByTime
 from vitrail.tasks.diffusion.process import Process, variational_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
+from vitrail.tasks.diffusion.vae_folder import vae_of_run
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
@@ -44,6 +51,7 @@ class Diffusion(ImageTask):
         self.settings, self.classes = settings, classes
         self.config = model.config
         self.process = Process.of(self.config)
+        self.latents = None if settings.latents is None else Latents(vae_of_run(settings.latents))
 
     @classmethod
     def create(cls, model: Any, preparation: Preparation, data: ImageData, options: Options) -> Self:
@@ -59,7 +67,28 @@ class Diffusion(ImageTask):
             )
         c = self.config
         dropped = self.settings.label_dropout if c.null_class else 0.0
-        return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped)
+        return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped, drawn=self.latents is not None)
+
+    def dataset(
+        self,
+        items: Sequence[Item],
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+        transform: Transform | None = None,
+    ) -> ImageDataset:
+        if self.latents is None:
+            return super().dataset(items, augmentation, seed=seed, transform=transform)
+        refuse_given("images are encoded once, before anything could change them", {"transform": transform is not None})
+        dataset = LatentDataset(items, self.preparation, augmentation, seed, targets=self.targets())
+        dataset.latents = self.latents
+        return dataset
+
+    def images(self, batch: Batch) -> Tensor:
+        """Return images, normalized, or where latents are learned theirs, drawn anew: (B, C, H, W)."""
+        if self.latents is None:
+            return super().images(batch)
+        return self.latents.images(batch["images"], batch["posterior"], self.preparation)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         dropped = batch["dropped"] if self.training else torch.zeros_like(batch["dropped"])
@@ -70,7 +99,7 @@ class Diffusion(ImageTask):
         return {"loss": self.losses(batch, torch.zeros_like(batch["dropped"]))}
 
     def metrics(self, *, keep: bool = False) -> Means:
-        return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
+        return LossByTime() if keep else EpochSamples(self.trained(self.model), compared=self.settings.best == "kernel")
 
     @torch.no_grad()
     def floor(self, metrics: Metrics, items: Sequence[Item], known: Sequence[Item]) -> Floor | None:
@@ -104,7 +133,9 @@ class Diffusion(ImageTask):
         return loss
 
     def trained(self, model: Any) -> TrainedDiffusion:
-        return TrainedDiffusion(model, self.classes, self.preparation)
+        trained = TrainedDiffusion(model, self.classes, self.preparation)
+        trained.latents = self.settings.latents
+        return trained
 
     def allow_any_size(self) -> None:
         hint = "leave first_image_size and last_image_size out"
@@ -116,12 +147,13 @@ class Noisy:
     """The random numbers of a noisy image, and its class.
 
     ``noise``, float32 (C, H, W); ``times``, float32 () from 0 to 1; ``dropped``, bool (), true where the class is not learned;
-    ``labels``, int64 (), where there are classes.
+    ``labels``, int64 (), where there are classes; ``posterior``, float32 (C, H, W), by which latents are ``drawn``.
     """
 
     shape: tuple[int, ...]
     classes: int
     dropped: float
+    drawn: bool = False
     mixable = False
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
@@ -132,6 +164,8 @@ class Noisy:
         }
         if self.classes:
             arrays["labels"] = np.array(item.target, np.int64)
+        if self.drawn:
+            arrays["posterior"] = random.standard_normal(self.shape, dtype=np.float32)
         return arrays
 
 

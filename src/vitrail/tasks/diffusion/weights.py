@@ -1,18 +1,37 @@
 """A model that makes images, with the names of its classes."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
+from vitrail.checks import refuse_given
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ModelFileError
+from vitrail.files import path_of
+from vitrail.tasks.diffusion.autoencoder import decoded, drawn_latents, moments_of
+from vitrail.tasks.diffusion.vae_folder import VaeFolder
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
+from vitrail.weights.formats.pipeline import AROUND, PIPELINE, pipeline_files
+from vitrail.weights.formats.safe_files import LATENTS
+from vitrail.weights.layout import Layout
 from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.model_folder.preparation import makes_latents
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vitrail.data.images.pictures import Picture
 
 
 class TrainedDiffusion(TrainedModel):
     """A model of noisy images, the names of its classes, and the preparation that its images are undone by."""
 
     preparation: Preparation
+    latents: str | None = None
+    """Folder or name of the VAE whose latents the model makes; None for a model of pixels."""
 
     @property
     def config(self) -> Any:
@@ -22,8 +41,56 @@ class TrainedDiffusion(TrainedModel):
     @property
     def rows(self) -> list[tuple[str, str]]:
         config: Any = self.config
-        classes = ", ".join(self.labels[:20]) + (" …" if len(self.labels) > 20 else "")
-        return [("images", str(self.preparation)), ("output", config.objective), ("classes", classes or "none")]
+        latents = [] if self.latents is None else [(LATENTS, self.latents)]
+        classes = self.first_labels or "none"
+        return [("images", str(self.preparation)), *latents, ("output", config.objective), ("classes", classes)]
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """Return the VAE for ``config.json``."""
+        return {} if self.latents is None else {LATENTS: self.latents}
+
+    def description(self, layout: Layout | None) -> dict[str, Any]:
+        whole = self._in_pipeline(layout)
+        return {name: value for name, value in whole.items() if name not in AROUND} or super().description(layout)
+
+    def files(self, layout: Layout | None) -> Mapping[str, Mapping[str, Any] | bytes]:
+        whole = self._in_pipeline(layout)
+        return {**super().files(layout), **(pipeline_files(whole, self.labels, self.latents) if whole else {})}
+
+    def _in_pipeline(self, layout: Layout | None) -> dict[str, Any]:
+        """Return what a layout with pipelines says of the model; nothing in any other."""
+        described = layout.describe(self.config) if layout is not None and layout.describe is not None else {}
+        return described if PIPELINE in described else {}
+
+    @property
+    def vae(self) -> VaeFolder:
+        """The VAE of a model of latents.
+
+        Raises:
+            ConfigError: its folder is not there, or its latents have other channels than the model's.
+            ModelFileError: the folder holds no VAE.
+        """
+        hint = "bring it back, or say where it is now: --latents FOLDER, in Python model.latents = FOLDER"
+        where = f"{LATENTS} in the model's config.json"
+        vae = VaeFolder.read(self.latents or "", where=where, hint=hint)
+        vae.require_channels(self.config.channels, where=where)
+        return vae
+
+    def pictures(self, images: Tensor) -> "list[Image.Image]":
+        """Return what the model makes, (B, C, H, W), as pictures; latents are decoded, a few at a time."""
+        return self.preparation.pictures(images if self.latents is None else decoded(self.vae, images))
+
+    def prepared(self, picture: "Picture") -> Tensor:
+        """Return a picture as the model has images, (1, C, H, W): normalized, or the mean of its latents."""
+        return self.encoded(self.preparation(picture))
+
+    def encoded(self, images: Tensor) -> Tensor:
+        """Return normalized images (B, C, H, W) as the model has them: themselves, or the mean of their latents."""
+        if self.latents is None:
+            return images
+        vae = self.vae
+        return drawn_latents(vae, moments_of(vae, images), torch.zeros(()))
 
     @property
     def uses(self) -> Sequence[str]:
@@ -32,12 +99,30 @@ class TrainedDiffusion(TrainedModel):
 
 def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint: Checkpoint) -> TrainedDiffusion:
     """Return a model of a checkpoint that is understood, with its classes."""
-    return TrainedDiffusion(model, source.labels, preparation, card=checkpoint.card)
+    trained = TrainedDiffusion(model, source.labels, preparation, card=checkpoint.card)
+    trained.latents = {**checkpoint.config, **checkpoint.metadata}.get(LATENTS)
+    return trained
 
 
-def require_diffusion(trained: TrainedModel, where: object) -> TrainedDiffusion:
-    """Return a model that makes images; raises `ModelFileError` for any other."""
+def require_diffusion(trained: TrainedModel, where: object, *, latents: str | Path | None = None) -> TrainedDiffusion:
+    """Return a model that makes images, of latents with a VAE that is there, or that of the folder ``latents``.
+
+    Raises:
+        ModelFileError: any other model, or no VAE.
+        ConfigError: a VAE that is not there, or not the model's.
+    """
     if not isinstance(trained, TrainedDiffusion) or trained.config.answer != "noise":
         hint = "give a model that was trained with --task diffusion"
         raise ModelFileError("the model makes no images", where=where, hint=hint)
+    if latents is not None:
+        refuse_given("the model makes pixels", {"--latents": not makes_latents(trained.config)})
+        trained.latents = str(path_of(latents).resolve())
+    if makes_latents(trained.config) and trained.latents is None:
+        what = f"the model makes latents of {trained.config.channels} channels, and nothing names the VAE that decodes them"
+        raise ModelFileError(what, where=where, hint="vitrail convert MODEL OUT --latents VAE_FOLDER")
+    if trained.latents is not None:
+        vae, size = trained.vae, trained.config.image_size
+        images, preparation = (vae.factor * size[0], vae.factor * size[1]), trained.preparation
+        fits = preparation.channels == vae.colors  # weights of others do not say how large their images are
+        trained.preparation = preparation.at(images) if fits else Preparation.standard(images, vae.colors)
     return trained

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -29,28 +30,40 @@ EVERY = 50
 
 
 class FeatureFile:
-    """Rows of float32 in a memory-mapped file, with the number of finished batches: an interrupted pass goes on.
+    """Rows in a memory-mapped file, with the number of finished batches: an interrupted pass goes on.
 
     Args:
         file: without a suffix; None keeps the rows in memory.
-        shape: (N, D).
+        shape: (N, D), or more sides behind N.
         mark: identifies weights and images: a file with another mark begins anew.
+        dtype: of the rows.
+        writes: False in all but the first of several processes that have one file, which the first has created before.
+        hint: what to do where the disk has no room for them.
     """
 
-    def __init__(self, file: Path | None, shape: tuple[int, int], mark: str):
-        self.file, self.mark, self.done = file, mark, 0
+    def __init__(
+        self,
+        file: Path | None,
+        shape: tuple[int, ...],
+        mark: str,
+        *,
+        dtype: type = np.float32,
+        writes: bool = True,
+        hint: str = "free some space, or add --training.probe false",
+    ):
+        self.file, self.mark, self.writes, self.done, begun = file, mark, writes, 0, False
         if file is None:
-            self.rows = np.zeros(shape, np.float32)
+            self.rows: np.ndarray = np.zeros(shape, dtype)
             return
         file.parent.mkdir(exist_ok=True)
         data, state = file.with_suffix(".npy"), file.with_suffix(".json")
         with suppress(OSError, ValueError, ModelFileError):  # a damaged file begins anew
-            begun = read_json(state)
+            values = read_json(state)
             kept = np.lib.format.open_memmap(data, "r")
-            if begun.get("mark") == mark and kept.shape == shape and kept.dtype == np.float32:
-                self.done = int(begun.get("batches", 0))
-        with room_for(4 * shape[0] * shape[1], file.parent, hint="free some space, or add --training.probe false"):
-            self.rows = np.lib.format.open_memmap(data, "r+" if self.done else "w+", np.float32, shape)
+            begun = values.get("mark") == mark and kept.shape == shape and kept.dtype == dtype
+            self.done = int(values.get("batches", 0)) if begun else 0
+        with room_for(0 if begun else math.prod(shape) * np.dtype(dtype).itemsize, file.parent, hint=hint):
+            self.rows = np.lib.format.open_memmap(data, "r+" if begun else "w+", dtype, shape)
             if hasattr(os, "posix_fallocate"):  # else a disk that fills up later would end the process without a word
                 with data.open("r+b") as room:
                     os.posix_fallocate(room.fileno(), 0, data.stat().st_size)
@@ -59,10 +72,10 @@ class FeatureFile:
         """Record that the rows of so many batches are there."""
         if self.file is not None and isinstance(self.rows, np.memmap):
             self.rows.flush()
-            write_json(self.file.with_suffix(".json"), {"mark": self.mark, "batches": done})
+            if self.writes:
+                write_json(self.file.with_suffix(".json"), {"mark": self.mark, "batches": done})
 
 
-@torch.no_grad()
 def read_features(
     read: Callable[[Tensor], Tensor],
     loader: EpochLoader,
@@ -75,33 +88,54 @@ def read_features(
 ) -> Tensor:
     """Return the features of a loader's images in their order, float32 (N, D); several processes share the work.
 
+    Args are those of `fill_rows`; each process has a ``kept`` of its own, in memory where there are several.
+    """
+    fill_rows(read, loader, kept, device=device, view=view, on_batch=on_batch, group=group)
+    found = group.all_reduce(torch.from_numpy(np.asarray(kept.rows)))
+    if not found.isfinite().all():
+        what = "the model gives vectors that are not finite"
+        raise ModelFileError(what, where="--from", hint="its weights or its preparation are damaged")
+    return found
+
+
+@torch.no_grad()
+def fill_rows(
+    read: Callable[[Tensor], Tensor],
+    loader: EpochLoader,
+    kept: FeatureFile,
+    *,
+    device: torch.device,
+    view: int,
+    on_batch: Callable[[int], None],
+    group: Processes,
+) -> None:
+    """Write the features of a loader's images to their rows; of several processes each writes its part of every batch.
+
     Args:
-        read: pixels, uint8 (B, C, H, W), to features (B, D).
+        read: pixels, uint8 (B, C, H, W), to features (B, …).
         loader: of images in their own order, not shuffled.
-        kept: rows of an earlier, interrupted pass, and of this one.
+        kept: rows of an earlier, interrupted pass, and of this one. The processes may have one file.
         device: where ``read`` computes.
         view: the epoch of the loader, which decides how images are augmented.
         on_batch: gets the size of every batch; what it raises leaves the rows so far in ``kept``.
         group: the processes.
     """
-    done = kept.done
+    done = common = kept.done
     try:
         for batch in group.in_step(loader.epoch(view, skip=done), len(loader) - done):
+            common = done  # every process has come to this batch
             places = loader.places(done)
             start = done * loader.batch_size
             features = read(batch["images"].to(device)).float().cpu().numpy()
             kept.rows[start + places.start : start + places.stop] = features[: len(places)]
             done += 1
             if done % EVERY == 0:
-                kept.save(done)
+                kept.save(done if group.count == 1 else common)
             on_batch(loader.size(done - 1))
+        group.all_reduce_max(0)
+        common = done
     finally:
-        kept.save(done)
-    found = group.all_reduce(torch.from_numpy(np.asarray(kept.rows)))
-    if not found.isfinite().all():
-        what = "the model gives vectors that are not finite"
-        raise ModelFileError(what, where="--from", hint="its weights or its preparation are damaged")
-    return found
+        kept.save(done if group.count == 1 else common)
 
 
 def remove_features(folder: RunFolder) -> None:

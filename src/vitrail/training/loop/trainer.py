@@ -13,6 +13,7 @@ from vitrail.data.images.transform import Transform
 from vitrail.data.items import Data
 from vitrail.data.loading.batches import Batch, on_device
 from vitrail.errors import VitrailError
+from vitrail.files import write_bytes
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
@@ -38,6 +39,13 @@ HARDLY = 100
 """Steps of a first epoch after which a model may have learned something."""
 SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
+PICTURES = 10
+"""Epochs whose end a run keeps a picture of."""
+
+
+def shown_epochs(epochs: int) -> set[int]:
+    """Return the epochs whose end is pictured, the first and the last among them, closer to each other at the beginning."""
+    return {round(epochs ** (number / (PICTURES - 1))) for number in range(PICTURES)}
 
 
 class Trainer(Validation):
@@ -154,7 +162,9 @@ class Trainer(Validation):
                 raise OutOfTimeError
 
         try:
-            self.kind.before_steps(BeforeSteps(self.learner, self.train_loader.dataset, self.loader, self.observer, on_batch))
+            samples, validation = self.train_loader.dataset, self.val_loader.dataset
+            work = BeforeSteps(self.learner, samples, validation, self.folder, self.loader, self.observer, on_batch)
+            self.kind.before_steps(work)
         except OutOfTimeError as consequence:
             self.folder.tell(str(consequence), self.observer)
 
@@ -235,7 +245,8 @@ class Trainer(Validation):
         self.observer.begin("evaluating val", len(self.val_loader.dataset))
         self._looked_at(0)
         begun = time.perf_counter()
-        scores = self._validation().scores()
+        metrics = self._validation()
+        scores = metrics.scores()
         (micro,) = self.group.all_reduce_max(int(1e6 * (time.perf_counter() - begun)))
         self.budget.validated_in(micro / 1e6, scores_slower=self.learner.task.scores_slower)
         if not math.isfinite(scores["loss"]):
@@ -248,8 +259,11 @@ class Trainer(Validation):
         row |= {self.sums.rate_name: self.sums.rate, "seconds": self.sums.seconds}
         self.rows.append(row)
         self.sums = self.no_sums()
+        picture = metrics.picture() if epoch + 1 in shown_epochs(self.epochs) else None
         with self.group.together(), self._room_for(len(self.rows) * 2**10):
             self.folder.write_rows(self.rows)
+            if picture is not None and self.group.first:
+                write_bytes(self.folder.path / "plots" / f"epoch-{epoch + 1:06d}.png", picture)
         if self._keeps_last or self.best is None or rank(row) >= rank(self.best):
             self.best = row
             self.save_model("best", row, weights)

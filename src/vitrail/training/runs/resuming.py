@@ -12,6 +12,7 @@ from vitrail.data.checks.duplicates import digest_of
 from vitrail.data.items import Data
 from vitrail.errors import ConfigError, DataError
 from vitrail.training.runs.run_folder import RunFolder
+from vitrail.weights.locate import absolute
 
 FREE = {
     "data.source",
@@ -31,12 +32,13 @@ PARTS = 64
 def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
     """Raise `ConfigError`, with a list, where changed settings would make other weights."""
     old, new = flat(begun.model_dump(mode="json")), flat(now.model_dump(mode="json"))
-    changed = [f"{k} was {old.get(k)}, now {new.get(k)}" for k in {**old, **new} if k not in FREE and old.get(k) != new.get(k)]
+    free = FREE | {f"task.{name}" for name in begun.task.places}
+    changed = [f"{k} was {old.get(k)}, now {new.get(k)}" for k in {**old, **new} if k not in free and old.get(k) != new.get(k)]
     if changed:
         raise ConfigError(
             f"the run was begun with other settings: {'; '.join(changed)}",
             where="settings",
-            hint="resume it without them, or train anew; what may change is " + ", ".join(sorted(FREE)),
+            hint="resume it without them, or train anew; what may change is " + ", ".join(sorted(free)),
         )
 
 
@@ -102,6 +104,9 @@ def settings_to_resume(run: RunFolder, settings: Values) -> RunSettings:
     begun = run.settings
     check_names(settings)
     resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
+    places = {name: absolute(getattr(resolved.task, name)) for name in resolved.task.places}
+    resolved = resolved.changed(task=resolved.task.changed(**places))
+    resolved.task.require_places(run.path)
     if "epochs" in settings.get("training", {}):
         epochs, status = resolved.training.epochs, run.standing
         if status["state"] == "finished":

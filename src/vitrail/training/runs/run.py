@@ -136,8 +136,8 @@ def resume_run(
             trainer.restore(observer)
             if plan.settings.schedule.extended_at != begun.schedule.extended_at:
                 run.extend(plan.settings)  # not before all of it has opened: until then the run is finished
-            elif plan.data.source != begun.data.source:
-                run.move_data(plan.data.source)
+            elif (plan.data.source, plan.settings.task) != (begun.data.source, begun.task):
+                run.move(plan.data.source, plan.settings.task)
             return _finish(trainer, report, observer)
 
 

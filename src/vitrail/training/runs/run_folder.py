@@ -38,6 +38,7 @@ from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signals, requeue
 from vitrail.runtime.terminal import escaped
+from vitrail.tasks.settings import TaskSettings
 from vitrail.training.runs.checkpoint import checkpoints, keep_newest, read_state, recover_checkpoints
 
 
@@ -158,12 +159,13 @@ class RunFolder:
             write_text(self.path / CONFIG, to_yaml(settings))
             self.log(f"extended to {settings.training.epochs} epochs")
 
-    def move_data(self, source: str) -> None:
-        """Write the place where the data is now."""
+    def move(self, source: str, task: TaskSettings) -> None:
+        """Write where the data is now, and what else the task's settings name."""
         if self.writes:
             begun = self.settings
-            write_text(self.path / CONFIG, to_yaml(begun.changed(data=begun.data.changed(source=source))))
-            self.log(f"the data is at {source} now")
+            write_text(self.path / CONFIG, to_yaml(begun.changed(data=begun.data.changed(source=source), task=task)))
+            places = {"the data": source, **{f"task.{name}": getattr(task, name) for name in task.places}}
+            self.log(", ".join(f"{name} is at {place} now" for name, place in places.items() if place is not None))
 
     def remove(self) -> None:
         """Undo `create`: remove everything in the folder, and the folders that it created."""

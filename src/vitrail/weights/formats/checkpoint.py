@@ -15,6 +15,7 @@ from vitrail.models.configs.base import ImageConfig
 from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.formats.checksums import verified
+from vitrail.weights.formats.pipeline import around, denoiser_in
 from vitrail.weights.formats.safe_files import (
     CARD,
     CONFIG,
@@ -106,7 +107,9 @@ class Checkpoint:
     @classmethod
     def _read(cls, folder: Path, file: Path, trust_pickle: bool, key: str | None) -> "Checkpoint":
         stated = metadata_of(file)
-        config = _description(file) if stated.get(CONFIGURED) is None else {}  # what stands beside may be another file's
+        config = {}
+        if stated.get(CONFIGURED) is None:  # else what stands beside may be another file's
+            config = _description(file) | around(file)
         preprocessor = section(stated, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
@@ -206,6 +209,7 @@ def _preprocessor(folder: Path) -> dict[str, Any] | None:
 
 def weights_in(folder: Path, trust_pickle: bool) -> Path:
     """Return the one file of tensors in a folder, or the first of those that hold a model's weights together."""
+    folder = denoiser_in(folder)
     usual = folder / "model.safetensors"
     if usual.exists():
         return usual

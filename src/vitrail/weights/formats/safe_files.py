@@ -23,6 +23,8 @@ DESCRIBING = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, GENERATION, TOK
 """All of them that say what the model computes."""
 SKELETON = ("skeleton", "edges")
 """Keys of ``config.json`` of a model that finds joints: the skeleton, and its limbs by transformers' name for them."""
+LATENTS = "latents"
+"""A key of ``config.json`` of a model that makes images: the VAE whose latents it makes; a model of pixels has none."""
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""

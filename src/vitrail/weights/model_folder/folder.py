@@ -19,6 +19,7 @@ from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.model_folder.classifier_output import Labelled
 from vitrail.weights.model_folder.description import describe
 from vitrail.weights.model_folder.labels import THRESHOLDS, label_description, problem_description, require_text
+from vitrail.weights.model_folder.preparation import makes_latents
 from vitrail.weights.model_folder.trained import FORMAT, Trained
 
 MOST_LABELS = 20
@@ -80,8 +81,12 @@ class TrainedModel(Labelled, Trained):
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        labels = ", ".join(self.labels[:MOST_LABELS]) + (" …" if len(self.labels) > MOST_LABELS else "")
-        return [("images", str(self.preparation)), ("labels", labels or "none: it gives vectors")]
+        return [("images", str(self.preparation)), ("labels", self.first_labels or "none: it gives vectors")]
+
+    @property
+    def first_labels(self) -> str:
+        """The labels with commas between them, of many the first."""
+        return ", ".join(self.labels[:MOST_LABELS]) + (" …" if len(self.labels) > MOST_LABELS else "")
 
     @property
     def uses(self) -> Sequence[str]:
@@ -153,7 +158,7 @@ def _require_fitting(trained: TrainedModel) -> None:
     if trained.labels and len(trained.labels) != config.num_classes:
         what = f"{len(trained.labels)} labels, and the model has {config.num_classes} classes"
         raise ConfigError(what, where="labels", hint="give a name for each class")
-    if isinstance(preparation, Preparation):
+    if isinstance(preparation, Preparation) and not makes_latents(config):
         made, taken = ((of.channels, *of.image_size) for of in (preparation, config))
         if made != taken:
             what = f"the preparation makes images of shape {made}, the model takes {taken}"

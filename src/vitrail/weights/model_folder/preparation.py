@@ -10,7 +10,9 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.settings import brief
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
-from vitrail.weights.formats.safe_files import CONFIG, PREPROCESSOR, section
+from vitrail.weights.formats.pipeline import latent_side
+from vitrail.weights.formats.safe_files import CONFIG, LATENTS, PREPROCESSOR, section
+from vitrail.weights.layout import Size
 from vitrail.weights.normalization import IMAGENET
 
 CHANNELS = (1, 3)
@@ -30,6 +32,8 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
     colours, own = source.colours, source.config
     if own.answer == "heatmaps":
         return _of_boxes(checkpoint, own).at(config.image_size)
+    if makes_latents(own):
+        return _of_latents(checkpoint, own, config)
     channels = own.channels if own.channels in CHANNELS else config.channels  # of other images none are prepared
     if channels not in CHANNELS:
         what = f"the model takes images of {own.channels} channels; grey and coloured ones are prepared here"
@@ -54,6 +58,26 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
         colour = {"channels": config.channels, "mean": (mean,) * config.channels, "std": (std,) * config.channels}
         preparation = preparation.changed(**colour)
     return preparation.at(config.image_size)
+
+
+def makes_latents(config: ImageConfig) -> bool:
+    """Return whether a model makes latents, as the noise that it gives is of no picture."""
+    return config.answer == "noise" and config.channels not in CHANNELS
+
+
+def for_latents(image_size: Size, vae: str | None) -> Preparation:
+    """Return the usual preparation of pictures whose latents are of a size."""
+    side = latent_side(vae)
+    return Preparation.standard((side * image_size[0], side * image_size[1]))
+
+
+def _of_latents(checkpoint: Checkpoint, own: ImageConfig, config: ImageConfig) -> Preparation:
+    if checkpoint.preprocessor is None:
+        return for_latents(config.image_size, checkpoint.config.get(LATENTS))
+    preparation = from_processor(checkpoint, checkpoint.preprocessor)
+    sides = zip(preparation.image_size, config.image_size, own.image_size, strict=True)
+    height, width = (side * new // old for side, new, old in sides)
+    return preparation.at((height, width))
 
 
 def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:

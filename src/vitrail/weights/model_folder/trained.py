@@ -183,11 +183,14 @@ def fill_folder(folder: Path, trained: Trained, *, card: str, layout: str | None
     if chosen is not None and not (chosen.describe or trained.in_transformers(chosen)):
         hint = f"give OUT a name that ends in {chosen.suffix}"
         raise ConfigError(f"{chosen.about} has no model folders", where="--layout", hint=hint)
-    write_json(folder / CONFIG, trained.description(chosen))
+    weights = folder / ("model.safetensors" if chosen is None else chosen.weights)
+    weights.parent.mkdir(exist_ok=True)
+    write_json(weights.with_name(CONFIG), trained.description(chosen))
     for name, content in trained.files(chosen).items():
+        (folder / name).parent.mkdir(exist_ok=True)
         write_bytes(folder / name, content) if isinstance(content, bytes) else write_json(folder / name, content)
     write_text(folder / CARD, card)
-    write_tensors(folder / "model.safetensors", tensors)
+    write_tensors(weights, tensors)
     return FORMAT if chosen is None else chosen.name
 
 

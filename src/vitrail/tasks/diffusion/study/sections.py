@@ -28,7 +28,7 @@ from vitrail.study.sections.context import StudyContext
 from vitrail.study.sections.request import StudyRequest
 from vitrail.study.sections.study_images import Subjects, labelled_subjects, plain_items
 from vitrail.tasks.diffusion.process import Process
-from vitrail.tasks.diffusion.weights import TrainedDiffusion
+from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
 from vitrail.training.runs.data_of_model import open_any
 
 TIMES, DRAWN_TIMES, DRAWN = 10, 5, 3
@@ -51,6 +51,7 @@ ERRORS = "Mean squared error of that estimate, where the image is normalized; s 
 def subjects_for(trained: TrainedDiffusion, request: StudyRequest) -> tuple[str, Subjects]:
     """Return the source of the images of a study, and the images; raises `VitrailError`."""
     refuse_given("the model finds no joints", {"--joint": bool(request.joints)})
+    require_diffusion(trained, request.model)
     if plain := plain_items(request, "labels"):
         return str(request.data), Subjects(plain)
     source, own_splits = open_any(request.model, request.data, note=request.observer.note)
@@ -74,7 +75,7 @@ class DiffusionStudy(StudyContext):
 
     def __init__(self, folder: Path, trained: TrainedDiffusion, subjects: Subjects, request: StudyRequest):
         super().__init__(folder, trained, subjects, None, request.observer)
-        self.config: Any = trained.config
+        self.trained, self.config = trained, trained.config
         self.process, self.head, self.query = Process.of(self.config), request.head, request.query
         self.times = self.process.spaced(TIMES if self.process.continuous else min(TIMES, self.config.steps))
         names = [name for name in capture_names(self.model) if name.endswith(WEIGHTS)]
@@ -121,7 +122,8 @@ class DiffusionStudy(StudyContext):
     @torch.no_grad()
     def _pass(self, number: int, time: float) -> "Pass":
         """See one image at a time; its noise is the same at all times."""
-        image = self.preparation.normalize(self.pixels[number : number + 1].to(self.device))
+        pixels = self.pixels[number : number + 1].to(self.device)
+        image = self.trained.encoded(self.preparation.normalize(pixels)).to(self.device)
         noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(number)).to(self.device)
         at = torch.tensor([time], dtype=torch.float32, device=self.device)
         seen = Pass(self)
@@ -132,7 +134,7 @@ class DiffusionStudy(StudyContext):
         clean, _ = self.process.clean_and_noise(x, output[:, : self.config.channels], time)
         seen.error = float((clean - image).square().mean())
         if number in self.drawn:
-            seen.noisy, seen.estimate = self.preparation.pictures(torch.cat([x, clean]))
+            seen.noisy, seen.estimate = self.trained.pictures(torch.cat([x, clean]))
         return seen
 
 
@@ -152,7 +154,8 @@ class Pass:
         self.distances: list[float] = []
         """Mean attention distance, by layer."""
         self._study = study
-        self._between = patch_distances(study.config.grid, study.config.patch_size)
+        (height, width), (rows, columns) = study.preparation.image_size, study.config.grid
+        self._between = patch_distances((rows, columns), (height // rows, width // columns))
 
     def look(self, name: str, weights: Tensor) -> None:
         """Take the attention of a layer, (1, k, N, N)."""
@@ -234,7 +237,7 @@ def _errors(study: DiffusionStudy) -> list[Markup]:
 
 def _attention(study: DiffusionStudy) -> Markup:
     """Return maps of attention over some pictures, at some times."""
-    places, rows = Places.even(study.config.grid, study.config.image_size), []
+    places, rows = Places.even(study.config.grid, study.preparation.image_size), []
     for number in study.seen:
         whole = study.preparation.decode(study.subjects.items[number].image, share=None)
         boxes = places.within(study.preparation.box(*whole.size))
