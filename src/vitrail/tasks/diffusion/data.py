@@ -84,14 +84,13 @@ class DiffusionData(ImageRunData):
 
     def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
         """Return a line for images below the model's size, which would be enlarged, beside what every run of images warns of."""
-        lines, size = super().warnings(settings, source), self.preparation_of(settings, source).image_size
+        assert settings.preparation is not None
+        lines, size = super().warnings(settings, source), settings.preparation.image_size
         items = source.split("train")
         some = [items[place].image for place in spread(len(items), LOOKED_AT)]
         small = sum(width < size[1] or height < size[0] for width, height in map(upright_size, some))
         if small:
-            what = (
-                f"{small:,} of {len(some):,} training images that were looked at are smaller than the model's {size[0]}×{size[1]}"
-            )
+            what = f"{small} of {len(some)} training images that were looked at are smaller than the model's {size[0]}×{size[1]}"
             lines.append(f"{what}: enlarged images are blurred, and so are those that are learned from them; lower --image-size")
         return lines
 
