@@ -11,7 +11,7 @@ from vitrail.errors import DataError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.task_registry import Labels, task_row
 from vitrail.tasks.diffusion.latents import encode_once
-from vitrail.tasks.diffusion.settings import DiffusionSettings, require_unchanged
+from vitrail.tasks.diffusion.settings import DiffusionSettings, image_size_of, require_unchanged
 from vitrail.tasks.diffusion.vae_folder import vae_of_run
 from vitrail.training.images import ImageRunData
 from vitrail.training.run_data import BeforeSteps
@@ -51,8 +51,8 @@ class DiffusionData(ImageRunData):
         for config, where in ((model, "--model.channels"), *([] if start is None else [(start.config, "--from")])):
             if start is not None or config.channels not in (1, 3):  # by default a recipe has those of pixels
                 vae.require_channels(config.channels, where=where)
-        pixels = model.image_size
-        if start is not None and pixels == start.config.image_size:  # no other is requested, and these are latents
+        pixels = image_size_of(settings, vae)
+        if start is not None and pixels == start.config.image_size:  # no other is requested
             pixels = vae.factor * pixels[0], vae.factor * pixels[1]
         size = vae.latent_size(pixels, model.size_multiple)
         named = settings.changed(task=settings.task.changed(latents=str(vae.path)))

@@ -18,7 +18,7 @@ from vitrail.runtime.notebook import in_notebook
 from vitrail.tasks.diffusion.preview import SHOWN, NotebookPreview, Preview
 from vitrail.tasks.diffusion.process import Process
 from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
-from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
+from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion, whole_label
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
@@ -96,6 +96,7 @@ def class_indices(trained: TrainedDiffusion, classes: Sequence[str] | None, coun
     Raises:
         ConfigError: a class that the model does not know, or classes of a model without.
     """
+    classes = classes and [whole_label(trained.labels, name) for name in classes]
     if not trained.labels:
         if classes:
             raise ConfigError("the model knows no classes", where="--classes", hint="leave --classes out")

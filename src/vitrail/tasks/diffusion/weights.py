@@ -104,6 +104,11 @@ def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint:
     return trained
 
 
+def whole_label(labels: Sequence[str], name: str) -> str:
+    """Return the label with a name between its commas, as ``tench, Tinca tinca`` has ``tench``; without one the name itself."""
+    return next((label for label in labels if name not in labels and name in label.split(", ")), name)
+
+
 def require_diffusion(trained: TrainedModel, where: object, *, latents: str | Path | None = None) -> TrainedDiffusion:
     """Return a model that makes images, of latents with a VAE that is there, or that of the folder ``latents``.
 
