@@ -34,6 +34,11 @@ class TrainedDiffusion(TrainedModel):
     """Folder or name of the VAE whose latents the model makes; None for a model of pixels."""
 
     @property
+    def config(self) -> Any:
+        """The configuration of the model, or of the one that a graph was made of."""
+        return self.model.config
+
+    @property
     def rows(self) -> list[tuple[str, str]]:
         config: Any = self.config
         latents = [] if self.latents is None else [(LATENTS, self.latents)]
@@ -78,15 +83,18 @@ class TrainedDiffusion(TrainedModel):
 
     def prepared(self, picture: "Picture") -> Tensor:
         """Return a picture as the model has images, (1, C, H, W): normalized, or the mean of its latents."""
-        images = self.preparation(picture)
+        return self.encoded(self.preparation(picture))
+
+    def encoded(self, images: Tensor) -> Tensor:
+        """Return normalized images (B, C, H, W) as the model learns them: as they are, or the means of their latents."""
         if self.latents is None:
             return images
         vae = self.vae
-        return drawn_latents(vae, moments_of(vae, images), torch.zeros(()))
+        return drawn_latents(vae, moments_of(vae, images), torch.zeros((), device=images.device))
 
     @property
     def uses(self) -> Sequence[str]:
-        return ("sample {} --out samples",)
+        return "sample {} --out samples", "study {}", "export {}", "serve {}"
 
 
 def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint: Checkpoint) -> TrainedDiffusion:
