@@ -56,6 +56,7 @@ KINDS = {
         "model.channels": 3,
         "model.learned_variance": True,
         "model.objective": "velocity",
+        "model.steps": 50,
     },
     "Diffusion with masks": {
         "task": "diffusion",

@@ -15,10 +15,12 @@ CLASSES = ["ant", "bee", "cat"]
 
 
 def model(**fields):
+    """Return a DiT whose weights are none of them zero."""
     torch.manual_seed(0)
     network = vitrail.create_model("DiT-S/2", **{**SIZES, "learned_variance": False, **fields})
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.05)
     names = CLASSES[: network.config.num_classes]
-    return TrainedDiffusion(network.eval(), names, vitrail.Preparation.standard((8, 8), 1))
+    colors = network.config.channels if network.config.channels in (1, 3) else 1
+    return TrainedDiffusion(network.eval(), names, vitrail.Preparation.standard(network.config.image_size, colors))

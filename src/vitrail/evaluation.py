@@ -48,7 +48,8 @@ def evaluate(
             labels and people: ``mirror``, whether to average over mirror images, in twice the time; by default only of people. Of
             labels: ``keep``, whether the metrics also keep ``logits``, ``labels`` and ``probabilities`` of every image. Of
             people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see `vitrail.predict_poses`;
-            ``pictures``, a folder to write, which must not exist, with the worst people and bars of the joints.
+            ``pictures``, a folder to write, which must not exist, with the worst people and bars of the joints. Of a model that
+            makes images: ``count``, ``steps``, ``guidance``, ``features``, ``classifier``, ``bits`` and ``pictures``.
     """
     observer, in_python = observer or Observer(), _row_in_python(model)
     with group.together():

@@ -9,6 +9,7 @@ from pydantic import Field
 from server_running import noise, serving_by, tiny
 
 from small_captioner import small_captioner
+from tiny_diffusion import model as tiny_diffusion
 from tiny_pose import tiny_pose
 from vitrail import api
 from vitrail.deploy.predictor import in_python
@@ -23,12 +24,13 @@ from vitrail.task_registry import TASKS
 from vitrail.tasks.captioning.predictor import Writer
 from vitrail.tasks.captioning.service import ServedCaptions
 from vitrail.tasks.classification.service import ServedLabels
+from vitrail.tasks.diffusion.service import ServedSamples
 from vitrail.tasks.pose.service import ServedPoses
 from vitrail.tasks.translation.predictor import writer_of
 from vitrail.tasks.translation.service import ServedTranslations
 
 EXPORTED = Path(__file__).parents[1] / "kept" / "exported"
-SAVED = {"classification": tiny, "pose": tiny_pose, "caption": small_captioner}
+SAVED = {"classification": tiny, "pose": tiny_pose, "caption": small_captioner, "diffusion": tiny_diffusion}
 
 
 @pytest.fixture(scope="module", params=[*SAVED, "translate"])
@@ -79,7 +81,7 @@ def test_a_server_has_few_parameters_of_its_own():
 # every task's
 
 
-@pytest.fixture(scope="module", params=["labels", "poses", "captions", "translations"])
+@pytest.fixture(scope="module", params=["labels", "poses", "captions", "translations", "samples"])
 def server(request, translator):
     """A server of each task, and the request that it answers first."""
     file = {"files": {"images": ("a.png", noise(1))}}
@@ -88,6 +90,7 @@ def server(request, translator):
         "poses": lambda: (ServedPoses(in_python(tiny_pose()), Limits()), "/predict", file),
         "captions": lambda: (ServedCaptions(Writer(small_captioner()), Limits()), "/caption", file),
         "translations": lambda: (ServedTranslations(writer_of(translator), TEXTS), "/translate", {"json": {"text": "one cat"}}),
+        "samples": lambda: (ServedSamples(tiny_diffusion(), Limits()), "/sample", {"json": {"class": "bee", "steps": 2}}),
     }[request.param]()
     with serving_by(task, request.param) as found:
         yield found, path, sent

@@ -126,6 +126,8 @@ def test_the_digits_have_a_recipe_of_their_own():
     assert default_recipe("photos") == default_recipe(None) == "scratch"
     assert default_recipe("cifar10:cifar-10-python.tar.gz") == "cifar10"
     assert default_recipe("digits", start="runs/photos") == "finetune"
+    assert default_recipe("digits", task="diffusion") == "diffusion-digits"
+    assert default_recipe("photos", task="diffusion") == default_recipe("digits", task="diffusion", start="x") == "diffusion"
     settings, _ = preparing.resolve_run(None, None, {"data": {"source": "digits"}})
     assert settings == resolve(read_recipe("digits"), {}, {})
     assert settings.augmentation.horizontal_flip == 0

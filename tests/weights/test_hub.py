@@ -20,6 +20,7 @@ from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
 from vitrail.tasks.translation.weights import open_translator
 from vitrail.weights.convert import convert
+from vitrail.weights.formats.pipeline import PIPELINE_FILES
 from vitrail.weights.hub import cached, fetch, is_hub_id, push
 from vitrail.weights.locate import translates
 from vitrail.weights.model_folder.trained import save_model
@@ -187,6 +188,21 @@ def test_weights_in_several_files_are_fetched_together(hub, monkeypatch):
     assert cached("ann/large") is None
 
 
+WEIGHTS_OF_PIPELINE = "transformer/diffusion_pytorch_model.safetensors"
+PIPELINE = (*PIPELINE_FILES, "README.md", WEIGHTS_OF_PIPELINE)
+
+
+def test_a_pipeline_is_fetched_with_its_parts(hub, monkeypatch):
+    files = {name: name.encode() for name in PIPELINE}
+    others = ("vae/diffusion_pytorch_model.bin", "transformer/diffusion_pytorch_model.bin", "text_encoder/model.safetensors")
+    hub.add("ann/images", {**files, **dict.fromkeys(others, b"x")})
+    folder = fetch("ann/images")
+    assert {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} == files.keys() == hub.asked_for
+    assert cached("ann/images") == folder
+    (folder / WEIGHTS_OF_PIPELINE).unlink()
+    assert cached("ann/images") is None
+
+
 def test_a_revision_is_a_branch_or_a_commit(hub):
     repository = hub.add("ann/flowers", MODEL)
     first = repository.branches["main"]
@@ -221,6 +237,10 @@ def test_a_newer_commit_is_fetched_and_what_did_not_change_is_not(hub):
             ["pytorch_model-00001-of-00002.bin pytorch_model-00002-of-"],
         ),
         (["a.safetensors", "b.npz"], ["several", "a.safetensors; b.npz"]),
+        (
+            ["model_index.json", "transformer/diffusion_pytorch_model.bin", "vae/diffusion_pytorch_model.bin"],
+            ["pickle", "hf download ann/flowers --local-dir FOLDER, then vitrail convert FOLDER OUT --trust-pickle"],
+        ),
         (["tf_model.h5", "config.json"], ["no weights", "tf_model.h5"]),
         (["sub/model.safetensors"], ["no weights"]),
         ([], ["empty"]),

@@ -47,7 +47,9 @@ def open_predictor(
             hint = "leave it out, or export the model again"
             raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
         measure = images >= WORTH_PREPACKING and group.count == 1
-        return quickest(graph, measure=measure) if engine == "auto" else open_graph(graph, engine)
+        opened = quickest(graph, measure=measure) if engine == "auto" else open_graph(graph, engine)
+        row_of(opened).module("predictor")  # refuses a graph that predicts nothing
+        return opened
     if engine not in ("auto", "torch"):
         hint = f"export it first: vitrail export {'MODEL' if loaded else model} --to onnx"
         raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)

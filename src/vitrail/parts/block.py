@@ -67,7 +67,7 @@ class Modulation(nn.Module):
     def forward(self, condition: Tensor, ndim: int = 3) -> tuple[Tensor, ...]:
         """(B, C) to ``count`` tensors (B, 1, D), with as many sides of 1 as tokens of ``ndim`` dimensions need."""
         vectors = F.linear(F.silu(condition), self.weight, self.bias)  # (B, count · D)
-        return vectors.view(len(vectors), *[1] * (ndim - 2), -1).chunk(self.count, dim=-1)
+        return vectors.view(-1, *[1] * (ndim - 2), vectors.shape[-1]).chunk(self.count, dim=-1)
 
 
 class ModulatedHead(nn.Module):

@@ -18,6 +18,7 @@ from vitrail.data.text.pieces import FILES
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
 from vitrail.weights.formats.checksums import SUMS, model_sums, verified
+from vitrail.weights.formats.pipeline import DENOISER, MODEL_INDEX, PIPELINE_FILES, denoiser_in
 from vitrail.weights.formats.safe_files import (
     CARD,
     CONFIG,
@@ -101,12 +102,12 @@ def cached(repository: str, revision: str | None = None) -> Path | None:
         ConfigError: the extra is not installed.
     """
     hub = _library()
-    complete = [CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, *TOKENS, USUAL]  # of those that the repository has
+    complete = [CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, *TOKENS, USUAL, *PIPELINE_FILES]  # of those that are there
     try:
         folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=complete, local_files_only=True))
     except hub.errors.LocalEntryNotFoundError:
         return None
-    return folder if _is_whole(_weights(file.name for file in folder.iterdir())) else None
+    return folder if _is_whole(_weights(file.name for file in denoiser_in(folder).glob("*"))) else None
 
 
 def push(
@@ -197,14 +198,14 @@ def _is_whole(weights: list[str]) -> bool:
 
 def _files_of_a_model(names: list[str], repository: str, reference: str) -> list[str]:
     """Return the files to download of all that a repository has; raises `ModelFileError` where they make no model."""
-    weights = _weights(names)
+    inner = f"{DENOISER}/" if MODEL_INDEX in names else ""
+    own = [name.removeprefix(inner) for name in names if name.startswith(inner)]
+    weights = _weights(own)
     if _is_whole(weights):
         tokens = TOKENS if FILES[0] in names else (TOKENIZER,)
-        return [
-            *(name for name in (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD, SUMS) if name in names),
-            *weights,
-        ]
-    pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
+        described = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD, SUMS, *(PIPELINE_FILES if inner else ()))
+        return [*(name for name in described if name in names), *(inner + name for name in weights)]
+    pickles = sorted(name for name in own if "/" not in name and name.lower().endswith(PICKLES))
     download = f"hf download {repository}"
     if weights:
         what = f"several files of weights: {some(weights)}"
@@ -213,6 +214,8 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
         what = f"no weights but pickles, which can run code when loaded and were not downloaded: {some(pickles)}"
         files = " ".join(parts_of(pickles[0]))
         hint = f"if you trust it: {download} {files} --local-dir FOLDER, then vitrail convert FILE OUT --trust-pickle"
+        if inner:
+            hint = f"if you trust it: {download} --local-dir FOLDER, then vitrail convert FOLDER OUT --trust-pickle"
     else:
         what = f"no weights: {some(sorted(names)) or 'the repository is empty'}"
         hint = f"take a repository with {USUAL}"

@@ -219,6 +219,13 @@ def test_a_run_starts_from_a_model_of_latents_with_its_vae_and_its_size(made_run
     assert task_and_items(larger)[2].model.config.image_size == (12, 12)
 
 
+def test_the_settings_of_a_run_are_those_of_another_like_it(made_run, tmp_path, unreported):
+    again = api.train(out=tmp_path / "run", config=made_run.folder / "config.yaml")
+    assert RunFolder.open(again.folder).settings == RunFolder.open(made_run.folder).settings
+    ours, theirs = (run.trained.model.state_dict() for run in (again, made_run))
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
 def test_without_time_to_encode_all_images_they_are_encoded_in_every_step(ask, tmp_path, unreported):
     run = api.train(out=tmp_path / "run", **{**ask, "training.time_limit": 1e-3})
     assert latents.NO_TIME in (run.folder / "train.log").read_text() and run.scores["loss"]

@@ -5,9 +5,9 @@ import torch
 from diffusers import DDIMScheduler, DiTPipeline
 from tiny_dit import save_pipeline, save_vae, trained
 
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.tasks.diffusion.process import Process
-from vitrail.tasks.diffusion.sampling import Sampling, open_diffusion, sample_batches
+from vitrail.tasks.diffusion.sampling import Sampling, class_indices, open_diffusion, sample_batches
 from vitrail.weights.convert import convert
 
 SEEDS = [3, 4, 5]
@@ -65,6 +65,15 @@ def test_their_whole_pipeline_makes_the_images_of_a_model_of_ours(spacing, class
     pixels = (images / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1)
     assert expected.shape == (3, 16, 16, 3) and pixels.std() > 0.01
     torch.testing.assert_close(pixels, torch.from_numpy(expected), atol=1e-4, rtol=0)
+
+
+def test_a_class_is_named_by_any_of_the_names_in_its_label(tmp_path):
+    save_pipeline(tmp_path, labels=["tench, Tinca tinca", "crane, wading bird", "crane", "hen", "a,b"])
+    found = open_diffusion(tmp_path)
+    chosen = ["Tinca tinca", "wading bird", "crane", "a,b"]
+    assert class_indices(found, chosen, 4) == [0, 1, 2, 4]
+    with pytest.raises(ConfigError, match="bird"):
+        class_indices(found, ["bird"], 1)
 
 
 def test_the_authors_guide_three_channels_alone(tmp_path):

@@ -16,6 +16,10 @@ def test_the_frechet_distance_is_that_of_two_gaussians():
     expected = ((A.mean(0) - B.mean(0)) ** 2).sum() + np.trace(cov_a + cov_b - 2 * sqrtm(cov_a @ cov_b).real)
     assert frechet_distance(A, B) == pytest.approx(expected, rel=1e-9)
     assert frechet_distance(A, A) == pytest.approx(0, abs=1e-9)
+    few = RANDOM.normal(size=(4, 6))  # fewer than numbers in a vector, so that their covariance has no inverse
+    cov_few = np.cov(few.T)
+    expected_few = ((A.mean(0) - few.mean(0)) ** 2).sum() + np.trace(cov_a + cov_few - 2 * sqrtm(cov_a @ cov_few).real)
+    assert frechet_distance(A, few) == pytest.approx(expected_few, rel=1e-6)
     flat = np.hstack([A, np.zeros((200, 2))])  # pixels that are black in every image
     assert frechet_distance(flat, np.hstack([B, np.zeros((150, 2))])) == pytest.approx(expected, rel=1e-6)
 

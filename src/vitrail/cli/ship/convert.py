@@ -54,11 +54,15 @@ def convert(
     key
         Of several models in a file the one to read, as model_ema or student. Default: the average of training.
     """
+    from vitrail.errors import ConfigError
+    from vitrail.files import path_of
     from vitrail.weights.locate import require_possible
 
     require_possible(model, in_python=True)  # before torch is imported
+    if latents is not None and not (path_of(latents) / "config.json").is_file():
+        hint = "give the folder of an AutoencoderKL, as diffusers saves it"
+        raise ConfigError(f"there is no VAE in {str(latents)!r}", where="--latents", hint=hint)
     from vitrail.checks import refuse_given
-    from vitrail.files import path_of
     from vitrail.weights.convert import convert, read_labels
     from vitrail.weights.locate import SAYS_ITSELF, row_behind
     from vitrail.weights.model_folder.classes import read_classes, with_classes

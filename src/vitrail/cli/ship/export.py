@@ -27,7 +27,7 @@ def export(
     out: str | None = None,
     json: bool = False,
 ) -> None:
-    """Write a model for an engine, verified; predict, evaluate, serve and translate take it like any model.
+    """Write a model for an engine, verified; predict, evaluate, serve, sample and translate take it like any model.
 
     Labels, or joints, and preparation are inside. Needs the extra export: pip install 'vitrail[export]'; of a translator
     ctranslate2.

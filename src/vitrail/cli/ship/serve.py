@@ -37,7 +37,7 @@ def serve(
     reject: bool = False,
     access_log: bool = False,
 ) -> None:
-    """Answer over HTTP: labels or captions of images, joints, or translations of texts, where the model looked, and a page.
+    """Answer over HTTP: labels or captions of images, joints, translations of texts, or images from noise; and a page.
 
     It stops on Ctrl-C or SIGTERM, when everything it has let in is answered. Whoever reaches it from elsewhere sends the token
     as Authorization: Bearer TOKEN; it is read from a file or from the environment, as all may see the words of a command.
@@ -54,7 +54,7 @@ def serve(
         The address of pages that may ask from a browser, such as https://shop.example; several, each with the flag. Default: no
         pages but its own.
     batch_size
-        Images, people, or pieces of texts, that are computed together at most.
+        Images, people, or pieces of texts, that are computed together at most; of images from noise, in one pass.
     queue
         Images, people, or pieces of texts, that are in the server at most; further ones are refused.
     deadline
@@ -62,7 +62,7 @@ def serve(
     workers
         Processes that answer and share the cores. From two on, one that dies is replaced while the others go on.
     max_images
-        Images of a request, or people where joints are found. Default: 32.
+        Images of a request, or people where joints are found, or images that are made. Default: 32.
     max_megapixels
         Millions of pixels of each; while it is decoded a million may take 16 MB. Default: 25.
     max_texts

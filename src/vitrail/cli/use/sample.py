@@ -36,7 +36,7 @@ def sample(
     Parameters
     ----------
     model
-        A run folder or a model folder, of a run with --task diffusion.
+        A run folder, a model folder or an exported model, of a run with --task diffusion.
     out
         A folder to write, which must not exist: numbered pictures, samples.png with many of them, and samples.json.
     classes

@@ -119,6 +119,7 @@ def _ways_of_graph(
 ) -> tuple[list[Way], Any]:
     """The engines that run an exported model, and what they are judged by."""
     about = description_in(graph)
+    row_of(about).module("predictor")  # a graph that predicts nothing is refused here
     ways = [Way(engine, about.precision, graph) for engine in RUNS[graph.suffix.lower()]]
     if data is None:
         observer.note(f"{WITHOUT}: name images with --data")

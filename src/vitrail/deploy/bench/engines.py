@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vitrail.deploy.bench.libraries import onnxruntime, openvino
 from vitrail.deploy.bench.measure import timed
@@ -22,8 +21,8 @@ from vitrail.models.inference import quickest_precision
 
 PIECES = 4
 """Of a batch that are computed side by side, at most."""
-Session = Callable[[np.ndarray], np.ndarray]
-"""Images (B, C, H, W), as the graph takes them, to what it gives, (B, classes) or (B, K, h, w); for one thread at a time."""
+Session = Callable[..., np.ndarray]
+"""The graph's inputs in their order, images (B, C, H, W) first, to what it gives; for one thread at a time."""
 
 
 def openvino_session(graph: Any, precision: str, threads: int) -> Session:
@@ -55,11 +54,12 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
         several = compiled(pieces)
         return [several.create_infer_request() for _ in range(pieces)]
 
-    def run(images: np.ndarray) -> np.ndarray:
-        if pieces == 1 or len(images) < 2 * pieces:
-            return np.array(whole(images)[0])  # a copy: the next call writes where this one wrote
-        for request, piece in zip(requests(), np.array_split(images, pieces), strict=True):
-            request.start_async([piece])
+    def run(*inputs: np.ndarray) -> np.ndarray:
+        if pieces == 1 or len(inputs[0]) < 2 * pieces:
+            return np.array(whole(inputs)[0])  # a copy: the next call writes where this one wrote
+        parts = zip(*(np.array_split(given, pieces) for given in inputs), strict=True)
+        for request, part in zip(requests(), parts, strict=True):
+            request.start_async(list(part))
         for request in requests():
             request.wait()
         return np.concatenate([request.get_output_tensor().data for request in requests()])
@@ -73,8 +73,8 @@ def onnxruntime_session(file: Path, precision: str, threads: int) -> Session:
     options = library.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     session = library.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda images: session.run(None, {name: images})[0]
+    names = [given.name for given in session.get_inputs()]
+    return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]
 
 
 ENGINES: dict[str, Callable[[Any, str, int], Session]] = {
@@ -85,8 +85,8 @@ TRIED = 8
 """Images at a time that engines are compared with."""
 
 
-def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Predictor:
-    """An exported graph as what answers.
+def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Any:
+    """Return an exported graph as what answers: a predictor, or of a task without one what its description makes of it.
 
     Args:
         graph: the file.
@@ -108,7 +108,7 @@ def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = 
 
 def _opened(
     graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
-) -> Predictor:
+) -> Any:
     """`open_graph` for a graph whose description has been read."""
     made = precision or about.precision
 
@@ -123,9 +123,9 @@ def _opened(
     except Exception as error:
         raise refused(error) from error
 
-    def asked(images: np.ndarray) -> np.ndarray:
+    def asked(*inputs: np.ndarray) -> np.ndarray:
         try:
-            return session(images)
+            return session(*inputs)
         except MemoryError:
             raise
         except Exception as error:  # some of what is wrong with a graph is seen no earlier
@@ -134,27 +134,17 @@ def _opened(
     return as_predictor(asked, about, f"{engine} {made}")
 
 
-def as_predictor(session: Session, about: Description, name: str) -> Predictor:
-    """Return what predicts with a session, by what is known of its graph."""
-
-    def network(pixels: Tensor) -> Tensor:
-        found = torch.from_numpy(session(about.given(pixels).numpy())).float()
-        expected = (len(pixels), len(about.labels))
-        if found.shape[:2] != expected or found.ndim != len(about.answer_shape):
-            what = f"the graph gives numbers of the shape {tuple(found.shape)}, where {expected} is images by labels"
-            raise ModelFileError(what, where=about.name, hint="export the model again")
-        return found
-
-    predictor: Predictor = about.predictor(network, name)
-    return predictor
+def as_predictor(session: Session, about: Description, name: str) -> Any:
+    """Return what answers with a session, by what is known of its graph."""
+    return about.predictor(about.network(session), name)
 
 
-def quickest(graph: Path, *, measure: bool = True) -> Predictor:
+def quickest(graph: Path, *, measure: bool = True) -> Any:
     """An exported graph in the fastest of the installed engines that read it, which is reported on stderr.
 
     Args:
         graph: the file.
-        measure: whether to try them; else the likeliest is taken.
+        measure: try those that predict; else the likeliest is taken.
 
     Raises:
         ModelFileError: no engine can run it.
@@ -166,7 +156,7 @@ def quickest(graph: Path, *, measure: bool = True) -> Predictor:
             found.append(_opened(graph, engine, about))
         except ConfigError as error:  # it is not installed; a graph that one engine refuses is given to no other
             why = why or error
-        if found and not measure:
+        if found and not (measure and isinstance(found[0], Predictor)):
             break
     if not found:
         raise why or ModelFileError("no engine reads it", where=graph)

@@ -1,10 +1,11 @@
 """An exported model: one graph that an engine runs, with its labels and its preparation inside."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from vitrail.data.images.box_preparation import BoxPreparation
@@ -31,6 +32,10 @@ FIGURES = "export.json"
 """What was measured when it was exported."""
 OF_BOXES = BoxPreparation.model_fields.keys() - Preparation.model_fields.keys()
 """Fields by which the preparation of boxes is known, and with it a graph that gives heatmaps."""
+DENOISER = "denoiser"
+"""The field by which a graph is known that gives the noise in images."""
+Sides = tuple[int | None, ...]
+"""The sides of a tensor; None for one that is not fixed."""
 
 
 class Description(Settings):
@@ -65,16 +70,30 @@ class Description(Settings):
     """Whether the graph takes pixels, uint8 (B, C, H, W), and normalises them; else it takes them normalised, float32."""
 
     @property
-    def answer_shape(self) -> tuple[int | None, ...]:
-        """Shape of the graph's output, None for what is not known."""
+    def inputs(self) -> dict[str, tuple[str, Sides]]:
+        """Type and shape of the graph's inputs, by name."""
+        size = (None, None) if self.any_size else self.preparation.image_size
+        return {"images": ("uint8" if self.pixels else "float32", (None, self.preparation.channels, *size))}
+
+    @property
+    def answer_shape(self) -> Sides:
+        """Shape of the graph's output."""
         return (None, len(self.labels), *(None for _ in self.sides))
+
+    @property
+    def signature(self) -> str:
+        """A sentence about what the graph takes and gives, for its card."""
+        kind = "uint8, 0 to 255" if self.pixels else f"float32, {self.preparation}"
+        sides = ", ".join(map(str, (self.preparation.channels, *self.preparation.image_size)))
+        shape = ", ".join((str(len(self.labels)), *self.sides))
+        return f"takes `images` ({kind}), (batch, {sides}), and gives `{self.gives}`, (batch, {shape})"
 
     @staticmethod
     def of_model(
         trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
     ) -> Any:
         """Return the description of a graph that is to be made of a model."""
-        kind: type[Description] = row_of(trained).module("predictor").DESCRIPTION
+        kind: type[Description] = row_of(trained).module("export").DESCRIPTION
         own = kind.fields_of(trained, any_size=any_size)
         return kind(name=name, precision=precision, any_size=any_size, pixels=pixels, **own)
 
@@ -88,9 +107,27 @@ class Description(Settings):
             "preparation": trained.preparation,
         }
 
-    def predictor(self, network: Callable[[Tensor], Tensor], name: str) -> Any:
-        """Return what predicts with the graph as a network from prepared pixels to float32; ``name`` is engine and precision."""
+    def network(self, session: Callable[..., Any]) -> Callable[..., Tensor]:
+        """Return what runs the graph as a function of prepared pixels, uint8 (B, C, H, W), to float32."""
+
+        def network(pixels: Tensor) -> Tensor:
+            found = torch.from_numpy(session(self.given(pixels).numpy())).float()
+            expected = (len(pixels), len(self.labels))
+            if found.shape[:2] != expected or found.ndim != len(self.answer_shape):
+                what = f"the graph gives numbers of the shape {tuple(found.shape)}, where {expected} is images by labels"
+                raise ModelFileError(what, where=self.name, hint="export the model again")
+            return found
+
+        return network
+
+    def predictor(self, network: Callable[..., Tensor], name: str) -> Any:
+        """Return what answers with the graph as its `network`; ``name`` is engine and precision."""
         raise NotImplementedError
+
+    def examples(self, count: int, size: tuple[int, int], random: torch.Generator) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Return random inputs as the graph takes them, and the same as the model takes them, in the order of `inputs`."""
+        pixels = torch.randint(0, 256, (count, self.preparation.channels, *size), generator=random, dtype=torch.uint8)
+        return [self.given(pixels)], [self.preparation.normalize(pixels)]
 
     def given(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), as the graph takes them."""
@@ -115,7 +152,8 @@ class Description(Settings):
             known = values if isinstance(values, dict) else {}
             preparation = known.get("preparation")
             boxes = isinstance(preparation, dict) and preparation.keys() >= OF_BOXES
-            kind: type[Description] = row_of_kind("images", "heatmaps" if boxes else "vector").module("predictor").DESCRIPTION
+            row = row_of_kind("images", "noise" if DENOISER in known else "heatmaps" if boxes else "vector")
+            kind: type[Description] = row.module("export").DESCRIPTION
             return kind.read(known)
         except (ValueError, RecursionError, ConfigError) as error:
             reason = error.what if isinstance(error, ConfigError) else str(error)
@@ -140,14 +178,9 @@ def graph_of(reference: str | Path) -> Path | None:
 
 def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> str:
     """``README.md`` of an exported model: what it takes, what it gives, how to ask it."""
-    height, width = about.preparation.image_size
-    channels = about.preparation.channels
-    kind = "uint8, 0 to 255" if about.pixels else f"float32, {about.preparation}"
-    shape = ", ".join((str(len(about.labels)), *about.sides))
     lines = [
         f"# {about.name}: {to}, {about.precision}",
-        f"`{GRAPHS[to]}` takes `images` ({kind}), (batch, {channels}, {height}, {width}), and gives `{about.gives}`, "
-        f"(batch, {shape}). {about.title} and preparation are in the file, under the key `{KEY}`.",
+        f"`{GRAPHS[to]}` {about.signature}. {about.title} and preparation are in the file, under the key `{KEY}`.",
         f"```sh\n{about.commands}\n```",
     ]
     if about.any_size:

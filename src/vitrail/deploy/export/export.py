@@ -1,7 +1,7 @@
 """From a model in Python to a graph: traced once, written for an engine, and kept only if it answers as the model does."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -51,7 +51,7 @@ IMPOSSIBLE = {
 
 
 class Network(nn.Module):
-    """The module that is traced: images (B, C, H, W), float32 or pixels, to the model's outputs in float32.
+    """The module that is traced: images (B, C, H, W), float32 or pixels, and further inputs to the model's outputs in float32.
 
     Args:
         model: in evaluation mode.
@@ -64,10 +64,10 @@ class Network(nn.Module):
         self.answering = Answering(model if dtype == torch.float32 else copy.deepcopy(model).to(dtype), dtype)
         self.preparation = preparation
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, *others: Tensor) -> Tensor:
         if self.preparation is not None:
             images = self.preparation.normalize(images)
-        answers: Tensor = self.answering(images)
+        answers: Tensor = self.answering(images, *others)
         return answers
 
 
@@ -90,14 +90,16 @@ def trace(network: Network, inputs: Mapping[str, Shape], steps: tuple[int, int] 
         names = enumerate(("rows", "columns"), 2)
         unknown |= {i: steps[i - 2] * torch.export.Dim(name, min=2, max=MOST_PATCHES) for i, name in names}
     with explained("the model cannot be traced"), torch.no_grad():
-        program = torch.export.export(network.eval(), (images,), dynamic_shapes=(unknown,), strict=False)
+        others = [shape.zeros(batch=2) for name, shape in inputs.items() if name != "images"]
+        shapes = (unknown, tuple({0: unknown[0]} for _ in others)) if others else (unknown,)
+        program = torch.export.export(network.eval(), (images, *others), dynamic_shapes=shapes, strict=False)
     for node in program.graph.nodes:  # a graph goes to others, whom the folders of this machine do not concern
         node.meta.pop("stack_trace", None)
     return program
 
 
-def to_openvino(program: torch.export.ExportedProgram, gives: str = "logits") -> Any:
-    """The graph as OpenVINO's, with its input named ``images`` and its output as told.
+def to_openvino(program: torch.export.ExportedProgram, gives: str = "logits", takes: Sequence[str] = ("images",)) -> Any:
+    """Return the graph as OpenVINO's, with its inputs and its output named.
 
     Raises:
         ExportError: it cannot be converted.
@@ -106,16 +108,16 @@ def to_openvino(program: torch.export.ExportedProgram, gives: str = "logits") ->
     library = openvino()
     with explained("OpenVINO cannot convert the model"):
         graph = library.convert_model(program)
-        given = graph.inputs[0]
-        given.get_node().set_partial_shape(library.PartialShape([-1, *_shape(program)]))
-        given.set_names({"images"})
+        for given, name, shape in zip(graph.inputs, takes, _shapes(program), strict=True):
+            given.get_node().set_partial_shape(library.PartialShape([-1, *shape]))
+            given.set_names({name})
         graph.outputs[0].set_names({gives})
         graph.validate_nodes_and_infer_types()
     return graph
 
 
-def to_onnx(program: torch.export.ExportedProgram, gives: str = "logits") -> Any:
-    """The graph as torch's ``ONNXProgram``, with its input named ``images`` and its output as told.
+def to_onnx(program: torch.export.ExportedProgram, gives: str = "logits", takes: Sequence[str] = ("images",)) -> Any:
+    """Return the graph as torch's ``ONNXProgram``, with its inputs and its output named.
 
     Raises:
         ExportError: it cannot be converted.
@@ -123,14 +125,14 @@ def to_onnx(program: torch.export.ExportedProgram, gives: str = "logits") -> Any
     """
     onnx()
     with explained("the model cannot be written as ONNX"), sdpa_kernel(SDPBackend.MATH):  # of one layout in all its passes
-        return torch.onnx.export(program, (), dynamo=True, input_names=["images"], output_names=[gives], verbose=False)
+        return torch.onnx.export(program, (), dynamo=True, input_names=list(takes), output_names=[gives], verbose=False)
 
 
-def _shape(program: torch.export.ExportedProgram) -> list[int]:
-    """Channels, height and width of the images that a program takes; −1 for what is not fixed."""
-    (name,) = program.graph_signature.user_inputs
-    (node,) = (node for node in program.graph.nodes if node.name == name)
-    return [side if isinstance(side, int) else -1 for side in node.meta["val"].shape[1:]]
+def _shapes(program: torch.export.ExportedProgram) -> Iterator[list[int]]:
+    """Yield the sides behind the batch of each input of a program; −1 for what is not fixed."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    for name in program.graph_signature.user_inputs:
+        yield [side if isinstance(side, int) else -1 for side in nodes[str(name)].meta["val"].shape[1:]]
 
 
 def write_openvino(graph: Any, about: Description, folder: Path) -> Path:
@@ -168,8 +170,8 @@ def session_of(file: Path, to: Target, precision: str) -> Session:
         module = torch.export.load(file).module()  # this process has written it
 
     @torch.inference_mode()
-    def run(images: Any) -> Any:
-        return module(torch.from_numpy(images)).numpy()
+    def run(*inputs: Any) -> Any:
+        return module(*map(torch.from_numpy, inputs)).numpy()
 
     return run
 
@@ -209,12 +211,11 @@ def verify(
         height, width = model.graph_multiple
         sizes += [(c.image_size[0] + 2 * height, c.image_size[1]), (2 * height, 3 * width)]
     for batch, size in zip(batches, cycle(sizes), strict=False):
-        pixels = torch.randint(0, 256, (batch, c.channels, *size), generator=random, dtype=torch.uint8)
-        given = about.given(pixels)
-        expected = network(trained.preparation.normalize(pixels)).float()
+        given, of_model = about.examples(batch, size, random)
+        expected = network(*of_model).float()
         with explained(f"the written graph cannot answer {batch} images"):
-            found = torch.from_numpy(session(given.numpy()))
-            single = torch.from_numpy(session(given[-1:].numpy()))
+            found = torch.from_numpy(session(*(tensor.numpy() for tensor in given)))
+            single = torch.from_numpy(session(*(tensor[-1:].numpy() for tensor in given)))
         if found.shape != expected.shape or not found.isfinite().all():
             raise ExportError(f"of {batch} images the graph gives {tuple(found.shape)}, or values not finite", where="export")
         differences.append((single[0] - found[-1] if about.precision == "int8" else found - expected).abs().amax(dim=-1).ravel())
@@ -278,13 +279,13 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
     floats: Predictor | None = None
     if to == "openvino":
-        graph = to_openvino(program, about.gives)
+        graph = to_openvino(program, about.gives, list(about.inputs))
         if int8:
             session = openvino_session(graph, "quickest", torch.get_num_threads())
             floats, graph = as_predictor(session, about, "openvino floats"), quantise_openvino(graph, given, kept)
         file = write_openvino(graph, about, folder)
     elif to == "onnx":
-        file = write_onnx(to_onnx(program, about.gives), about, folder)
+        file = write_onnx(to_onnx(program, about.gives, list(about.inputs)), about, folder)
         if int8:
             floats = as_predictor(session_of(file, to, "fp32"), about, "onnxruntime floats")
             file = quantise_onnx(file, given, kept)

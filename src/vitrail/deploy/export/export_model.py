@@ -88,7 +88,8 @@ def export_model(
     trained = _to_export(model, None if any_size else image_size)
     room = row_of(trained).module("export")
     asked = {
-        "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0, "--image-size": any_size
+        "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
+        "--image-size": any_size, "--fold-normalization": fold, "--to triton": triton,
     }  # fmt: skip
     room.require_exportable(trained, to, asked, observer.note)
     if merge != 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.deploy.bench.libraries import onnx, openvino
-from vitrail.deploy.export.artefact import KEY, Description
+from vitrail.deploy.export.artefact import KEY, Description, Sides
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights.formats.checksums import verified
@@ -16,8 +16,6 @@ from vitrail.weights.formats.checksums import verified
 LARGEST = {".onnx": 2**31, ".xml": 2**28}
 """Bytes of a graph: ONNX allows no more, and OpenVINO keeps the weights elsewhere."""
 HINT = "export the model again"
-Shape = tuple[int | None, ...]
-"""The sides of a tensor; None for one that is not fixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +24,9 @@ class Signature:
 
     text: str | None
     """Its description, if it is ours."""
-    inputs: Sequence[tuple[str, Shape | None]]
-    """Type, float32 or uint8 or something else, and shape of each."""
-    outputs: Sequence[Shape | None]
+    inputs: Sequence[tuple[str, str, Sides | None]]
+    """Name, type and shape of each."""
+    outputs: Sequence[Sides | None]
 
 
 def description_in(graph: Path) -> Description:
@@ -60,21 +58,22 @@ def _description(graph: Path) -> Description:
 
 
 def _require_fit(signature: Signature, about: Description, graph: Path) -> None:
-    """Refuse a graph that does not take the images that its description speaks of, or not give an answer for each label."""
-    images = (None, about.preparation.channels, *((None, None) if about.any_size else about.preparation.image_size))
-    given, kind = [shape for _, shape in signature.inputs], "uint8" if about.pixels else "float32"
+    """Refuse a graph that does not take the inputs that its description speaks of, or not give an answer for each label."""
+    given, wanted = {name: shape for name, _, shape in signature.inputs}, about.inputs
+    kinds = {name: kind for name, kind, _ in signature.inputs}
     problem = None
-    if len(given) != 1 or not _agree(given[0], images):
-        problem = f"takes {given}, not images of the shape {images}"
-    elif (found := signature.inputs[0][0]) != kind:
-        problem = f"takes {found}, not {kind}"
+    if list(given) != list(wanted) or not all(_agree(given[name], shape) for name, (_, shape) in wanted.items()):
+        described = " and ".join(f"{name} of the shape {shape}" for name, (_, shape) in wanted.items())
+        problem = f"takes {[*given.values()]}, not {described}"
+    elif wrong := [name for name, (kind, _) in wanted.items() if kinds[name] != kind]:
+        problem = f"takes {kinds[wrong[0]]}, not {wanted[wrong[0]][0]}"
     elif len(signature.outputs) != 1 or not _agree(signature.outputs[0], about.answer_shape):
         problem = f"gives {[*signature.outputs]}, not {about.each.format(len(about.labels))}"
     if problem is not None:
         raise ModelFileError(f"the graph does not fit what it says of itself: it {problem}", where=graph, hint=HINT)
 
 
-def _agree(found: Shape | None, wanted: Shape) -> bool:
+def _agree(found: Sides | None, wanted: Sides) -> bool:
     """Return whether two shapes can be the same."""
     if found is None:
         return True
@@ -96,17 +95,18 @@ def _onnx(graph: Path) -> Signature:
         library.checker.check_node(node, context)
     for tensor in _tensors(model, library.TensorProto):
         _require_inside(graph, {entry.key: entry.value for entry in tensor.external_data})
-    kinds = {library.TensorProto.FLOAT: "float32", library.TensorProto.UINT8: "uint8"}
+    proto = library.TensorProto
+    kinds = {proto.FLOAT: "float32", proto.UINT8: "uint8", proto.INT64: "int64"}
     kept = {tensor.name for tensor in model.graph.initializer}  # early versions list their weights among the inputs, too
     inputs = [(value.type.tensor_type, value.name) for value in model.graph.input]
     return Signature(
         {entry.key: entry.value for entry in model.metadata_props}.get(KEY),
-        [(kinds.get(kind.elem_type, "another type"), _shape(kind)) for kind, name in inputs if name not in kept],
+        [(name, kinds.get(kind.elem_type, "another type"), _shape(kind)) for kind, name in inputs if name not in kept],
         [_shape(value.type.tensor_type) for value in model.graph.output],
     )
 
 
-def _shape(kind: Any) -> Shape | None:
+def _shape(kind: Any) -> Sides | None:
     """Return the shape of a value in ONNX; None where it is unknown."""
     sides: Iterable[Any] = kind.shape.dim
     return tuple(side.dim_value if side.HasField("dim_value") else None for side in sides) if kind.HasField("shape") else None
@@ -172,17 +172,17 @@ def _openvino(graph: Path) -> Signature:
     model = openvino().Core().read_model(graph)
     return Signature(
         str(model.get_rt_info(KEY).value) if model.has_rt_info(KEY) else None,
-        [(_kind(given), _partial(given)) for given in model.inputs],
+        [(given.get_any_name(), _kind(given), _partial(given)) for given in model.inputs],
         [_partial(given) for given in model.outputs],
     )
 
 
 def _kind(value: Any) -> str:
     """The type of a value in OpenVINO."""
-    return {"f32": "float32", "u8": "uint8"}.get(value.get_element_type().get_type_name(), "another type")
+    return {"f32": "float32", "u8": "uint8", "i64": "int64"}.get(value.get_element_type().get_type_name(), "another type")
 
 
-def _partial(value: Any) -> Shape | None:
+def _partial(value: Any) -> Sides | None:
     """The shape of a value in OpenVINO."""
     shape = value.get_partial_shape()
     return None if shape.rank.is_dynamic else tuple(None if side.is_dynamic else side.get_length() for side in shape)

@@ -67,9 +67,11 @@ class Operation(Generic[Request, Row, Output]):
     prepare: Callable[[bytes, Request], Prepared[Row]]
     """Called in a thread that decodes images, or in one that reads bodies."""
     rows: Callable[[Request], int] | None = lambda request: 1
-    """Returns the number of rows of each part before it is prepared; None where only preparing it tells."""
+    """Returns the number of rows of each part before it is prepared, or of their turns; None where only preparing it tells."""
     run: Callable[[list[Row]], Sequence[Output]]
-    """Called in the one thread that computes."""
+    """Called in the one thread that computes. A row whose output is `UNFINISHED` gets another turn, in a later batch."""
+    turns: int = 1
+    """Turns of a usual row: ``waiting`` of the limits is multiplied by it, and a request waits for half of its deadline."""
     answer: Callable[[Request, list[Computed[Output]]], dict[str, Any]]
     """Called in a thread that reads bodies."""
     looks: bool = False

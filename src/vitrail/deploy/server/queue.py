@@ -16,6 +16,8 @@ from typing import Any, Generic, TypeVar
 
 PATIENCE = 3.0
 """Most seconds of work that may be waiting when a request is accepted; an overload is over after this time."""
+UNFINISHED: Any = object()
+"""Result of a value that is to be computed again, among others, with what it holds by then."""
 FORGET = 0.2
 """Weight of the newest batch in the moving average of the pace."""
 SLOWER = 2.0
@@ -45,6 +47,8 @@ class Job(Generic[T, R]):
     value: T
     expires: float
     answer: asyncio.Future[R]
+    waiting: "deque[Job[T, R]]"
+    """The jobs of the same request that wait, in the order of their turns."""
 
 
 class Queue(Generic[T, R]):
@@ -54,6 +58,7 @@ class Queue(Generic[T, R]):
         compute: values to as many results, in the worker's thread.
         capacity: places.
         most: values that go into one call of ``compute``.
+        patience: most seconds of work that may be waiting when a request is accepted.
         changed: wakes the worker when something waits.
         observe: called with how many values a call computed, and in how many seconds.
     """
@@ -66,10 +71,11 @@ class Queue(Generic[T, R]):
         most: int,
         changed: threading.Condition,
         observe: Callable[[int, float], None],
+        patience: float = PATIENCE,
     ):
-        self._compute, self.capacity, self._most = compute, capacity, most
+        self._compute, self.capacity, self._most, self._patience = compute, capacity, most, patience
         self._changed, self._observe = changed, observe
-        self._waiting: deque[deque[Job[T, R]]] = deque()  # of each request its jobs, in the order of their turns
+        self._waiting: deque[deque[Job[T, R]]] = deque()  # of each request its `Job.waiting`, unless it is empty
         self.taken = 0
         self.pace = 0.0
         """Seconds that a value takes, as far as is known."""
@@ -81,7 +87,7 @@ class Queue(Generic[T, R]):
     def require_room(self, count: int = 1) -> None:
         """Raise `FullError` unless there are so many places, and what is ahead will soon be done."""
         ahead = self.taken * self.pace
-        if self.taken + count > self.capacity or ahead > PATIENCE:
+        if self.taken + count > self.capacity or ahead > self._patience:
             raise FullError(ahead)
 
     @contextlib.contextmanager
@@ -107,23 +113,32 @@ class Queue(Generic[T, R]):
         if not values:
             return []
         loop = asyncio.get_running_loop()
-        jobs = [Job(value, expires, loop.create_future()) for value in values]
+        waiting = deque[Job[T, R]]()
+        jobs = [Job(value, expires, loop.create_future(), waiting) for value in values]
         with self._changed:
-            self._waiting.append(deque(jobs))
+            self._wait(jobs)
             self._changed.notify()
         try:
             return await asyncio.gather(*(job.answer for job in jobs))
         finally:
             self._forget([job for job in jobs if not job.answer.done() or job.answer.cancelled()])
 
+    def _wait(self, jobs: list[Job[T, R]]) -> None:
+        """Append jobs to those of their requests that wait, with the lock held, unless nobody waits for them any more."""
+        for job in jobs:
+            if not job.answer.cancelled():
+                if not job.waiting:
+                    self._waiting.append(job.waiting)
+                job.waiting.append(job)
+
     def _forget(self, jobs: list[Job[T, R]]) -> None:
-        """Nobody waits for these any more."""
+        """Drop all jobs of a request that are left: nobody waits for them any more."""
         for job in jobs:
             job.answer.cancel()
         if jobs:
             with self._changed:
-                left = (deque(job for job in jobs if not job.answer.cancelled()) for jobs in self._waiting)
-                self._waiting = deque(filter(None, left))
+                jobs[0].waiting.clear()
+                self._waiting = deque(filter(None, self._waiting))
 
     def work(self) -> None:
         """Compute what waits, as much as goes at once."""
@@ -131,6 +146,8 @@ class Queue(Generic[T, R]):
         if not jobs:
             return
         results = self._results(jobs)
+        with self._changed:
+            self._wait([job for job, result in zip(jobs, results, strict=True) if result is UNFINISHED])
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             jobs[0].answer.get_loop().call_soon_threadsafe(_deliver, jobs, results)
 
@@ -181,7 +198,7 @@ def sizes(most: int) -> list[int]:
 
 def _deliver(jobs: list[Job[Any, Any]], results: Sequence[Any]) -> None:
     for job, result in zip(jobs, results, strict=True):
-        if job.answer.done():
+        if job.answer.done() or result is UNFINISHED:
             continue
         if isinstance(result, Exception):
             job.answer.set_exception(result)
@@ -207,9 +224,10 @@ class Worker:
         capacity: int,
         most: int,
         observe: Callable[[int, float], None],
+        patience: float = PATIENCE,
     ) -> Queue[T, R]:
-        """A further queue; see `Queue`."""
-        queue = Queue(compute, capacity=capacity, most=most, changed=self._changed, observe=observe)
+        """Return a further queue; see `Queue`."""
+        queue = Queue(compute, capacity=capacity, most=most, changed=self._changed, observe=observe, patience=patience)
         self._queues.append(queue)
         return queue
 

@@ -19,7 +19,7 @@ from vitrail.deploy.server.http.problems import ProblemError, busy, shutting_dow
 from vitrail.deploy.server.http.reading import Body, Memory, require_size, while_connected
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.operation import Computed, Operation, Prepared, Served
-from vitrail.deploy.server.queue import Queue, Worker, sizes
+from vitrail.deploy.server.queue import PATIENCE, Queue, Worker, sizes
 from vitrail.deploy.server.watchdog import Watch
 from vitrail.errors import DataError
 from vitrail.runtime.terminal import exit_at_once
@@ -61,7 +61,7 @@ class Service:
         """Requests that were let in and are not answered yet."""
         what = task.items.capitalize()
         self.metrics.gauge(task.items, f"{what} in the server: read, waiting, computed.", lambda: self._queue.taken)
-        self.metrics.gauge(f"{task.items}_limit", f"{what} that may be in the server.", lambda: self.limits.waiting)
+        self.metrics.gauge(f"{task.items}_limit", f"{what} that may be in the server.", lambda: self._queue.capacity)
         self.metrics.gauge("body_bytes", "Bytes of bodies that are held.", lambda: self._memory.held)
         self.metrics.gauge("draining", "1 while the server finishes what it has, and takes nothing new.", lambda: self.draining)
 
@@ -70,7 +70,9 @@ class Service:
             observe = self.metrics.timing("attention_seconds", "What the attention of a picture took.")
             return self._worker.queue(operation.run, capacity=LOOKS, most=1, observe=observe)
         limits = self.limits
-        return self._worker.queue(operation.run, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed)
+        patience = PATIENCE if operation.turns == 1 else limits.deadline / 2
+        capacity, observe = limits.waiting * operation.turns, self.metrics.computed
+        return self._worker.queue(operation.run, capacity=capacity, most=limits.batch, observe=observe, patience=patience)
 
     def add(self, operation: AnyOperation) -> None:
         """Add a further operation, with a queue of its own; comes before `start`."""
@@ -178,6 +180,8 @@ class Service:
 
         async def outputs() -> tuple[list[Prepared[Any]], list[Any]]:
             with contextlib.ExitStack() as places:
+                if rows is not None and operation.turns > 1:
+                    self._require_time(queue, rows)
                 if rows is not None and not large:  # a large image would hold places for as long as it waits
                     places.enter_context(queue.places(rows))
                 with self._decoders.turn() if large else contextlib.nullcontext():

@@ -89,7 +89,8 @@ def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
     model = listed_name(config) if name == "custom" else name
     data = name_of(settings["data"]["source"])
     row = task_row(settings["task"]["name"])
-    if row.items == "images" and row.labels != "required" and not getattr(config, "num_classes", 0):
+    unlabelled = row.labels == "none" or (row.labels == "optional" and not getattr(config, "num_classes", 0))
+    if row.items == "images" and unlabelled:
         return f"{model} on {data}, learned without labels"
     if not settings["start"]:
         return f"{model} on {data}, trained from scratch"

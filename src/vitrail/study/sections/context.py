@@ -12,7 +12,7 @@ from vitrail.files import write_json, write_text
 from vitrail.models.cost import cost
 from vitrail.models.structure import changed_parts
 from vitrail.runtime.observer import Observer
-from vitrail.study.maps.captures import hides, require_capturable
+from vitrail.study.maps.captures import hides, require_capturable, sight_of
 from vitrail.study.maps.stages import most_weights
 from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
@@ -65,7 +65,7 @@ class StudyContext:
         self.changed = changed_parts(self.model)
         """Parts changed by hand, with a sentence about each. The model's configuration does not tell its cost then."""
         self.hidden = hides(self.model)
-        self.sight = None if self.hidden else self.model.sight
+        self.sight = None if self.hidden else sight_of(self.model)
         self.counted, self.attends = cost(self.model.config), self.sight == "image"
         self.batch = _batch(self._bytes())
         self.pixels = self.read(subjects.items, "reading images")

@@ -3,12 +3,13 @@
 from typing import Any
 
 from vitrail.tasks.classification.judging.judging import Judging
-from vitrail.tasks.classification.predictor import require_classes
+from vitrail.tasks.classification.predictor import LabelDescription, require_classes
 from vitrail.weights.model_folder.folder import TrainedModel
 
 FLOATS = ""
 """Reason why `auto` leaves int8 out; none here."""
 judging = Judging
+DESCRIPTION = LabelDescription
 
 
 def require_exportable(trained: TrainedModel, to: str, asked: dict[str, bool], note: Any) -> None:

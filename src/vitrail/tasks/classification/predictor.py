@@ -180,9 +180,6 @@ class LabelDescription(Description):
         return LabelPredictor(name, list(self.labels), self.multi_label, self.preparation, network, self.thresholds)
 
 
-DESCRIPTION = LabelDescription
-
-
 def in_python(
     trained: TrainedModel, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> LabelPredictor:

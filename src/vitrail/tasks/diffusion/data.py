@@ -11,7 +11,7 @@ from vitrail.errors import DataError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.task_registry import Labels, task_row
 from vitrail.tasks.diffusion.latents import encode_once
-from vitrail.tasks.diffusion.settings import DiffusionSettings, require_unchanged
+from vitrail.tasks.diffusion.settings import DiffusionSettings, image_size_of, require_unchanged
 from vitrail.tasks.diffusion.vae_folder import vae_of_run
 from vitrail.training.images import ImageRunData
 from vitrail.training.run_data import BeforeSteps
@@ -51,8 +51,8 @@ class DiffusionData(ImageRunData):
         for config, where in ((model, "--model.channels"), *([] if start is None else [(start.config, "--from")])):
             if start is not None or config.channels not in (1, 3):  # by default a recipe has those of pixels
                 vae.require_channels(config.channels, where=where)
-        pixels = model.image_size
-        if start is not None and pixels == start.config.image_size:  # no other is requested, and these are latents
+        pixels = image_size_of(settings, vae)
+        if start is not None and pixels == start.config.image_size:  # no other is requested
             pixels = vae.factor * pixels[0], vae.factor * pixels[1]
         size = vae.latent_size(pixels, model.size_multiple)
         named = settings.changed(task=settings.task.changed(latents=str(vae.path)))
@@ -84,14 +84,13 @@ class DiffusionData(ImageRunData):
 
     def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
         """Return a line for images below the model's size, which would be enlarged, beside what every run of images warns of."""
-        lines, size = super().warnings(settings, source), self.preparation_of(settings, source).image_size
+        assert settings.preparation is not None
+        lines, size = super().warnings(settings, source), settings.preparation.image_size
         items = source.split("train")
         some = [items[place].image for place in spread(len(items), LOOKED_AT)]
         small = sum(width < size[1] or height < size[0] for width, height in map(upright_size, some))
         if small:
-            what = (
-                f"{small:,} of {len(some):,} training images that were looked at are smaller than the model's {size[0]}×{size[1]}"
-            )
+            what = f"{small} of {len(some)} training images that were looked at are smaller than the model's {size[0]}×{size[1]}"
             lines.append(f"{what}: enlarged images are blurred, and so are those that are learned from them; lower --image-size")
         return lines
 

@@ -46,7 +46,9 @@ class EpochSamples(Means):
         self.group = group
 
     def scores(self) -> dict[str, float | int]:
-        return {**super().scores(), "sample_distance": self.distance} if self.compared else super().scores()
+        if self.compared and len(self.items) > 1:  # one image has no distance to others
+            return {**super().scores(), "sample_distance": self.distance}
+        return super().scores()
 
     @cached_property
     def samples(self) -> list[Image.Image]:

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image
 
 Preview = Callable[[int, int, Callable[[], list[Image.Image]]], None]
-"""Gets the number of a step, the number of steps, and a function that returns the images as the model expects them then."""
+"""A function of a step's number, the number of steps, and a function that returns the images as the model expects them then."""
 SHOWN, COLUMNS = 16, 8
 """Images in a cell, and in a row of them."""
 SIDE, GAP = 64, 4

@@ -3,6 +3,7 @@
 Every figure means something only beside its floor, the same between two sets of real images of the same size.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,13 +13,20 @@ NEIGHBOURS = 3
 
 
 def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return ``|μ_a - μ_b|² + tr(C_a + C_b - 2 (C_a C_b)^½)`` (Heusel et al. 2017, https://arxiv.org/abs/1706.08500)."""
-    cov_a, cov_b = (np.atleast_2d(np.cov(vectors, rowvar=False)) for vectors in (a, b))
-    values, axes = np.linalg.eigh(cov_a)
-    root = (axes * np.sqrt(values.clip(min=0))) @ axes.T
-    crossed = np.linalg.eigvalsh(root @ cov_b @ root).clip(min=0)  # the eigenvalues of C_a C_b
+    """Return ``|μ_a - μ_b|² + tr(C_a + C_b - 2 (C_a C_b)^½)`` (Heusel et al. 2017, https://arxiv.org/abs/1706.08500).
+
+    With ``C = RᵀR`` the trace of ``(C_a C_b)^½`` is the sum of the singular values of ``R_a R_bᵀ``, which is no larger than the
+    number of vectors.
+    """
+    r_a, r_b = _covariance_root(a), _covariance_root(b)
     apart = np.square(a.mean(axis=0) - b.mean(axis=0)).sum()
-    return float(apart + np.trace(cov_a) + np.trace(cov_b) - 2 * np.sqrt(crossed).sum())
+    crossed = np.linalg.svd(r_a @ r_b.T, compute_uv=False).sum()
+    return float(apart + np.square(r_a).sum() + np.square(r_b).sum() - 2 * crossed)
+
+
+def _covariance_root(vectors: np.ndarray) -> np.ndarray:
+    """Return R with the covariance ``RᵀR``: (min(N, D), D)."""
+    return np.asarray(np.linalg.qr((vectors - vectors.mean(axis=0)) / math.sqrt(len(vectors) - 1), mode="r"))
 
 
 def kernel_distance(a: np.ndarray, b: np.ndarray) -> float:

@@ -25,7 +25,7 @@ SHOWN = 100
 """Samples, where there is time for them; at least `COLUMNS`."""
 SEARCHED = 20_000
 """Training images that are compared with them, at most."""
-SHARE, SECONDS = 0.05, 20.0
+SHARE, SECONDS = 0.05, 5.0
 """Fraction of the training's time that samples may take, and seconds that they may take in any case."""
 SAMPLING = Sampling(steps=20, sampler="dpm++")
 COPIES = (

@@ -1,7 +1,7 @@
 """The way from noise to an image: a sampler takes a step from each time to the next smaller one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,8 @@ Denoise = Callable[[Tensor, float], Tensor]
 """The model's output for noisy images (B, C, H, W) at one time: (B, C, H, W), or (B, 2C, H, W) with a learned variance."""
 Draw = Callable[[], Tensor]
 """Fresh noise for every image, (B, C, H, W)."""
+Passes = Generator[tuple[Tensor, float], Tensor, Tensor]
+"""Noisy images and their time, for which the model's output is sent; the images at the end."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,31 @@ def solve(
         draw: gives fresh noise, for ``ddpm`` and for ``eta``.
         seen: is called behind every step.
     """
+    passes = solving(process, noise, times, sampler=sampler, eta=eta, draw=draw, seen=seen)
+    x, time = next(passes)
+    while True:
+        try:
+            x, time = passes.send(denoise(x, time))
+        except StopIteration as end:
+            images: Tensor = end.value
+            return images
+
+
+def solving(
+    process: Process,
+    noise: Tensor,
+    times: Sequence[float],
+    *,
+    sampler: SamplerName = "ddim",
+    eta: float = 0.0,
+    draw: Draw | None = None,
+    seen: Callable[[Step], None] | None = None,
+) -> Passes:
+    """Yield what the model is to be given in each of its passes, and return the images; see `solve`."""
     x, earlier = noise, None
     following = [*times[1:], process.end()]
     for number, (time, after) in enumerate(zip(times, following, strict=True)):
-        output = denoise(x, time)
+        output = yield x, time
         mean = output[:, : x.shape[1]]
         clean, epsilon = process.clean_and_noise(x, mean, time)
         if sampler == "ddpm":
@@ -63,7 +86,7 @@ def solve(
         elif sampler == "dpm++":
             x, earlier = _dpm(process, x, clean, earlier, time, after), (clean, time)
         elif sampler == "heun":
-            x = _heun(process, denoise, x, clean, epsilon, time, after)
+            x = yield from _heun(process, x, clean, epsilon, time, after)
         else:
             x = _ddim(process, clean, epsilon, time, after, eta, draw)
         if seen is not None:
@@ -108,13 +131,13 @@ def _dpm(process: Process, x: Tensor, clean: Tensor, earlier: tuple[Tensor, floa
     return s_after / s * x - a_after * math.expm1(-step) * clean
 
 
-def _heun(process: Process, denoise: Denoise, x: Tensor, clean: Tensor, epsilon: Tensor, time: float, after: float) -> Tensor:
+def _heun(process: Process, x: Tensor, clean: Tensor, epsilon: Tensor, time: float, after: float) -> Passes:
     """A step of ``ddim``, and the mean of its slope and the slope at its end; slopes are by time of a flow, else by s/a."""
     reached = _ddim(process, clean, epsilon, time, after)
     (a, s), (a_after, s_after) = process.scales(time), process.scales(after)
     if s_after == 0:
         return reached
-    output = denoise(reached, after)[:, : x.shape[1]]
+    output = (yield reached, after)[:, : x.shape[1]]
     clean_after, epsilon_after = process.clean_and_noise(reached, output, after)
     if process.continuous:
         slope = (epsilon - clean + epsilon_after - clean_after) / 2

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import require_at_most, require_positive
+from vitrail.deploy.bench.engines import open_graph, quickest
+from vitrail.deploy.export.artefact import graph_of
 from vitrail.errors import ConfigError, unknown
 from vitrail.runtime.notebook import in_notebook
 from vitrail.tasks.diffusion.preview import SHOWN, NotebookPreview, Preview
 from vitrail.tasks.diffusion.process import Process
 from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
-from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
+from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion, whole_label
+from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
@@ -93,6 +96,7 @@ def class_indices(trained: TrainedDiffusion, classes: Sequence[str] | None, coun
     Raises:
         ConfigError: a class that the model does not know, or classes of a model without.
     """
+    classes = classes and [whole_label(trained.labels, name) for name in classes]
     if not trained.labels:
         if classes:
             raise ConfigError("the model knows no classes", where="--classes", hint="leave --classes out")
@@ -189,24 +193,57 @@ def sample_pictures(
 
 def _guided(model: Any, process: Process, labels: Sequence[int | None], sampling: Sampling) -> Denoise:
     """Return the model with classes and guidance: with both, a batch passes twice as large."""
-    device = next(model.parameters()).device
-    classes = torch.tensor([label for label in labels if label is not None], device=device)
-    null = torch.full_like(classes, model.config.num_classes)
-    last = 1.0 if process.continuous else process.steps
 
     def denoise(x: Tensor, time: float) -> Tensor:
-        times = process.model_times(torch.full((len(x),), float(time), device=device))
-        scale = sampling.guidance_at(time / last)
-        if not len(classes):
-            return model(x, times)
-        if scale == 1:
-            return model(x, times, classes)
-        both = model(torch.cat([x, x]), torch.cat([times, times]), torch.cat([classes, null]))
-        own, free = both.chunk(2)
-        guided = sampling.guided_channels or x.shape[1]
-        return torch.cat([free[:, :guided] + scale * (own[:, :guided] - free[:, :guided]), own[:, guided:]], dim=1)
+        scales = [guidance_of(sampling, process, time)] * len(x)
+        return guided_output(model, process, x, [time] * len(x), labels, scales, channels=sampling.guided_channels)
 
     return denoise
+
+
+def guidance_of(sampling: Sampling, process: Process, time: float) -> float:
+    """Return the weight of guidance at a time of a process."""
+    return sampling.guidance_at(time / (1.0 if process.continuous else process.steps))
+
+
+def guided_output(
+    model: Any,
+    process: Process,
+    x: Tensor,
+    times: Sequence[float],
+    labels: Sequence[int | None],
+    scales: Sequence[float],
+    *,
+    channels: int | None = None,
+) -> Tensor:
+    """Return the output of one pass of the model for images that each have their own time, class and weight of guidance.
+
+    Images whose weight is not 1 go through the model twice, with their class and with none.
+
+    Args:
+        model: a model of noisy images, times and classes.
+        process: the process that it has learned.
+        x: noisy images (B, C, H, W).
+        times: their times, B of them.
+        labels: their classes; None, for all of them, of a model without.
+        scales: the weights, of which a model without classes has no use.
+        channels: number of channels that guidance changes; all by default.
+    """
+    given = process.model_times(torch.tensor(times, dtype=torch.float32, device=x.device))
+    if not model.config.num_classes:
+        return model(x, given)
+    classes = torch.tensor(labels, device=x.device)
+    twice = [number for number, scale in enumerate(scales) if scale != 1]
+    if not twice:
+        return model(x, given, classes)
+    null = torch.full((len(twice),), model.config.num_classes, device=x.device)
+    both = model(torch.cat([x, x[twice]]), torch.cat([given, given[twice]]), torch.cat([classes, null]))
+    output, free = both.split([len(x), len(twice)])
+    guided, weights = channels or x.shape[1], torch.tensor([scales[number] for number in twice], device=x.device)
+    output, free = output.clone(), free[:, :guided]
+    own = output[twice, :guided]
+    output[twice, :guided] = free + weights.view(-1, 1, 1, 1) * (own - free)
+    return output
 
 
 def sample(
@@ -223,7 +260,7 @@ def sample(
     """Make images with a model that was trained with ``task="diffusion"``.
 
     Args:
-        model: a run folder, a model folder or a loaded model.
+        model: a run folder, a model folder, an exported or a loaded model.
         classes: names of the classes to make images of; all of them by default.
         count: number of images in all, spread evenly over the classes.
         seed: of the first image; each that follows has the next.
@@ -257,10 +294,17 @@ def require_seeds(seed: int, count: int) -> None:
     require_at_most("--seed", seed + count - 1, SEEDS - 1)
 
 
-def open_diffusion(model: str | Path | TrainedDiffusion, *, latents: str | Path | None = None) -> TrainedDiffusion:
-    """Open a model that makes images, with the VAE in the folder ``latents`` in place of the one that it names.
+def open_diffusion(
+    model: str | Path | TrainedModel, *, latents: str | Path | None = None, engine: str = "auto"
+) -> TrainedDiffusion:
+    """Open a model that makes images, in Python or exported, with the VAE in ``latents`` in place of the one that it names.
 
     Raises:
-        ModelFileError, ConfigError: as `require_diffusion`.
+        ModelFileError, ConfigError: as `require_diffusion`, or the ``engine`` does not run an exported model.
     """
-    return require_diffusion(open_model(model) if isinstance(model, str | Path) else model, "model", latents=latents)
+    if not isinstance(model, str | Path):
+        return require_diffusion(model, "model", latents=latents)
+    if (graph := graph_of(model)) is not None:
+        opened = quickest(graph, measure=False) if engine == "auto" else open_graph(graph, engine)
+        return require_diffusion(opened, model, latents=latents)
+    return require_diffusion(open_model(model), "model", latents=latents)

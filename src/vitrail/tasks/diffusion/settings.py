@@ -8,7 +8,7 @@ from pydantic import Field
 from vitrail.checks import refuse_given
 from vitrail.data.images.augment import Augmentation
 from vitrail.models.configs.base import Probability
-from vitrail.tasks.diffusion.vae_folder import vae_of_run
+from vitrail.tasks.diffusion.vae_folder import VaeFolder, vae_of_run
 from vitrail.tasks.settings import TaskSettings
 
 
@@ -39,11 +39,21 @@ class DiffusionSettings(TaskSettings):
             require_unchanged(run.augmentation)
             vae = vae_of_run(self.latents)
             if not starts:
-                vae.latent_size(run.model.config.image_size, run.model.config.size_multiple)
+                vae.latent_size(image_size_of(run, vae), run.model.config.size_multiple)
 
     def require_places(self, run: str | Path) -> None:
         if self.latents is not None:
             vae_of_run(self.latents, run)
+
+
+def image_size_of(run: Any, vae: VaeFolder) -> tuple[int, int]:
+    """Return height and width of a run's images in pixels: the model's, unless a preparation shows that these are of latents.
+
+    So it is in the complete settings of a run, and where it starts from a model of latents.
+    """
+    height, width = run.model.config.image_size
+    pixels = vae.factor * height, vae.factor * width
+    return pixels if run.preparation is not None and run.preparation.image_size == pixels else (height, width)
 
 
 def require_unchanged(augmentation: Augmentation) -> None:

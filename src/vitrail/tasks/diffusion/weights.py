@@ -34,6 +34,11 @@ class TrainedDiffusion(TrainedModel):
     """Folder or name of the VAE whose latents the model makes; None for a model of pixels."""
 
     @property
+    def config(self) -> Any:
+        """The configuration of the model, or of the one that a graph was made of."""
+        return self.model.config
+
+    @property
     def rows(self) -> list[tuple[str, str]]:
         config: Any = self.config
         latents = [] if self.latents is None else [(LATENTS, self.latents)]
@@ -78,7 +83,10 @@ class TrainedDiffusion(TrainedModel):
 
     def prepared(self, picture: "Picture") -> Tensor:
         """Return a picture as the model has images, (1, C, H, W): normalized, or the mean of its latents."""
-        images = self.preparation(picture)
+        return self.encoded(self.preparation(picture))
+
+    def encoded(self, images: Tensor) -> Tensor:
+        """Return normalized images (B, C, H, W) as the model has them: themselves, or the mean of their latents."""
         if self.latents is None:
             return images
         vae = self.vae
@@ -86,7 +94,7 @@ class TrainedDiffusion(TrainedModel):
 
     @property
     def uses(self) -> Sequence[str]:
-        return ("sample {} --out samples",)
+        return "sample {} --out samples", "study {}", "export {}", "serve {}"
 
 
 def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint: Checkpoint) -> TrainedDiffusion:
@@ -94,6 +102,11 @@ def trained_of(model: Any, source: Source, preparation: Preparation, checkpoint:
     trained = TrainedDiffusion(model, source.labels, preparation, card=checkpoint.card)
     trained.latents = {**checkpoint.config, **checkpoint.metadata}.get(LATENTS)
     return trained
+
+
+def whole_label(labels: Sequence[str], name: str) -> str:
+    """Return the label with a name between its commas, as ``tench, Tinca tinca`` has ``tench``; without one the name itself."""
+    return next((label for label in labels if name not in labels and name in label.split(", ")), name)
 
 
 def require_diffusion(trained: TrainedModel, where: object, *, latents: str | Path | None = None) -> TrainedDiffusion:

@@ -5,15 +5,18 @@ from typing import Any
 
 from vitrail.checks import refuse_given
 from vitrail.runtime.observer import Note, Observer
+from vitrail.tasks.pose.predictor import PoseDescription
 from vitrail.tasks.pose.weights import TrainedPose
 
 FLOATS = "a model that finds joints is exported in floats"
 """Reason why `auto` stands for floats alone."""
+DESCRIPTION = PoseDescription
 
 
 def require_exportable(trained: TrainedPose, to: str, options: dict[str, bool], note: Note) -> None:
     """Raise `ConfigError` for options that need labels, or images of other sizes than the model's."""
-    refuse_given(f"{FLOATS}, with all its tokens, for boxes of one size", options)
+    refused = {flag: options[flag] for flag in ("--precision", "--calibrate", "--merge", "--image-size")}
+    refuse_given(f"{FLOATS}, with all its tokens, for boxes of one size", refused)
     if trained.preparation.smaller_sizes:
         note("a graph takes images of one size, and so looks at people in that size alone")
 

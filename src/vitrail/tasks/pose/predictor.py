@@ -234,9 +234,6 @@ class PoseDescription(Description):
         return PosePredictor(name, self.skeleton, self.preparation, network)
 
 
-DESCRIPTION = PoseDescription
-
-
 def in_python(
     trained: TrainedModel, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> PosePredictor:

@@ -12,6 +12,8 @@ PIPELINE, SCHEDULER, LABELS = "pipeline", "scheduler", "id2label"
 """Keys under which the pipeline's class, its scheduler and its labels stand beside what the model's own ``config.json`` says."""
 AROUND = (PIPELINE, SCHEDULER, LABELS)
 SCHEDULER_FILE, VAE_WEIGHTS = "scheduler/scheduler_config.json", "diffusion_pytorch_model.safetensors"
+PIPELINE_FILES = (MODEL_INDEX, f"{DENOISER}/{CONFIG}", SCHEDULER_FILE, f"{VAE}/{CONFIG}", f"{VAE}/{VAE_WEIGHTS}")
+"""Files of a pipeline beside its denoiser's weights."""
 
 
 def denoiser_in(folder: Path) -> Path:

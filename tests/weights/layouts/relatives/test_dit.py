@@ -97,12 +97,17 @@ def state_in_rows(**fields):
     return LAYOUTS["dit"].reading.share_out(model.state_dict(), model.config, LAYOUTS["dit"])
 
 
-@pytest.mark.parametrize("name", ["DiT-S/8", "DiT-B/4", "DiT-L/2", "DiT-XL/2"])
+PUBLISHED = {"DiT-S/2": 32_963_360, "DiT-B/2": 130_512_416, "DiT-L/2": 458_102_816, "DiT-XL/2": 675_129_632}
+"""Numbers in the authors' models, with the table of positions."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_sizes_are_recognised_by_their_shapes_alone(name):
     config = DiTConfig.read({**PRESETS[name], "image_size": 32})
     shapes = {name: torch.empty(shape, device="meta") for name, shape in meta_shapes(config).items()}
     layout = LAYOUTS["dit"]
     theirs = {k: tuple(t.shape) for k, t in layout.write(layout.reading.share_out(shapes, config, layout), config).items()}
+    assert sum(map(math.prod, theirs.values())) == PUBLISHED[name]
     found = recognise(theirs, lambda layout: {}, layouts=list(LAYOUTS.values()), where="file")
     assert found.match.layout is layout and found.config == config and found.config.num_classes == 1000
 

@@ -20,7 +20,9 @@ class Page:
     example: str
     """What curl sends, with ADDRESS for that of the server."""
     pictures: bool = True
-    """True where pictures are sent, else it is texts."""
+    """True where pictures are sent, else it is texts, ..."""
+    sent: str = ""
+    """... or what this says."""
 
     def files(self) -> dict[str, tuple[bytes, str]]:
         """Return the content of each path, and its media type."""
@@ -33,7 +35,7 @@ class Page:
             name=self.name,
             inside=(self.folder / f"{self.name}.html").read_text(encoding="utf-8").rstrip(),
             pictures='<link rel="stylesheet" href="pictures.css">\n' if self.pictures else "",
-            sent="Pictures" if self.pictures else "Texts",
+            sent=self.sent or ("Pictures" if self.pictures else "Texts"),
             example=self.example.replace('"', "&quot;"),
             told=self.example.replace("ADDRESS", "this address"),
         )

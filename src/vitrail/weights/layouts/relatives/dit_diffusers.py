@@ -100,7 +100,7 @@ def _describe(config: DiTConfig) -> dict[str, Any]:
         f"time_dim {config.time_dim}, only 256": config.time_dim != 256,
         "classes without a null class": bool(config.num_classes) and not config.null_class,
         f"{config.num_classes} classes, only up to {NULL_ROW}": config.num_classes > NULL_ROW,
-        f"objective {config.objective} in its pipeline": config.objective not in OBJECTIVES,
+        f"pipeline of a {config.objective}": config.objective not in OBJECTIVES,
     }
     if what := next((what for what, lacks in lacking.items() if lacks), ""):
         raise ConfigError(f"diffusers' DiT has no {what}", where="--layout", hint="give another layout")
@@ -201,7 +201,9 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
 def _guesses(config: DiTConfig, stated: Mapping[str, Any]) -> list[str]:
     if "time_shift" in stated:
         return []
-    return [f"time_shift {config.time_shift}, as in diffusers' code (weights of DiT's authors have 0: --time-shift 0)"]
+    return [
+        f"time_shift {config.time_shift}, as in diffusers' code (its authors' weights have 0: vitrail convert … --time-shift 0)"
+    ]
 
 
 DIFFUSERS = Layout(
