@@ -17,7 +17,7 @@ from vitrail.data.loading.sampler import spread
 from vitrail.errors import ConfigError
 from vitrail.parts.block import Modulation
 from vitrail.study.maps.attention import place_among
-from vitrail.study.maps.captures import WEIGHTS, capture, capture_names
+from vitrail.study.maps.captures import WEIGHTS, capture
 from vitrail.study.maps.distance import attention_distances, patch_distances
 from vitrail.study.maps.patch_coordinates import Places
 from vitrail.study.page import figures, page
@@ -78,14 +78,14 @@ class DiffusionStudy(StudyContext):
         self.trained, self.config = trained, trained.config
         self.process, self.head, self.query = Process.of(self.config), request.head, request.query
         self.times = self.process.spaced(TIMES if self.process.continuous else min(TIMES, self.config.steps))
-        names = [name for name in capture_names(self.model) if name.endswith(WEIGHTS)]
-        self.layer = place_among("layer", -1 if request.layer is None else request.layer, len(names))
         if self.head is not None:
             self.head = place_among("head", self.head, self.config.heads)
         for what, number, count in zip(("row", "column"), self.query or (), self.config.grid, strict=False):
             place_among(f"{what} of the query", number, count)
         self.labels = self._labels()
         self.drawn = spread(len(self.pixels), DRAWN)
+        layers = len(self._pass(0, self.times[0]).maps)  # a model may have some that only training passes
+        self.layer = place_among("layer", -1 if request.layer is None else request.layer, layers)
         passes = [[self._pass(number, time) for time in self.times] for number in self._numbers()]
         self.gates = {name: np.mean([[p.gates[name] for p in of] for of in passes], axis=0).T for name in passes[0][0].gates}
         """Mean |gate| of each branch: (layers, times)."""
@@ -94,7 +94,7 @@ class DiffusionStudy(StudyContext):
         self.errors = np.mean([[p.error for p in of] for of in passes], axis=0)
         """Mean squared error of the estimate of x_0: (times,)."""
         self.seen = {number: of for number, of in enumerate(passes) if number in self.drawn}
-        self.maps["attention"] = torch.stack([torch.stack([p.map for p in of]) for of in passes])
+        self.maps["attention"] = torch.stack([torch.stack([p.maps[self.layer] for p in of]) for of in passes])
         self.numbers |= {
             "times": self.times,
             "gates": {name: values.tolist() for name, values in self.gates.items()},
@@ -143,8 +143,6 @@ class Pass:
 
     noisy: Image.Image
     estimate: Image.Image
-    map: Tensor
-    """Attention of the chosen layer, (rows, columns)."""
     error: float
     """Mean squared error of the estimate."""
 
@@ -153,6 +151,8 @@ class Pass:
         """Mean |gate| of each branch, by layer."""
         self.distances: list[float] = []
         """Mean attention distance, by layer."""
+        self.maps: list[Tensor] = []
+        """Attention of each layer, (rows, columns)."""
         self._study = study
         (height, width), (rows, columns) = study.preparation.image_size, study.config.grid
         self._between = patch_distances((rows, columns), (height // rows, width // columns))
@@ -160,11 +160,10 @@ class Pass:
     def look(self, name: str, weights: Tensor) -> None:
         """Take the attention of a layer, (1, k, N, N)."""
         study, (rows, columns) = self._study, self._study.config.grid
-        if len(self.distances) == study.layer:
-            of_heads = weights[0].mean(dim=0) if study.head is None else weights[0, study.head]  # (N, N)
-            place = None if study.query is None else study.query[0] % rows * columns + study.query[1] % columns
-            looked = of_heads.mean(dim=0) if place is None else of_heads[place]
-            self.map = looked.view(rows, columns).cpu()
+        of_heads = weights[0].mean(dim=0) if study.head is None else weights[0, study.head]  # (N, N)
+        place = None if study.query is None else study.query[0] % rows * columns + study.query[1] % columns
+        looked = of_heads.mean(dim=0) if place is None else of_heads[place]
+        self.maps.append(looked.view(rows, columns).cpu())
         self.distances.append(float(attention_distances(weights.cpu(), self._between).mean()))
 
 
