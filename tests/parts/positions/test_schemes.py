@@ -293,6 +293,17 @@ def test_factorised_positions_are_resized_as_their_table_is(old, new, kind):
         torch.testing.assert_close(added(resized, tokens, 8), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_bias_between_some_tokens_is_cut_out_of_the_bias_between_all_and_unused_entries_change_nothing():
+    plain, longer = RelativePositionBias((3, 4), 2, prefix=0), RelativePositionBias((3, 4), 2, prefix=0, unused=3)
+    assert len(longer.table) == len(plain.table) + 3
+    with torch.no_grad():
+        longer.table[:-3] = plain.table
+    assert torch.equal(longer(), plain()) and torch.equal(longer((5, 2)), plain((5, 2)))
+    tokens = torch.tensor([[7, 0, 3], [11, 2, 5]])
+    for number, row in enumerate(tokens):
+        assert torch.equal(longer.between(tokens)[number], plain()[:, row][:, :, row])
+
+
 def relative_resized(position: RelativePositionBias, old: tuple[int, int], new: tuple[int, int], prefix: int, **how) -> Tensor:
     """The biases (heads, prefix + N, prefix + N) on another grid."""
     resized = RelativePositionBias(new, position.table.shape[1], prefix=prefix)

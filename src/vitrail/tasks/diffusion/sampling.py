@@ -307,4 +307,4 @@ def open_diffusion(
     if (graph := graph_of(model)) is not None:
         opened = quickest(graph, measure=False) if engine == "auto" else open_graph(graph, engine)
         return require_diffusion(opened, model, latents=latents)
-    return require_diffusion(open_model(model), "model", latents=latents)
+    return require_diffusion(open_model(model), model, latents=latents)
