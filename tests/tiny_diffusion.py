@@ -21,8 +21,6 @@ def model(**fields):
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.05)
-    preparation = vitrail.Preparation.standard(network.config.image_size, network.config.channels)
-    return TrainedDiffusion(network.eval(), CLASSES[: network.config.num_classes], preparation)
-
-
-tiny_diffusion = model
+    names = CLASSES[: network.config.num_classes]
+    colors = network.config.channels if network.config.channels in (1, 3) else 1
+    return TrainedDiffusion(network.eval(), names, vitrail.Preparation.standard(network.config.image_size, colors))

@@ -8,7 +8,7 @@ from PIL import Image
 from server_browser import CHROMIUM, opened
 from server_running import serving_by
 
-from tiny_diffusion import tiny_diffusion
+from tiny_diffusion import model as tiny_diffusion
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.tasks.diffusion.service import ServedSamples
 

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from server_running import Later, client, serving_by
 
 import vitrail
-from tiny_diffusion import tiny_diffusion
+from tiny_diffusion import model as tiny_diffusion
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.tasks.diffusion.service import ServedSamples
 
@@ -90,7 +91,7 @@ def at_once(server, requests):
 
     def until_all_are_in(passes):
         if passes == 1:
-            server.until(lambda: len(server.service._queue) == len(requests) - 1)
+            server.taken(sum(request["steps"] for request in requests))
 
     def call(fields):
         with client(server.url) as other:
@@ -129,18 +130,19 @@ def test_a_client_that_hangs_up_ends_its_work(trained, count):
     with serving_by(Watched(trained), "tiny") as server:
         task = server.service.task
         task.passes.clear()
-        connection = server.connect()
+        connection, gone = server.connect(), threading.Event()
 
         def hang_up(passes):
             if passes == 3:
                 connection.close()
                 server.until(lambda: server.service.active == 0)
+                gone.set()
 
         task.held = hang_up
         body = json.dumps({"steps": 200, "count": count}).encode()
         head = "POST /sample HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
         connection.sendall(f"{head}{len(body)}\r\n\r\n".encode() + body)
-        server.until(lambda: len(task.passes) >= 3 and server.service.active == 0)
+        assert gone.wait(10)
         task.held = None
         assert ask(server, steps=2, seed=1).status_code == 200
         assert len(task.passes) == 3 + 2 and len(server.service._queue) == server.service._queue.taken == 0

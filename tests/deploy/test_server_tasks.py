@@ -9,7 +9,7 @@ from pydantic import Field
 from server_running import noise, serving_by, tiny
 
 from small_captioner import small_captioner
-from tiny_diffusion import tiny_diffusion
+from tiny_diffusion import model as tiny_diffusion
 from tiny_pose import tiny_pose
 from vitrail import api
 from vitrail.deploy.predictor import in_python

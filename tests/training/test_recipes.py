@@ -93,8 +93,9 @@ def test_the_vit_that_is_taught_differs_in_its_teacher_alone():
 
 
 @pytest.mark.parametrize("model", ["ViT-Ti/8", "ResNet-18", "Captioner-Ti/16"])
-@pytest.mark.parametrize("name", [name for name in recipe_names() if name != "diffusion-digits"])  # of 8 pixels: half a patch
+@pytest.mark.parametrize("name", [name for name in recipe_names() if name not in ("diffusion-digits", "mdt-digits")])
 def test_a_recipe_trains_another_model_whose_parts_are_others(name, model):
+    """The recipes that are left out have images of 8 pixels, half a patch of these models."""
     flags = nested({"data": "somewhere", "model": model})
     for layers in ((read_recipe(name), {}, flags), ({}, {**read_recipe(name), **DATA}, flags)):
         settings = resolve(*layers)
@@ -125,6 +126,8 @@ def test_the_digits_have_a_recipe_of_their_own():
     assert default_recipe("photos") == default_recipe(None) == "scratch"
     assert default_recipe("cifar10:cifar-10-python.tar.gz") == "cifar10"
     assert default_recipe("digits", start="runs/photos") == "finetune"
+    assert default_recipe("digits", task="diffusion") == "diffusion-digits"
+    assert default_recipe("photos", task="diffusion") == default_recipe("digits", task="diffusion", start="x") == "diffusion"
     settings, _ = preparing.resolve_run(None, None, {"data": {"source": "digits"}})
     assert settings == resolve(read_recipe("digits"), {}, {})
     assert settings.augmentation.horizontal_flip == 0

@@ -16,6 +16,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import Model
 from vitrail.models.configs.cvt import CvTConfig
 from vitrail.models.configs.dit import DiTConfig
+from vitrail.models.configs.mdt import MDTConfig, MDTv2Config
 from vitrail.models.configs.mixer import MixerConfig
 from vitrail.models.configs.pvt import PVTConfig
 from vitrail.models.configs.pvt_v2 import PVTv2Config
@@ -27,6 +28,7 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vitpose import ViTPoseConfig
 from vitrail.models.vision.cvt import CvT
 from vitrail.models.vision.dit import DiT
+from vitrail.models.vision.mdt import MDT, MDTv2
 from vitrail.models.vision.mixer import Mixer
 from vitrail.models.vision.pvt import PVT
 from vitrail.models.vision.pvt_v2 import PVTv2
@@ -101,8 +103,10 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
     )
     tnt = TNT(TNTConfig(image_size=32, patch_size=16, dim=16, depth=2, heads=2, word_dim=8, word_heads=4, num_classes=3))
     poses = ViTPose(ViTPoseConfig(image_size=16, patch_size=8, dim=64, depth=2, heads=1, mlp_dim=128, num_classes=3))
-    noise = DiT(DiTConfig(image_size=8, patch_size=4, channels=3, dim=64, depth=2, heads=1, mlp_dim=256, num_classes=3))
-    for model in (mixer, swin, *pyramids, t2t, cvt, tnt, *residual, poses, noise):
+    small = {"image_size": 8, "patch_size": 4, "channels": 3, "dim": 64, "heads": 1, "mlp_dim": 256, "num_classes": 3}
+    masked = MDT(MDTConfig(**small, depth=3)), MDTv2(MDTv2Config(**small, depth=3, decoder_depth=1))
+    noise = DiT(DiTConfig(**small, depth=2)), *masked
+    for model in (mixer, swin, *pyramids, t2t, cvt, tnt, *residual, poses, *noise):
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
                 held = MODELS[name] = type(model)(model.config.changed(**layout.fields))

@@ -59,8 +59,8 @@ Start = Annotated[
 Recipe = Annotated[
     str | None,
     Parameter(
-        help="Settings to begin with; see vitrail recipes. Default: the task's own with --task mae, pose, caption or translate, "
-        "finetune with --from, the recipes of the digits or of CIFAR-10 for them, else scratch."
+        help="Settings to begin with; see vitrail recipes. Default: the task's own with --task mae, pose, caption, translate or "
+        "diffusion, finetune with --from, the recipes of the digits or of CIFAR-10 for them, else scratch."
     ),
 ]
 Config = Annotated[

@@ -6,7 +6,23 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import captioner, cvt, dit, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names, vitpose
+from vitrail.models.configs import (
+    captioner,
+    cvt,
+    dit,
+    mdt,
+    mixer,
+    pvt,
+    pvt_v2,
+    resnet,
+    swin,
+    t2t,
+    texts,
+    tnt,
+    vit,
+    vit_names,
+    vitpose,
+)
 from vitrail.models.configs.base import OF_IMAGES, ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -46,6 +62,8 @@ ROWS = (
     Architecture("ResNet", "Residual network", "vision.resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
     Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS),
     Architecture("DiT", "Diffusion Transformer", "vision.dit", dit.DiTConfig, dit.PRESETS),
+    Architecture("MDT", "Masked Diffusion Transformer", "vision.mdt", mdt.MDTConfig, mdt.PRESETS),
+    Architecture("MDTv2", "Masked Diffusion Transformer v2", "vision.mdt", mdt.MDTv2Config, mdt.PRESETS_V2),
     Architecture("Transformer", "Transformer", "text.transformer", texts.TransformerConfig, texts.TRANSFORMERS),
     Architecture("Recurrent", "LSTM, sequence to sequence", "text.recurrent", texts.RecurrentConfig, texts.RECURRENT),
     Architecture(

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import vitrail
-from tiny_diffusion import tiny_diffusion
+from tiny_diffusion import model as tiny_diffusion
 from vitrail.cli.app import main
 from vitrail.deploy.bench.bench import bench
 from vitrail.deploy.export.artefact import Description, graph_of

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tiny_diffusion import tiny_diffusion
+from tiny_diffusion import model as tiny_diffusion
 from vitrail.tasks.diffusion.sampling import Sampling, sample_batches
 from vitrail.tasks.diffusion.shared_sampling import ImageInProgress, share_pass
 

@@ -28,9 +28,10 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def default_recipe(source: str | None, *, start: str | None = None, task: str | None = None) -> str:
-    """Return the recipe of a run that names none: by its task, by the model that it starts from, else by its data."""
+    """Return the recipe of a run that names none: by its task (and data, where there is one for both), start or data."""
     if task is not None and (recipe := task_row(task).recipe):
-        return recipe
+        own = f"{recipe}-{source}"
+        return own if start is None and own in recipe_names() else recipe
     if start is not None:
         return "finetune"
     if str(source).startswith("cifar10:"):

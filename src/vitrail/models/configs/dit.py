@@ -76,7 +76,7 @@ class DiTConfig(ImageConfig):
         return self.num_classes + self.null_class if self.num_classes else 0
 
     @property
-    def repeated(self) -> int:
+    def repeated(self) -> int | None:
         return self.depth
 
     @property

@@ -1,6 +1,6 @@
 """The Diffusion Transformer (DiT; Peebles and Xie 2023, https://arxiv.org/abs/2212.09748)."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,17 +25,25 @@ class DiT(Model):
         super().__init__()
         self.config = c = config
         self.embedding = parts.PatchEmbedding(c.channels, c.dim, c.patch_size)
-        self.position = parts.sincos_position_2d(c.grid, c.dim, prefix=0)
+        self.position = self.new_position()
         self.time = parts.TimeEmbedding(c.dim, frequencies=c.time_dim, shift=c.time_shift)
         self.label = nn.Embedding(c.labels, c.dim) if c.num_classes else None
-        self.blocks = nn.ModuleList(self._new_block() for _ in range(c.depth))
+        self.add_blocks()
         self.head = parts.ModulatedHead(c.dim, c.patch_size[0] * c.patch_size[1] * c.output_channels, eps=c.norm_eps)
         self.initialize()
 
-    def _new_block(self) -> nn.Module:
+    def new_position(self) -> nn.Module:
+        """Return what adds positions to tokens (B, N, D)."""
+        return parts.sincos_position_2d(self.config.grid, self.config.dim, prefix=0)
+
+    def add_blocks(self) -> None:
+        """Add the blocks and what stands between them."""
+        self.blocks = nn.ModuleList(self._new_block() for _ in range(self.config.depth))
+
+    def _new_block(self, kind: type[parts.Block] = parts.Block, **options: Any) -> nn.Module:
         c = self.config
         mlp = parts.FeedForward(c.dim, c.mlp_dim, activation="gelu-tanh")
-        block = parts.Block(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim)
+        block = kind(c.dim, parts.Attention(c.dim, c.heads), mlp, norm_eps=c.norm_eps, condition=c.dim, **options)
         if c.mlp_norm_eps is not None:
             cast(nn.LayerNorm, block.mlp.norm).eps = c.mlp_norm_eps
         return block
@@ -65,12 +73,21 @@ class DiT(Model):
         Raises:
             ConfigError: images of another shape, or labels where the model has no classes, or none where it has some.
         """
-        c = self.config
-        require_shape(images, c)
         condition = self.condition(times, labels)  # (B, D)
-        z = self.position(self.embedding(images))  # (B, N, D)
+        z = self.tokens(images)  # (B, N, D)
         for block in self.blocks:
             z = block(z, condition=condition)  # (B, N, D)
+        return self.unpatchified(z, condition)
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """Return the patches with their positions: (B, C, H, W) to (B, N, D). Raises `ConfigError` for another shape."""
+        require_shape(images, self.config)
+        z: Tensor = self.position(self.embedding(images))
+        return z
+
+    def unpatchified(self, z: Tensor, condition: Tensor) -> Tensor:
+        """Return the result of `forward`, of the last block's tokens (B, N, D)."""
+        c = self.config
         return parts.unpatchify(self.head(z, condition), c.patch_size, c.grid, channels_last=True)
 
     def condition(self, times: Tensor, labels: Tensor | None) -> Tensor:

@@ -171,15 +171,15 @@ class RelativePositionBias(nn.Module):
 
     Liu et al. 2021 (https://arxiv.org/abs/2103.14030); prefix tokens share three more entries, as in BEiT
     (https://arxiv.org/abs/2106.08254): prefix to patch, patch to prefix, prefix to prefix. With ``blocks`` every block
-    has a table of its own.
+    has a table of its own. ``unused`` entries more are never read: MDT has BEiT's three, and no prefix.
     """
 
     index: Tensor
 
-    def __init__(self, grid: Grid, heads: int, *, prefix: int, blocks: int | None = None):
+    def __init__(self, grid: Grid, heads: int, *, prefix: int, blocks: int | None = None, unused: int = 0):
         super().__init__()
-        self.grid, self.prefix = grid, prefix
-        entries = math.prod(offsets_of(grid)) + (3 if prefix else 0)
+        self.grid, self.prefix, self.further = grid, prefix, 3 if prefix else unused
+        entries = math.prod(offsets_of(grid)) + self.further
         if blocks is None:
             self.table = nn.Parameter(torch.empty(entries, heads))
         else:
@@ -194,10 +194,15 @@ class RelativePositionBias(nn.Module):
             return self._of(self.table, grid)
         return tuple(self._of(table, grid) for table in self.tables)
 
+    def between(self, tokens: Tensor) -> Tensor:
+        """Return the bias between some tokens of each image, by their numbers (B, K): (B, heads, K, K)."""
+        index = self.index[tokens[:, :, None], tokens[:, None]]  # (B, K, K)
+        return self.table[index].permute(0, 3, 1, 2)
+
     def _of(self, table: Tensor, grid: Grid | None) -> Tensor:
         if grid in (None, self.grid):
             return table[self.index].permute(2, 0, 1)
-        table = resize_relative(table, self.grid, grid, prefix_entries=3 if self.prefix else 0)
+        table = resize_relative(table, self.grid, grid, prefix_entries=self.further)
         return table[_relative_index(grid, self.prefix).to(table.device)].permute(2, 0, 1)
 
 

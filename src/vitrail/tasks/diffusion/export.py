@@ -50,10 +50,10 @@ class DiffusionDescription(Description):
 
     denoiser: str
     """Architecture of the model."""
+    latents: str | None = None
+    """Folder of the VAE that decodes what the model makes; None for a model of pixels."""
     fields: dict[str, Any]
     """The model's configuration: its size, objective, process, number of times and null class."""
-    latents: str | None = None
-    """Folder of the VAE whose latents the model makes."""
 
     @model_validator(mode="after")
     def _of_a_denoiser(self) -> Self:
@@ -86,8 +86,7 @@ class DiffusionDescription(Description):
     @classmethod
     def fields_of(cls, trained: Any, *, any_size: bool) -> dict[str, Any]:
         own = {"denoiser": architecture_of(trained.config).name, "fields": trained.config.model_dump(mode="json")}
-        own |= {"latents": trained.latents}
-        return {**super().fields_of(trained, any_size=any_size), **own}
+        return {**super().fields_of(trained, any_size=any_size), **own, "latents": trained.latents}
 
     def network(self, session: Callable[..., Any]) -> Callable[..., Tensor]:
         """Return what runs the graph as a function of noisy images, times and classes to the noise, float32."""

@@ -240,7 +240,8 @@ def guided_output(
     both = model(torch.cat([x, x[twice]]), torch.cat([given, given[twice]]), torch.cat([classes, null]))
     output, free = both.split([len(x), len(twice)])
     guided, weights = channels or x.shape[1], torch.tensor([scales[number] for number in twice], device=x.device)
-    own, free = output[twice, :guided], free[:, :guided]
+    output, free = output.clone(), free[:, :guided]
+    own = output[twice, :guided]
     output[twice, :guided] = free + weights.view(-1, 1, 1, 1) * (own - free)
     return output
 
@@ -294,21 +295,16 @@ def require_seeds(seed: int, count: int) -> None:
 
 
 def open_diffusion(
-    model: str | Path | TrainedModel, engine: str = "auto", *, latents: str | Path | None = None
+    model: str | Path | TrainedModel, *, latents: str | Path | None = None, engine: str = "auto"
 ) -> TrainedDiffusion:
-    """Open a model that makes images, in Python or exported.
-
-    Args:
-        model: a run folder, a model folder, an exported one or a loaded model.
-        engine: runs an exported model.
-        latents: folder of a VAE, in place of the one that the model names.
+    """Open a model that makes images, in Python or exported, with the VAE in ``latents`` in place of the one that it names.
 
     Raises:
-        ModelFileError, ConfigError: as `require_diffusion`.
+        ModelFileError, ConfigError: as `require_diffusion`, or the ``engine`` does not run an exported model.
     """
     if not isinstance(model, str | Path):
         return require_diffusion(model, "model", latents=latents)
     if (graph := graph_of(model)) is not None:
         opened = quickest(graph, measure=False) if engine == "auto" else open_graph(graph, engine)
         return require_diffusion(opened, model, latents=latents)
-    return require_diffusion(open_model(model), model, latents=latents)
+    return require_diffusion(open_model(model), "model", latents=latents)

@@ -22,6 +22,7 @@ from vitrail.errors import ConfigError
 from vitrail.tasks.diffusion.epoch_samples import EpochSamples
 from vitrail.tasks.diffusion.latents import LatentDataset, Latents
 from vitrail.tasks.diffusion.loss_by_time import LossByTime
+from vitrail.tasks.diffusion.masks import draw_mask
 from vitrail.tasks.diffusion.process import Process, variational_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.vae_folder import vae_of_run
@@ -67,7 +68,8 @@ class Diffusion(ImageTask):
             )
         c = self.config
         dropped = self.settings.label_dropout if c.null_class else 0.0
-        return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped, drawn=self.latents is not None)
+        masked = c if hasattr(c, "mask_ratio") else None
+        return Noisy((c.channels, *c.image_size), c.num_classes, dropped=dropped, drawn=self.latents is not None, masked=masked)
 
     def dataset(
         self,
@@ -91,8 +93,12 @@ class Diffusion(ImageTask):
         return self.latents.images(batch["images"], batch["posterior"], self.preparation)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss; in training a model that learns with masks passes twice, and the losses of both passes are added."""
         dropped = batch["dropped"] if self.training else torch.zeros_like(batch["dropped"])
-        return {"loss": self.losses(batch, dropped).mean()}
+        loss = self.losses(batch, dropped)
+        if self.training and "masked" in batch:
+            loss = loss + self.losses(batch, dropped, batch["masked"])
+        return {"loss": loss.mean()}
 
     def answer(self, batch: Batch) -> Answers:
         """Return the loss of each image at its own time, (B,)."""
@@ -108,23 +114,23 @@ class Diffusion(ImageTask):
         batch = self.dataset(some).batch([(0, number) for number in range(len(some))])
         return Floor("zeros for every image", {"loss": self.losses(batch, None).mean().item()})
 
-    def output(self, x: Tensor, times: Tensor, batch: Batch, dropped: Tensor) -> Tensor:
+    def output(self, x: Tensor, times: Tensor, batch: Batch, dropped: Tensor, masked: Tensor | None = None) -> Tensor:
         """Return the model's output for noisy images; classes of those that are ``dropped`` (B,) become the null class."""
-        labels = {}
+        more = {} if masked is None else {"masked": masked}
         if self.config.num_classes:
-            labels["labels"] = torch.where(dropped, self.config.num_classes, batch["labels"])
-        output: Tensor = self.model(x, self.process.model_times(times), **labels).float()
+            more["labels"] = torch.where(dropped, self.config.num_classes, batch["labels"])
+        output: Tensor = self.model(x, self.process.model_times(times), **more).float()
         return output
 
-    def losses(self, batch: Batch, dropped: Tensor | None) -> Tensor:
+    def losses(self, batch: Batch, dropped: Tensor | None, masked: Tensor | None = None) -> Tensor:
         """Return the loss of each image, (B,): the squared error, weighed, and with a learned variance the variational bound.
 
-        ``dropped`` is as in `output`; None stands for a model that gives zeros.
+        ``dropped`` is as in `output`; None stands for a model that gives zeros. Patches that are ``masked`` (B, N) are hidden.
         """
         images, noise = self.images(batch), batch["noise"]
         times = batch["times"] if self.process.continuous else (batch["times"] * self.config.steps).floor()
         x = self.process.noisy(images, noise, times)
-        output = torch.zeros_like(x) if dropped is None else self.output(x, times, batch, dropped)
+        output = torch.zeros_like(x) if dropped is None else self.output(x, times, batch, dropped, masked)
         mean, variance = output[:, : self.config.channels], output[:, self.config.channels :]
         errors = (mean - self.process.target(images, noise, times)).square().mean(dim=(1, 2, 3))
         loss = errors * self.process.weights(times, self.settings.min_snr)
@@ -147,13 +153,16 @@ class Noisy:
     """The random numbers of a noisy image, and its class.
 
     ``noise``, float32 (C, H, W); ``times``, float32 () from 0 to 1; ``dropped``, bool (), true where the class is not learned;
-    ``labels``, int64 (), where there are classes; ``posterior``, float32 (C, H, W), by which latents are ``drawn``.
+    ``labels``, int64 (), where there are classes; ``posterior``, float32 (C, H, W), by which latents are ``drawn``;
+    ``masked``, bool (N,), where the model learns with masks.
     """
 
     shape: tuple[int, ...]
     classes: int
     dropped: float
     drawn: bool = False
+    masked: Any = None
+    """Configuration of a model that learns with masks; None for another."""
     mixable = False
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
@@ -166,6 +175,8 @@ class Noisy:
             arrays["labels"] = np.array(item.target, np.int64)
         if self.drawn:
             arrays["posterior"] = random.standard_normal(self.shape, dtype=np.float32)
+        if self.masked is not None:
+            arrays["masked"] = draw_mask(self.masked, random)
         return arrays
 
 

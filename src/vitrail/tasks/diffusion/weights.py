@@ -86,11 +86,11 @@ class TrainedDiffusion(TrainedModel):
         return self.encoded(self.preparation(picture))
 
     def encoded(self, images: Tensor) -> Tensor:
-        """Return normalized images (B, C, H, W) as the model learns them: as they are, or the means of their latents."""
+        """Return normalized images (B, C, H, W) as the model has them: themselves, or the mean of their latents."""
         if self.latents is None:
             return images
         vae = self.vae
-        return drawn_latents(vae, moments_of(vae, images), torch.zeros((), device=images.device))
+        return drawn_latents(vae, moments_of(vae, images), torch.zeros(()))
 
     @property
     def uses(self) -> Sequence[str]:

@@ -10,6 +10,7 @@ from vitrail.weights.layouts.relatives import (
     cvt,
     dit,
     dit_diffusers,
+    mdt,
     mixer,
     pvt,
     pvt_v2,
@@ -38,7 +39,7 @@ LAYOUTS: dict[str, Layout] = {
         resnet_timm.RESNET_BASIC, resnet_timm.RESNET, resnet_timm.BIT, resnet_timm.TORCHVISION_BASIC, resnet_timm.TORCHVISION,
         resnet_hugging_face.RESNET_BASIC, resnet_hugging_face.RESNET, resnet_hugging_face.BIT, resnet_google.BIT, swin.TIMM,
         swin.ORIGINAL, swin.TRANSFORMERS, vitpose.TRANSFORMERS, vitpose.ORIGINAL, vitpose.MMPOSE,
-        dit.ORIGINAL, dit_diffusers.DIFFUSERS,
+        dit.ORIGINAL, dit_diffusers.DIFFUSERS, mdt.MDT, mdt.MDT_V2,
     )
 }  # fmt: skip
 """Layouts of models of images by name. Where several fit a checkpoint equally well, the first counts."""

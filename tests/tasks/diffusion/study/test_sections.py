@@ -9,7 +9,8 @@ from PIL import Image
 from torch.nn import functional as F
 
 import vitrail
-from tiny_diffusion import CLASSES, tiny_diffusion
+from tiny_diffusion import CLASSES
+from tiny_diffusion import model as tiny_diffusion
 from vitrail.errors import ConfigError
 from vitrail.studies import study_model
 from vitrail.study.maps.captures import capture

@@ -17,7 +17,7 @@ from vitrail.data.loading.sampler import spread
 from vitrail.errors import ConfigError
 from vitrail.parts.block import Modulation
 from vitrail.study.maps.attention import place_among
-from vitrail.study.maps.captures import WEIGHTS, capture, capture_names
+from vitrail.study.maps.captures import WEIGHTS, capture
 from vitrail.study.maps.distance import attention_distances, patch_distances
 from vitrail.study.maps.patch_coordinates import Places
 from vitrail.study.page import figures, page
@@ -75,18 +75,17 @@ class DiffusionStudy(StudyContext):
 
     def __init__(self, folder: Path, trained: TrainedDiffusion, subjects: Subjects, request: StudyRequest):
         super().__init__(folder, trained, subjects, None, request.observer)
-        self.trained = trained
-        self.config: Any = trained.config
+        self.trained, self.config = trained, trained.config
         self.process, self.head, self.query = Process.of(self.config), request.head, request.query
         self.times = self.process.spaced(TIMES if self.process.continuous else min(TIMES, self.config.steps))
-        names = [name for name in capture_names(self.model) if name.endswith(WEIGHTS)]
-        self.layer = place_among("layer", -1 if request.layer is None else request.layer, len(names))
         if self.head is not None:
             self.head = place_among("head", self.head, self.config.heads)
         for what, number, count in zip(("row", "column"), self.query or (), self.config.grid, strict=False):
             place_among(f"{what} of the query", number, count)
         self.labels = self._labels()
         self.drawn = spread(len(self.pixels), DRAWN)
+        layers = len(self._pass(0, self.times[0]).maps)  # a model may have some that only training passes
+        self.layer = place_among("layer", -1 if request.layer is None else request.layer, layers)
         passes = [[self._pass(number, time) for time in self.times] for number in self._numbers()]
         self.gates = {name: np.mean([[p.gates[name] for p in of] for of in passes], axis=0).T for name in passes[0][0].gates}
         """Mean |gate| of each branch: (layers, times)."""
@@ -95,7 +94,7 @@ class DiffusionStudy(StudyContext):
         self.errors = np.mean([[p.error for p in of] for of in passes], axis=0)
         """Mean squared error of the estimate of x_0: (times,)."""
         self.seen = {number: of for number, of in enumerate(passes) if number in self.drawn}
-        self.maps["attention"] = torch.stack([torch.stack([p.map for p in of]) for of in passes])
+        self.maps["attention"] = torch.stack([torch.stack([p.maps[self.layer] for p in of]) for of in passes])
         self.numbers |= {
             "times": self.times,
             "gates": {name: values.tolist() for name, values in self.gates.items()},
@@ -123,7 +122,8 @@ class DiffusionStudy(StudyContext):
     @torch.no_grad()
     def _pass(self, number: int, time: float) -> "Pass":
         """See one image at a time; its noise is the same at all times."""
-        image = self.trained.encoded(self.preparation.normalize(self.pixels[number : number + 1].to(self.device)))
+        pixels = self.pixels[number : number + 1].to(self.device)
+        image = self.trained.encoded(self.preparation.normalize(pixels)).to(self.device)
         noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(number)).to(self.device)
         at = torch.tensor([time], dtype=torch.float32, device=self.device)
         seen = Pass(self)
@@ -143,8 +143,6 @@ class Pass:
 
     noisy: Image.Image
     estimate: Image.Image
-    map: Tensor
-    """Attention of the chosen layer, (rows, columns)."""
     error: float
     """Mean squared error of the estimate."""
 
@@ -153,18 +151,19 @@ class Pass:
         """Mean |gate| of each branch, by layer."""
         self.distances: list[float] = []
         """Mean attention distance, by layer."""
+        self.maps: list[Tensor] = []
+        """Attention of each layer, (rows, columns)."""
         self._study = study
-        pixels = study.preparation.image_size[0] // study.config.image_size[0]  # of a latent, or 1
-        self._between = pixels * patch_distances(study.config.grid, study.config.patch_size)
+        (height, width), (rows, columns) = study.preparation.image_size, study.config.grid
+        self._between = patch_distances((rows, columns), (height // rows, width // columns))
 
     def look(self, name: str, weights: Tensor) -> None:
         """Take the attention of a layer, (1, k, N, N)."""
         study, (rows, columns) = self._study, self._study.config.grid
-        if len(self.distances) == study.layer:
-            of_heads = weights[0].mean(dim=0) if study.head is None else weights[0, study.head]  # (N, N)
-            place = None if study.query is None else study.query[0] % rows * columns + study.query[1] % columns
-            looked = of_heads.mean(dim=0) if place is None else of_heads[place]
-            self.map = looked.view(rows, columns).cpu()
+        of_heads = weights[0].mean(dim=0) if study.head is None else weights[0, study.head]  # (N, N)
+        place = None if study.query is None else study.query[0] % rows * columns + study.query[1] % columns
+        looked = of_heads.mean(dim=0) if place is None else of_heads[place]
+        self.maps.append(looked.view(rows, columns).cpu())
         self.distances.append(float(attention_distances(weights.cpu(), self._between).mean()))
 
 
@@ -237,7 +236,7 @@ def _errors(study: DiffusionStudy) -> list[Markup]:
 
 def _attention(study: DiffusionStudy) -> Markup:
     """Return maps of attention over some pictures, at some times."""
-    places, rows = Places.even(study.config.grid, study.config.image_size), []
+    places, rows = Places.even(study.config.grid, study.preparation.image_size), []
     for number in study.seen:
         whole = study.preparation.decode(study.subjects.items[number].image, share=None)
         boxes = places.within(study.preparation.box(*whole.size))

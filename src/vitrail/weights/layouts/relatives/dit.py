@@ -21,10 +21,10 @@ HEADS = {fields["dim"]: fields["heads"] for fields in SIZES.values()}
 """Attention heads of the widths of the paper, which no shape shows."""
 
 
-def modulations(theirs: str) -> dict[str, Key]:
+def modulations(theirs: str, ours: str = BLOCK) -> dict[str, Key]:
     """Return the rows of a layer that has shift, scale and gate of the attention, and behind them those of the MLP."""
     return {
-        f"{BLOCK}.{branch}.modulation.{end}": Part(f"{theirs}.{end}", first=half, last=half + 1, parts=2)
+        f"{ours}.{branch}.modulation.{end}": Part(f"{theirs}.{end}", first=half, last=half + 1, parts=2)
         for half, branch in enumerate(("attention", "mlp"))
         for end in ("weight", "bias")
     }
