@@ -19,7 +19,6 @@ from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.tasks.diffusion import autoencoder, latents
-from vitrail.tasks.diffusion.export import DiffusionDescription
 from vitrail.tasks.diffusion.sampling import Sampling, open_diffusion, sample, sample_batches
 from vitrail.tasks.diffusion.vae_folder import vae_of_run
 from vitrail.training.run_data import run_data_of
@@ -230,20 +229,3 @@ def test_the_settings_of_a_run_are_those_of_another_like_it(made_run, tmp_path, 
 def test_without_time_to_encode_all_images_they_are_encoded_in_every_step(ask, tmp_path, unreported):
     run = api.train(out=tmp_path / "run", **{**ask, "training.time_limit": 1e-3})
     assert latents.NO_TIME in (run.folder / "train.log").read_text() and run.scores["loss"]
-
-
-def test_a_graph_names_the_vae_of_its_model(made_run, vae):
-    trained = open_diffusion(made_run.folder)
-    fields = DiffusionDescription.fields_of(trained, any_size=False)
-    description = DiffusionDescription(**{"name": "tiny", "precision": "fp32", "pixels": False, **fields})
-    opened = description.predictor(trained.model, "graph")
-    assert opened.latents == str(vae)
-    (ours,), (theirs,) = (sample(model, count=1, steps=2) for model in (opened, trained))
-    assert np.array_equal(ours, theirs)
-
-
-def test_a_study_shows_decoded_images(made_run, vitrail, tmp_path):
-    answer = vitrail("study", made_run.folder, "--images", 1, "--out", tmp_path / "study")
-    assert answer.code == 0, answer.err
-    with Image.open(tmp_path / "study" / "estimates.png") as drawn:
-        assert drawn.width > 100

@@ -90,7 +90,7 @@ class TrainedDiffusion(TrainedModel):
         if self.latents is None:
             return images
         vae = self.vae
-        return drawn_latents(vae, moments_of(vae, images), torch.zeros((), device=images.device))
+        return drawn_latents(vae, moments_of(vae, images), torch.zeros(()))
 
     @property
     def uses(self) -> Sequence[str]:
