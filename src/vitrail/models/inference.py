@@ -34,9 +34,14 @@ class Answering(nn.Module):
         answers: Tensor = self.model(*given, **{name: self._as_computed(tensor) for name, tensor in named.items()})
         return answers.float()
 
+    @property
+    def config(self) -> Any:
+        """The model's configuration."""
+        return self.model.config
+
     def _as_computed(self, tensor: Tensor) -> Tensor:
-        """Return numbers in the model's precision; tokens stay integers."""
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+        """Return numbers in the model's precision; tokens stay as they are, and so do times (B,), whose waves need all digits."""
+        return tensor.to(self.dtype) if tensor.is_floating_point() and tensor.ndim > 1 else tensor
 
     def encode(self, images: Tensor) -> Tensor:
         """Return all tokens of the images: (B, N, D)."""

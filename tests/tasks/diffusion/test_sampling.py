@@ -36,6 +36,20 @@ def test_an_image_depends_on_its_seed_and_class_alone(options):
     assert (other - whole).abs().amax(dim=(1, 2, 3)).min() > 1e-3
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_sampling_computes_with_a_copy_of_the_model_that_knows_times_exactly(precision):
+    trained = model()
+    before = {name: tensor.clone() for name, tensor in trained.model.state_dict().items()}
+    network, images, labels = trained.for_sampling(precision).model, noise_of(1).expand(2, 1, 8, 8), torch.tensor([1, 1])
+    times = torch.tensor([999.0, 1000.0])  # both are 1000 in bf16
+    with torch.no_grad():
+        expected, made = trained.model(images, times, labels), network(images, times, labels)
+    torch.testing.assert_close(made, expected, atol=1e-5 if precision == "fp32" else 0.1, rtol=1e-5)
+    assert (made[0] - made[1]).abs().max() > 0
+    assert trained.for_sampling(precision).for_sampling().model is not trained.model
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trained.model.state_dict().items())
+
+
 def test_guidance_goes_from_no_class_through_the_class():
     """The output is linear in the guidance: one step of 3 is that of 1 and twice the way from no class to the class."""
     trained = model()

@@ -24,6 +24,7 @@ def sample(
     strength: float | None = None,
     latents: Path | None = None,
     seed: Whole = 0,
+    precision: Literal["fp32", "bf16"] = "fp32",
     batch_size: Whole = 64,
     resume: bool = False,
     json: bool = False,
@@ -65,6 +66,9 @@ def sample(
         Of a model of latents: the folder of its VAE. Default: the one that the model names.
     seed
         Seed of the first image; each that follows has the next.
+    precision
+        Numbers that the model computes with. bf16 is faster where the processor has it; an image then depends a little on the
+        others in its batch.
     batch_size
         Images that are made at once.
     resume
@@ -85,7 +89,7 @@ def sample(
     from vitrail.tasks.diffusion.sample_folder import SampleRequest, write_samples
     from vitrail.tasks.diffusion.sampling import Sampling, open_diffusion
 
-    sampling = Sampling(steps, guidance, sampler, eta, guided_channels, interval, power, strength)
+    sampling = Sampling(steps, guidance, sampler, eta, guided_channels, interval, power, strength, precision)
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     photograph = None if start is None else path_of(start)
     request = SampleRequest(model, names, count, seed, sampling, batch_size, photograph)

@@ -35,7 +35,7 @@ class Settings(ServerSettings):
 
 def open_served(model: Model, settings: Settings) -> "ServedSamples":
     """Open a model of diffusion for a server."""
-    return ServedSamples(open_diffusion(model, engine=settings.engine), settings.limits)
+    return ServedSamples(open_diffusion(model, engine=settings.engine).for_sampling(), settings.limits)
 
 
 class ServedSamples:

@@ -11,6 +11,9 @@ from vitrail.checks import refuse_given
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ModelFileError
 from vitrail.files import path_of
+from vitrail.models.base import Model
+from vitrail.models.inference import for_inference
+from vitrail.runtime.device import Precision
 from vitrail.tasks.diffusion.autoencoder import decoded, drawn_latents, moments_of
 from vitrail.tasks.diffusion.vae_folder import VaeFolder
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
@@ -37,6 +40,19 @@ class TrainedDiffusion(TrainedModel):
     def config(self) -> Any:
         """The configuration of the model, or of the one that a graph was made of."""
         return self.model.config
+
+    def for_sampling(self, precision: Precision = "fp32") -> "TrainedDiffusion":
+        """Return the same with a copy of the model that computes fastest; an exported model stays as it is.
+
+        Raises:
+            ConfigError: bf16 of an exported model, whose precision was chosen when it was exported.
+        """
+        if not isinstance(self.model, Model):
+            refuse_given("an exported model has its own precision", {"--precision": precision != "fp32"})
+            return self
+        fast = TrainedDiffusion(for_inference(self.model, precision), self.labels, self.preparation)
+        fast.latents = self.latents
+        return fast
 
     @property
     def rows(self) -> list[tuple[str, str]]:
