@@ -217,7 +217,7 @@ def test_logits_that_are_not_finite_are_refused(value, shades):
         ({"labels": "abc"}, "labels are no list of names"),
         ({"labels": None}, "labels are no list of names"),
         ({"model": None}, "a NoneType cannot be called"),
-        ({"preparation": None}, "the preparation does not say what images are"),
+        ({"preparation": None}, "the preparation is not a vitrail.Preparation"),
     ],
 )
 def test_a_callable_teacher_that_is_none_is_refused_when_it_is_made(changes, told):
