@@ -104,7 +104,7 @@ def test_labels_and_a_preparation_of_another_model_are_not_written(labels, prepa
 
 
 def test_a_model_with_other_labels_than_logits_does_not_answer(photos):
-    with pytest.raises(ModelFileError, match=r"3.* for 1 images, and has 2 labels"):
+    with pytest.raises(ModelFileError, match=r"3.* for 1 images, but has 2 labels"):
         vitrail.predict(TrainedModel(tiny("ViT"), LABELS[:2], SIZE), photos / "ant" / "0.png")
 
 
