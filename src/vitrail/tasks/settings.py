@@ -49,7 +49,7 @@ class DistillationSettings(Settings):
     """Distillation: training on a teacher's predictions, too (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 
     teacher: str | None = None
-    """A trained model of the same classes to distil from (``--teacher``). A student with a class token gets one for the teacher."""
+    """A trained model of the same classes to distil from (``--teacher``). A student with a class token gets one to distil."""
     given: str = ""
     """A short description of a teacher that was passed in Python. Settings cannot store it: pass it again to resume the run."""
     kind: Literal["hard", "soft"] = "hard"

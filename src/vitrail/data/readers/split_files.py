@@ -56,8 +56,8 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
         raise DataError(f"no file of {kind}s in {folder.name!r}, which holds {held}", where=folder, hint=hint)
     if "all" in named and len(files) > 1:
         others = [file for file in files if file not in named["all"]]
-        what = f"it is not clear to which split {_listed(named['all'])} belongs"
-        raise DataError(what + (f", next to {_listed(others)}" if others else ""), where=folder, hint=UNCLEAR)
+        what = f"it is not clear which split is meant by {_listed(named['all'])}"
+        raise DataError(what + (f", beside {_listed(others)}" if others else ""), where=folder, hint=UNCLEAR)
     if twice := next((split for split, own in named.items() if len(own) > 1), None):
         raise DataError(f"{_listed(named[twice])} would each be the {twice} split", where=folder, hint=hint)
     return {split: file for split, (file,) in named.items()}

@@ -34,7 +34,7 @@ def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int,
     for place, picture in enumerate(listed):
         number = whole(picture.get("id")) if isinstance(picture, dict) else None
         if number is None or number in pictures:
-            issues.append(Issue("bad-image", str(file), f"image {place + 1} in the list has no unique id"))
+            issues.append(Issue("bad-image", str(file), f"image {place + 1} in the list has no id of its own"))
         elif not isinstance(picture.get("file_name"), str) or not picture["file_name"]:
             issues.append(Issue("bad-image", str(file), f"image {number} has no file_name"))
         else:

@@ -118,7 +118,7 @@ def test_a_split_is_a_whole_word_of_a_files_name_perhaps_with_a_number_behind_it
 def test_a_file_whose_split_is_not_clear_is_refused_by_name_and_never_dropped(table, names, unclear, beside):
     with pytest.raises(DataError) as error:
         read_captions(lay(table, *names))
-    assert error.value.what == f"it is not clear to which split {unclear}{beside and ', beside '}{beside}"
+    assert error.value.what == f"it is not clear which split is meant by {unclear}{beside and ', beside '}{beside}"
     assert error.value.where == table.parent and "train, val or test" in error.value.hint
 
 
