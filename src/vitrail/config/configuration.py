@@ -128,13 +128,13 @@ def _require_possible(settings: RunSettings) -> None:
     """Raise `ConfigError` for settings that contradict each other."""
     t, start = settings.training, settings.start
     wrong = (
-        (t.tune != "all" and start is None, "a model that knows nothing yet is trained as a whole", "--tune",
+        (t.tune != "all" and start is None, "training a part of a model needs a trained model", "--tune",
          "give a trained model with --from, or leave training.tune at all"),
-        (t.frozen_share and start is None, "layers that know nothing yet cannot stay as they are", "training.frozen_share",
+        (t.frozen_share and start is None, "frozen layers need a trained model", "training.frozen_share",
          "give a trained model with --from, or leave training.frozen_share at 0"),
-        (t.tune != "all" and t.frozen_share, f"--tune {t.tune} leaves all layers of the model as they are",
+        (t.tune != "all" and t.frozen_share, f"--tune {t.tune} freezes all layers of the model already",
          "training.frozen_share", "leave one of the two out"),
-        (t.average and t.ema, "a run has one kind of average", "training.average, training.ema",
+        (t.average and t.ema, "a run averages weights in one way only", "training.average, training.ema",
          "give one of them, and the other as 0"),
     )  # fmt: skip
     for is_wrong, what, where, hint in wrong:

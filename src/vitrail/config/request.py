@@ -95,7 +95,7 @@ class Request:
 
     @property
     def certain(self) -> RunSettings:
-        """The settings without those of the model; a usual ViT stands for the model to start from. Raises `ConfigError`."""
+        """The settings; a usual ViT stands for a model to start from, which is not opened yet. Raises `ConfigError`."""
         if self.start is None:
             return self.settings()
         layers = (self.recipe, self.file, self.flags)

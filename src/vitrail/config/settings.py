@@ -173,8 +173,8 @@ class TrainingSettings(Settings):
     """Fraction of the layers of a model to start from, counted from the first, that are frozen together with the embedding. It
     saves time and reduces overfitting; 0 for none."""
     probe: bool = False
-    """Whether to fit the head to features of the frozen model first, and to train on from there; with ``tune: head`` the run ends
-    after the fit. It needs a model to start from, and has no effect unless the head is one linear layer."""
+    """Whether to fit the head of a model to start from to features of the frozen model first, and to train on from there; with
+    ``tune: head`` the run ends after the fit. It has no effect unless the head is one linear layer."""
     views: Positive = 1
     """Versions of each training image that the probe is fitted to: the first unchanged, the others augmented."""
     time_limit: Annotated[float, BeforeValidator(_seconds), Field(gt=0)] | None = None

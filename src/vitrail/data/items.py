@@ -160,7 +160,7 @@ class Data:
     """A data set: items in named splits."""
 
     source: str
-    """The ``--data`` argument that opens it again from anywhere."""
+    """The ``--data`` argument that opens the data set from any folder."""
     splits: dict[str, list[Any]]
     assignment: dict[str, str] | None
     """The split of each item by name, for data that was split here; a run saves it. None for data with its own splits."""

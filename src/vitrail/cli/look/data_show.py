@@ -115,5 +115,5 @@ def _picture(
 
 def _require_free_picture(file: Path) -> None:
     if file.suffix.lower() != ".png":
-        raise ConfigError(f"{file} has not the suffix of a PNG file", where="--out", hint=f"name it {file.stem or 'samples'}.png")
+        raise ConfigError(f"{file} does not end with .png", where="--out", hint=f"name it {file.stem or 'samples'}.png")
     require_free_file(file, where="--out")

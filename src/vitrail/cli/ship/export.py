@@ -35,8 +35,8 @@ def export(
     Parameters
     ----------
     to
-        onnx; openvino; torch, a .pt2 file in a model folder; triton, a model repository for Triton. For a translator
-        ctranslate2.
+        onnx; openvino; torch, a .pt2 file together with the model folder; triton, a model repository for Triton. For a
+        translator ctranslate2.
     precision
         int8 is usually the fastest; for models of images it needs images for calibration. auto measures, and reports its reason:
         it takes int8 if it is faster here and keeps the accuracy, else the fastest floating-point type.

@@ -40,7 +40,7 @@ def caption(
     no_repeat
         Length of token sequences that may occur only once in a caption; 0 for no limit.
     max_length
-        Largest number of tokens of a caption; at most the model's task.max_length.
+        Largest number of tokens of a caption. A model that was trained on longer captions (task.max_length) can write more.
     precision
         fp32, or bf16 for the image encoder: faster on processors that support it, exact to two or three digits.
     csv

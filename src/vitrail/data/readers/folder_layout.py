@@ -122,7 +122,7 @@ def _two_ways(root: Path, outer: list[str], inner: list[str], named: list[str] |
         hint = f"rename folders of splits: {', '.join(f'{name} to {split}' for name, split in splits.items())}; "
         hint += f"if {_list(outer)} are the classes, write these names into a file: {_command(root, outer)}"
     what = f"the folders can be read in two ways: as classes {_list(outer)}, or as classes {_list(inner)}, "
-    return DataError(f"{what}which are in several of the first{wrong}", where=root, hint=hint)
+    return DataError(f"{what}which are in several of those folders{wrong}", where=root, hint=hint)
 
 
 def _command(root: Path, names: list[str]) -> str:

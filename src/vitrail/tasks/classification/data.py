@@ -18,7 +18,7 @@ FEW = 10_000
 """Number of training images below which a pretrained model is far better than one from scratch."""
 LEAST_SIDE = 64
 """Least side of photographs, in pixels; smaller images are digits, icons or CIFAR-10's."""
-NO_TIME = "there is no time to ask the teacher for every image once: it is asked in every step"
+NO_TIME = "there is no time to compute the teacher's logits of all images first: they are computed in every step"
 
 
 class ClassificationData(ImageRunData):

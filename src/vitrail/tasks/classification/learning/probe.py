@@ -41,9 +41,9 @@ READING = 0.3
 """Largest fraction of the remaining time for reading each image once."""
 FIRST = 0.5
 """Fraction of the time limit after which a probe starts no further work, if fine-tuning follows."""
-HEAD_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
+HEAD_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have an effect only with --training.probe false"
 TIME_ENDS = "the time is up: the head is fitted, and no epochs follow"
-TITLES = {"head": "the head it came with", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
+TITLES = {"head": "the model's own head", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
 
 
 @dataclass(frozen=True, kw_only=True)
