@@ -240,7 +240,7 @@ def test_tokens_that_are_no_text_are_refused(folder, tmp_path):
     words = json.loads((tmp_path / "other" / "vocab.json").read_text())
     words["\ud800"] = words.pop(next(word for word, number in words.items() if number == 5))
     (tmp_path / "other" / "vocab.json").write_text(json.dumps(words))
-    with pytest.raises(ModelFileError, match="no text"):
+    with pytest.raises(ModelFileError, match="not valid Unicode"):
         open_translator(tmp_path / "other")
 
 
