@@ -163,7 +163,7 @@ def test_two_drafts_of_one_folder_do_not_meet(tmp_path):
 
 @pytest.mark.parametrize("error", [OSError(errno.EFBIG, "File too large"), RuntimeError("File too large (os error 27)")])
 def test_a_file_that_is_larger_than_allowed_is_no_full_disk(error, tmp_path):
-    with pytest.raises(errors.DiskFullError, match="larger than is allowed") as told, room_for(10, tmp_path, hint="go on"):
+    with pytest.raises(errors.DiskFullError, match="exceed the system's limit") as told, room_for(10, tmp_path, hint="go on"):
         raise error
     assert "ulimit -f" in told.value.hint and "full" not in told.value.what
 

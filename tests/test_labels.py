@@ -160,7 +160,7 @@ def test_a_transform_changes_training_and_is_noted(pictures, tmp_path, transform
 def test_a_transform_that_normalises_is_refused_and_leaves_nothing(pictures, tmp_path):
     with pytest.raises(ConfigError) as error:
         vitrail.train(pictures, tmp_path / "run", **TINY, transform=lambda image: to_tensor(image) * 4 - 2)
-    assert "leave normalisation out" in error.value.hint
+    assert "remove the normalization" in error.value.hint
     assert not (tmp_path / "run").exists()
 
 

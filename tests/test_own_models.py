@@ -104,7 +104,7 @@ def test_labels_and_a_preparation_of_another_model_are_not_written(labels, prepa
 
 
 def test_a_model_with_other_labels_than_logits_does_not_answer(photos):
-    with pytest.raises(ModelFileError, match=r"3.* for 1 images, and has 2 labels"):
+    with pytest.raises(ModelFileError, match=r"3.* for 1 images, but has 2 labels"):
         vitrail.predict(TrainedModel(tiny("ViT"), LABELS[:2], SIZE), photos / "ant" / "0.png")
 
 
@@ -133,7 +133,7 @@ def test_a_model_without_labels_and_preparation_is_refused_with_the_way(function
 @pytest.mark.parametrize("setting", ["model", "start"])
 @pytest.mark.parametrize("value", [tiny("ViT"), TrainedModel(tiny("ViT"), LABELS, SIZE)], ids=["model", "trained"])
 def test_a_run_is_made_of_names_and_files(setting, value, photos, tmp_path):
-    with pytest.raises(ConfigError, match="is no setting") as error:
+    with pytest.raises(ConfigError, match="cannot be a setting") as error:
         vitrail.train(photos, tmp_path / "run", epochs=1, **{setting: value})
     assert "save_pretrained" in str(error.value) and not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="ImageData is neither text nor a path"):

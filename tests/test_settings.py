@@ -191,7 +191,7 @@ def test_a_file_that_is_no_mapping_is_an_error(tmp_path, text):
 )
 def test_a_file_never_runs_or_imports_code(tmp_path, text):
     made = tmp_path / "made"
-    with pytest.raises(ConfigError, match="no YAML"):
+    with pytest.raises(ConfigError, match="not valid YAML"):
         read_yaml(write(tmp_path, "about: " + text.format(made=made) + "\n"))
     assert not made.exists()
 

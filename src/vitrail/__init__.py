@@ -1,7 +1,7 @@
-"""Vitrail: Vision Transformers to build, train, fine-tune, see into and ship.
+"""Vitrail: Vision Transformers to build, train, fine-tune, inspect and deploy.
 
-Importing it costs nothing: what computes is imported when it is first used. If torch is not imported yet, its threads
-will wait for each other only briefly, since other programs may want the cores (docs/performance.md).
+Importing it is fast: modules that need torch are imported at their first use. If torch is not imported yet, ``import vitrail``
+shortens the spinning of its OpenMP threads, which would take cores from other programs (docs/performance.md).
 """
 
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "weights.convert": ("convert",),
     "weights.reference": ("from_pretrained", "open_model"),
 }
-"""The public names, by their home in the library."""
+"""The public names, by the module that defines them."""
 
 __all__ = [
     "CallableTeacher", "ConfigError", "DataError", "DivergedError", "ModelFileError", "Preparation", "Run", "TrainedModel",

@@ -42,17 +42,17 @@ def train(
     """Train a model and write its run folder.
 
     Args:
-        data: ``digits``, a folder of images, or any other source of `open_data`; the recipe's own if it has one.
+        data: ``digits``, a folder of images, or any other source of `open_data`; by default the recipe's, if it names one.
         out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
-        recipe: a name of `vitrail recipes`; by default the task's own, else ``finetune`` where ``start`` names a model, the
-            recipes of the digits or of CIFAR-10 for them, else ``scratch``.
-        config: a YAML file over the recipe.
-        observer: gets the progress of the run, in place of what would be shown.
-        progress: whether to show how it goes, on stderr or in the cell of a notebook; None does on a terminal and in a notebook.
-        transform: a change of your own to every training picture, before flips and crops: a torchvision transform, say.
-        teacher: a model to learn from as well: the path of one, a loaded one, or any callable as a `vitrail.CallableTeacher`.
-        settings: any setting over recipe and file: by its short name (``epochs=5``), its dotted name
-            (``**{"model.depth": 6}``), or a whole section (``training={"ema": 0.99}``).
+        recipe: a name that `vitrail recipes` lists. By default the task's recipe, else ``finetune`` where ``start`` names a
+            model, else ``digits`` or ``cifar10`` for these data sets, else ``scratch``.
+        config: a YAML file whose settings override the recipe's.
+        observer: receives the progress of the run; then no progress bar is shown.
+        progress: whether to show progress, on stderr or in the notebook's cell; None shows it on a terminal and in a notebook.
+        transform: a callable that changes every training image before flips and crops, such as a torchvision transform.
+        teacher: a model to distil from: its path, a loaded model, or any callable wrapped in a `vitrail.CallableTeacher`.
+        settings: settings that override recipe and file: by short name (``epochs=5``), by dotted name
+            (``**{"model.depth": 6}``), or as a section (``training={"ema": 0.99}``).
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
@@ -74,13 +74,13 @@ def resume(
     teacher: AnyTeacher | None = None,
     **settings: Any,
 ) -> Run:
-    """Continue an interrupted run with its own settings and data, from its newest complete checkpoint; a finished one is opened.
+    """Continue an interrupted run from its newest complete checkpoint, with its settings and data; open a finished run.
 
     Args:
         folder: the run folder.
         observer, progress: as in `train`.
-        transform, teacher: the same as in the run; settings are data and hold no callable.
-        settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``; or more
+        transform, teacher: the same objects as in `train`, since the saved settings cannot hold a callable.
+        settings: new values of settings that do not change the weights, such as ``**{"data.workers": 4}``; or more
             ``epochs`` for a finished run.
 
     Raises:
@@ -95,7 +95,7 @@ def resume(
 
 
 def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a model in engines and precisions, with a plot in ``out`` if it is given; see `vitrail.deploy.bench`."""
+    """Measure a model's speed in engines and precisions, and draw it in the folder ``out``; see `vitrail.deploy.bench`."""
     if out is not None:
         require_free(path_of(out))
     measured = benches.bench(model, data, **options)
@@ -107,14 +107,14 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
 
 def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
-    """Compare runs side by side, in the order given: scores with their uncertainty, curves, cost, differing settings.
+    """Compare runs, in the order of the argument: scores with their uncertainty, curves, cost, settings that differ.
 
     Args:
-        runs: the folder of a run, finished or not, or several.
-        out: a folder to write ``report.html``, ``curves.png`` and ``comparison.json`` to, which must not exist; none by default.
+        runs: one or several run folders; a run may be unfinished.
+        out: a folder for ``report.html``, ``curves.png`` and ``comparison.json``, which must not exist; None writes nothing.
 
     Raises:
-        ModelFileError: a folder that is no run.
+        ModelFileError: a folder is not a run folder.
     """
     from vitrail.study.compare.comparison import Compared, by_last_name
     from vitrail.study.compare.comparison_page import write_comparison
@@ -140,19 +140,19 @@ def sweep(
     observer: Observer | None = None,
     **settings: Any,
 ) -> "list[tuple[dict[str, Any], Compared]]":
-    """Train a model for every combination, and write one table and one picture of all of them.
+    """Train a model for every combination of settings, and write one table and one plot of all runs.
 
-    Called again with the same arguments it goes on where it was: finished runs stay, interrupted ones are resumed. A run that
-    diverges stays in the table without a score, and is not tried again.
+    A second call with the same arguments continues the sweep: it keeps finished runs and resumes interrupted ones. A run that
+    diverged stays in the table without a score and is not repeated.
 
     Args:
         data: as in `train`.
-        out: a folder; every run has one of its own in it.
-        over: values by the short or dotted name of a setting; runs that differ only in the seed are averaged. Models may be of
-            several architectures: each takes the settings of a model, given to all, that it has.
-        recipe, config, settings: of all runs, as in `train`.
-        against: the setting, or ``operations`` of training, to draw scores against; by default the first ``over`` with numbers.
-        observer: gets the progress of each run.
+        out: a folder; each run is a subfolder.
+        over: the values to try, by the short or dotted name of a setting. Runs that differ only in the seed are averaged.
+            Models may have different architectures: each model takes those of the common model settings that it knows.
+        recipe, config, settings: as in `train`, for all runs.
+        against: the x axis of the plot: a setting, or ``operations`` of training; by default the first numeric one of ``over``.
+        observer: receives the progress of each run.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.

@@ -1,4 +1,4 @@
-"""Checks of combinations of numbers; each error names both numbers and the nearest values that would work."""
+"""Checks of numbers in settings. An error names the numbers and the nearest values that would work."""
 
 import math
 from collections.abc import Mapping
@@ -7,12 +7,12 @@ from vitrail.errors import ConfigError
 
 
 def nearest_multiple(value: float, divisor: int) -> int:
-    """Return the multiple of ``divisor`` nearest to ``value``; none below ``divisor`` itself."""
+    """Return the multiple of ``divisor`` nearest to ``value``, at least ``divisor``."""
     return max(1, round(value / divisor)) * divisor
 
 
 def nearest_multiples(value: int, divisor: int) -> list[int]:
-    """Return the multiples of ``divisor`` just below and just above ``value``; none below 1."""
+    """Return the multiples of ``divisor`` just below and just above ``value``, without 0."""
     below = value // divisor * divisor
     return [n for n in (below, below + divisor) if n > 0]
 
@@ -26,20 +26,23 @@ def nearest_divisors(value: int, divisor: int) -> list[int]:
 
 
 def refuse_given(what: str, given: Mapping[str, bool]) -> None:
-    """Raise `ConfigError` for the first of some settings, by their names, that is given where it means nothing."""
+    """Raise `ConfigError` with the message ``what`` if a setting was given that has no effect here.
+
+    ``given`` says for each setting's name whether the user gave it; the error names the first.
+    """
     if where := next((name for name, is_given in given.items() if is_given), None):
         raise ConfigError(what, where=where, hint="leave it out")
 
 
 def require_positive(**values: float) -> None:
-    """Raise `ConfigError` unless all ``values`` are above zero, which nan is not."""
+    """Raise `ConfigError` unless all ``values`` are above zero; nan is an error, too."""
     for name, value in values.items():
         if not value > 0:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value above 0")
 
 
 def require_not_negative(**values: float) -> None:
-    """Raise `ConfigError` unless all ``values`` are zero or above, which nan is not."""
+    """Raise `ConfigError` unless all ``values`` are zero or above; nan is an error, too."""
     for name, value in values.items():
         if not value >= 0:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value of 0 or more")
@@ -48,7 +51,7 @@ def require_not_negative(**values: float) -> None:
 def require_at_most(name: str, value: int, most: int) -> None:
     """Raise `ConfigError` for a ``value`` above ``most``."""
     if value > most:
-        raise ConfigError(f"{name} is {value:,}", where=name, hint=f"at most {most:,} work")
+        raise ConfigError(f"{name} is {value:,}", where=name, hint=f"give {name} a value of at most {most:,}")
 
 
 def require_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
@@ -64,7 +67,7 @@ def require_divisible(name: str, value: int, divisor_name: str, divisor: int) ->
 
 
 def require_multiple(name: str, value: int, factor: int, why: str) -> None:
-    """Raise `ConfigError` unless ``value`` is a multiple of the constant ``factor`` that ``why`` needs."""
+    """Raise `ConfigError` unless ``value`` is a positive multiple of ``factor``; ``why`` names the part that needs it."""
     if value <= 0 or value % factor:
         raise ConfigError(
             f"{why} needs {name} divisible by {factor}, not {value}",
@@ -74,7 +77,7 @@ def require_multiple(name: str, value: int, factor: int, why: str) -> None:
 
 
 def require_width(dim: int, heads: int, factor: int, why: str, *, per_head: bool = False) -> None:
-    """Raise `ConfigError` for a width that the heads do not divide; it, or a head's width, must be a multiple of ``factor``."""
+    """Raise `ConfigError` unless ``heads`` divides ``dim`` and ``factor`` divides ``dim``, or ``dim / heads`` if ``per_head``."""
 
     def works(heads: int) -> bool:
         return dim % heads == 0 and (dim // heads if per_head else dim) % factor == 0

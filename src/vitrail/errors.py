@@ -1,4 +1,4 @@
-"""All errors that Vitrail raises on purpose: what happened, where, what to do, and the exit code of the command."""
+"""The errors that Vitrail raises on purpose: what is wrong, where, what to do, and the exit code of the command."""
 
 from difflib import get_close_matches
 from typing import ClassVar
@@ -20,7 +20,7 @@ class VitrailError(Exception):
 
 
 class DiskFullError(VitrailError):
-    """A disk without room for a file."""
+    """The disk has no room for a file."""
 
 
 class ConfigError(VitrailError):
@@ -52,14 +52,14 @@ class DivergedError(VitrailError):
 
 
 def nearest(word: str, known: list[str]) -> str | None:
-    """Return the known word most like ``word``, or None when nothing is close."""
+    """Return the word of ``known`` that is most similar to ``word``; None if none is similar."""
     lower = {k.lower(): k for k in known}
     close = get_close_matches(word.lower(), list(lower), n=1, cutoff=0.5)
     return lower[close[0]] if close else None
 
 
 def unknown(kind: str, word: str, known: list[str], *, where: object = None) -> ConfigError:
-    """Return the error for a name that is in none of our tables, with the nearest one that is."""
+    """Return the error for a name that is not among ``known``, with the most similar known name in the hint."""
     close = nearest(word, known)
     hints = [f"did you mean {close!r}?"] if close else []
     if not close or len(known) <= 12:

@@ -31,25 +31,26 @@ def evaluate(
     group: Processes = ALONE,
     **options: Any,
 ) -> tuple[Metrics, str]:
-    """Evaluate a model: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
+    """Evaluate a model, and return its metrics, whose ``scores()`` is a dictionary, and the name of the evaluated split.
 
     >>> metrics, split = evaluate("runs/pose", boxes="boxes.json", table="people.csv")  # doctest: +SKIP
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.
-        data: any source of `open_data`; a run's own data by default.
-        split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
-        precision: fp32, the default, or bf16, in Python; an exported model has its own.
-        engine: what runs an exported model; ``auto`` takes the quicker one.
-        observer: gets the progress, and notes on the data.
-        group: the processes that do it together; see `vitrail.runtime.processes`.
-        options: of the model's task; others are refused. Of images: ``batch_size``, and ``workers``, processes that
-            prepare them, by default as in training. Of predictions: ``table``, a CSV file to write, which must not exist. Of
-            labels and people: ``mirror``, whether to average over mirror images, in twice the time; by default only of people. Of
-            labels: ``keep``, whether the metrics also keep ``logits``, ``labels`` and ``probabilities`` of every image. Of
-            people: ``boxes``, a file of a detector's boxes to look for people in; ``smoothing``, see `vitrail.predict_poses`;
-            ``pictures``, a folder to write, which must not exist, with the worst people and bars of the joints. Of a model that
-            makes images: ``count``, ``steps``, ``guidance``, ``features``, ``classifier``, ``bits`` and ``pictures``.
+        data: any source of `open_data`; by default the data that the run was trained on.
+        split: train, val, test or all; by default test, else val, and all images of a folder without splits.
+        precision: fp32 (default) or bf16, for a model that torch runs; the precision of an exported model is fixed.
+        engine: the engine that runs an exported model; ``auto`` takes the faster one.
+        observer: receives the progress, and notes on the data.
+        group: the processes that share the work; see `vitrail.runtime.processes`.
+        options: options of the model's task; any other option is an error. Models of images have ``batch_size`` and
+            ``workers``, the number of processes that prepare images (by default as in training). Models that predict have
+            ``table``, a CSV file to write, which must not exist. Classifiers and pose models have ``mirror``: average over each
+            image and its mirror image, in twice the time (default: only pose models do). Classifiers have ``keep``: retain
+            ``logits``, ``labels`` and ``probabilities`` of every image in the metrics. Pose models have ``boxes``, a file of
+            detected person boxes; ``smoothing``, see `vitrail.predict_poses`; and ``pictures``, a folder to write, which must
+            not exist, with the people of the worst scores and a bar chart of the joints. Diffusion models have ``count``,
+            ``steps``, ``guidance``, ``features``, ``classifier``, ``bits`` and ``pictures``.
     """
     observer, in_python = observer or Observer(), _row_in_python(model)
     with group.together():
@@ -72,19 +73,19 @@ def evaluate(
 
 
 class _RunOptions(EvaluationOptions):
-    """Options for the evaluation of a run whose task alone defines its scores."""
+    """Options for a task without an ``evaluate`` module, whose runs are scored as in training."""
 
     refusal: ClassVar[str] = "a model without labels is evaluated in Python, in fp32"
 
 
 def _row_in_python(model: Any) -> TaskRow | None:
-    """Return the row of a task that evaluates its models without a predictor: one that writes, or one of a run that scores."""
+    """Return the task's row if it evaluates models without a predictor: they write text, or are runs scored as in training."""
     run = scoring_run(model)
     return row_of_writer(model) if run is None else task_row(run.settings.task.name)
 
 
 def _of_run(request: Request) -> Evaluation:
-    """Return the evaluation of a run's best model on images, as its task does it."""
+    """Return the evaluation of a run's best model on images, with the metrics that its task computes in training."""
     run = scoring_run(request.reference)
     assert run is not None
     source, own_splits = open_for(request.reference, request.data, labelled=False, note=request.note)
@@ -94,7 +95,7 @@ def _of_run(request: Request) -> Evaluation:
 
 
 def _require_possible(options: Any) -> None:
-    """Raise `ConfigError` for sizes that are none, and for a table that exists."""
+    """Raise `ConfigError` for a batch size or number of workers out of range, and for a table that exists."""
     if isinstance(options, EvaluationOptions):
         require_positive(batch_size=options.batch_size)
         require_not_negative(workers=options.workers or 0)
@@ -103,9 +104,9 @@ def _require_possible(options: Any) -> None:
 
 
 def _workers(model: Any, options: Any, evaluation: Evaluation) -> int:
-    """Return the number of processes that read items beside this one: as requested, else as the device has use for."""
+    """Return the number of additional processes that read items: as requested, else the default of the device."""
     workers: int | None = getattr(options, "workers", None)
     if workers is not None:
         return workers
     has_engine = isinstance(model, Predictor) or (isinstance(model, str | Path) and graph_of(model) is not None)
-    return 0 if evaluation.reads_here or has_engine else workers_beside(pick_device())  # an engine computes on the processor
+    return 0 if evaluation.reads_here or has_engine else workers_beside(pick_device())  # an engine needs all CPU cores itself

@@ -20,28 +20,29 @@ from vitrail.plain_text import clean
 FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
 SMALL, LARGE = 12 * 2**20, 2**31
-"""Most bytes of a file that describes a model, since JSON of more may take over 300 MB, and of one with a line per image."""
+"""Size limits in bytes: of a file that describes a model (parsing larger JSON may take over 300 MB), and of one with a line
+per image."""
 MODULE = "give vitrail.TrainedModel(module, labels, preparation) to predict, evaluate and save_pretrained; see docs/python.md"
-"""Hint for a module of torch, which has no labels and no preparation."""
+"""Hint for a plain torch module, which has no labels and no preparation."""
 SLACK = 2**20
-"""Bytes that a folder takes beside the tensors in it."""
+"""Estimated bytes of the other files in a folder of tensors."""
 PARTIAL = ".partial"
-"""Suffix of a file or a folder that a command still adds to, or was interrupted at."""
+"""Suffix of a file or folder that is not complete: a command still writes it, or was interrupted."""
 
 
 def partial_of(path: Path) -> Path:
-    """Return where a file or a folder grows before it takes its name."""
+    """Return the path that a file or folder has until it is complete: the name with `PARTIAL`."""
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     return path.with_name(f"{path.name}{PARTIAL}")
 
 
 def path_of(text: str | Path) -> Path:
-    """Return a path, with ``~`` as the home folder (``~nobody`` stays as it is).
+    """Return the path with ``~`` expanded to the home folder (``~name`` of an unknown user is left unchanged).
 
-    An empty text becomes a path that does not exist: ``Path("")`` would mean the current folder, which nobody named.
+    An empty text becomes a path that does not exist, since ``Path("")`` would silently mean the current folder.
 
     Raises:
-        ConfigError: it is neither text nor a path; for a module of torch with a hint.
+        ConfigError: ``text`` is neither text nor a path.
     """
     if not isinstance(text, str | os.PathLike):
         hint = MODULE if hasattr(text, "state_dict") else "give a name, a file or a folder"
@@ -53,9 +54,9 @@ def path_of(text: str | Path) -> Path:
 
 @contextmanager
 def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader]:
-    """Open a file that may be a stranger's.
+    """Open an untrusted file for reading bytes.
 
-    Raises `OSError` for a pipe or a device, which may never end or never begin, and for a file of more than ``most`` bytes.
+    Raises `OSError` for a pipe or device, which could block or never end, and for a file of more than ``most`` bytes.
     """
 
     def at_once(path: str, flags: int) -> int:
@@ -72,9 +73,9 @@ def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader
 
 @contextmanager
 def text_file(file: Path, most: int = LARGE, *, newline: str = "", errors: str = "strict") -> Iterator[TextIOWrapper]:
-    """Open a `regular_file` in UTF-8, with or without a mark, with the ends of its lines as they are: for tables.
+    """Open a `regular_file` as text in UTF-8, with or without a byte-order mark; line ends are not translated.
 
-    UTF-16 with a mark, in which Excel saves "Unicode text", is understood, too.
+    UTF-16 with a byte-order mark, in which Excel saves "Unicode text", is read, too.
     """
     with regular_file(file, most) as content:
         encoding = "utf-16" if content.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
@@ -83,37 +84,40 @@ def text_file(file: Path, most: int = LARGE, *, newline: str = "", errors: str =
 
 
 def read_bytes(file: Path, most: int = SMALL) -> bytes:
-    """Return all of a file that may be a stranger's; raises `OSError` for more bytes than ``most``, and for no regular file."""
+    """Return the content of an untrusted file; raises `OSError` as `regular_file` does."""
     with regular_file(file, most) as content:
         return content.read(most)
 
 
 def read_text(file: Path, most: int = SMALL, *, encoding: str = "utf-8") -> str:
-    """Return `read_bytes` as text; raises `UnicodeDecodeError`, a `ValueError`, where it is none."""
+    """Return a file's content as text, with ``\\n`` as line ends; raises `OSError`, or `UnicodeDecodeError`, a `ValueError`."""
     return read_bytes(file, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_lines(file: Path, most: int = SMALL) -> list[str]:
-    """Return the lines of a text, clean and without empty ones; it may begin with a byte-order mark. Raises as `read_text`."""
+    """Return the lines of a text file, each through `clean`, without empty ones. Raises as `read_text`.
+
+    The file may begin with a byte-order mark.
+    """
     return [line for line in map(clean, read_text(file, most, encoding="utf-8-sig").split("\n")) if line]
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file completely or not at all."""
     write_bytes(file, text.encode())
 
 
 def write_bytes(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     with whole_file(file) as draft:
         draft.write_bytes(content)
 
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """Yield a draft to write; it replaces ``file`` at the end, and goes away if anything fails before.
+    """Yield the path of a draft to write. At the end the draft replaces ``file``; after an error it is removed.
 
-    It is on the disk before it takes the name, which a power cut would else leave on an empty file.
+    The draft is flushed to the disk before it is renamed: otherwise a power cut could leave an empty file.
     """
     draft = file.with_name(f".{file.name}.draft")
     try:
@@ -125,25 +129,27 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written in UTF-8; bytes of a file's name that cannot are lone surrogates in Python."""
+    """Return whether a file name can be written in UTF-8; Python represents bytes that cannot as lone surrogates."""
     return name.isprintable() or not re.search("[\ud800-\udfff]", name)
 
 
 def write_json(file: Path, values: Any) -> None:
-    """Write JSON whole or not at all; lone surrogates, of a file's name that is not in UTF-8, become ``\\udcff``."""
+    """Write JSON completely or not at all; lone surrogates, from file names that are not UTF-8, become ``\\udcff``."""
     write_bytes(file, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 @contextmanager
 def whole_folder(folder: Path, *, replace: bool = True, keep: bool = False) -> Iterator[Path]:
-    """Yield a draft folder to fill; it replaces ``folder`` at the end, and goes away if anything fails before.
+    """Yield a draft folder to fill. At the end the draft replaces ``folder``; after an error it is removed.
 
-    The same holds for the folders above it that were not there. All of it is on the disk before it takes the name, and the name
-    before the old folder goes, so that even a power cut leaves one of the two. Without ``replace``, a folder with something in it
-    is an error. A link is followed. A mount point, which cannot be renamed, must be empty, and gets the files one after the
-    other.
+    Parent folders that did not exist are created, and removed again after an error. The draft is flushed to the disk before it
+    is renamed, and renamed before the old folder is removed, so that even a power cut leaves one of the two. A link is followed.
+    A mount point cannot be renamed: it must be empty, and the files are moved into it one by one.
 
-    With ``keep`` the draft is `partial_of` the folder, and stays if anything fails, but not in a mount point.
+    Args:
+        folder: the folder to write.
+        replace: if False, a folder that is not empty is an error.
+        keep: name the draft `partial_of` the folder and keep it after an error; not for a mount point.
     """
     folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder
     made = [parent for parent in folder.parents if not parent.exists()]
@@ -193,7 +199,7 @@ def is_free(folder: Path) -> bool:
 
 
 def recover_folder(folder: Path) -> None:
-    """Remove what a killed `whole_folder` left beside its folder, and give the folder its name back."""
+    """Remove the drafts of a killed `whole_folder`, and restore the old folder if the new one is not in its place."""
     for old in folder.parent.glob(f".{folder.name}-*-old"):
         if not folder.exists():
             old.rename(folder)
@@ -202,10 +208,10 @@ def recover_folder(folder: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk and not only on their way to it."""
+    """Wait until a file's content, or a folder's list of names, is physically on the disk (fsync)."""
     if os.name == "nt" and path.is_dir():
         return  # Windows opens no folders
-    number = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # a copy of what is read-only is read-only, too
+    number = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # a copied file may be read-only
     try:
         os.fsync(number)
     finally:
@@ -214,13 +220,13 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process; raises `ConfigError` where another one works in it."""
+    """Lock a folder for this process; raises `ConfigError` if another process has locked it."""
     try:
         import fcntl
     except ImportError:  # Windows has no such locks
         yield
         return
-    busy = ConfigError("another process is at work in the folder", where=folder, hint="wait for it, or stop it")
+    busy = ConfigError("another process is at work in the folder", where=folder, hint="wait until it has ended, or stop it")
     with (folder / LOCK).open("w") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,7 +235,7 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks
         if not _is_at(folder / LOCK, file):
-            raise busy  # it was let go of and removed between opening and locking, and may be somebody's anew
+            raise busy  # its owner removed it between our open and lock; another process may have created it again
         try:
             yield
         finally:
@@ -246,10 +252,10 @@ def _is_at(path: Path, file: IO[str]) -> bool:
 
 @contextmanager
 def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
-    """Raise an error before ``size`` bytes are written that the disk has no room for, and where it fills up meanwhile.
+    """Raise an error if a folder's disk has no room for ``size`` bytes, at once or when a write inside the block fails.
 
     Raises:
-        DiskFullError: with the bytes that are needed and those that are free, or where files may not be so large.
+        DiskFullError: the disk is full, with the bytes needed and free; or the file is larger than the user's limit.
     """
     size += SLACK
 
@@ -265,12 +271,12 @@ def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
         if (number := _number(error)) in FULL:
             raise full(shutil.disk_usage(folder).free) from None
         if number == errno.EFBIG:
-            what = f"a file would be larger than is allowed here, of {size:,} bytes in all"
+            what = f"a file would exceed the system's limit on file size; {size:,} bytes are to be written in total"
             raise DiskFullError(what, where=folder, hint=f"raise the limit (ulimit -f) or take another disk; {hint}") from None
         raise
 
 
 def _number(error: Exception) -> int | None:
-    """Return the system's number for an error, which may be one that a library made of it."""
+    """Return the system's error number (errno), also from the message of a library's own error; None if there is none."""
     found = re.search(r"os error (\d+)", str(error))
     return error.errno if isinstance(error, OSError) else int(found[1]) if found else None

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``: each name is in the module of the package that ``homes`` gives it."""
+    """Return a ``__getattr__`` for a package; ``homes`` maps each public name to the module that defines it."""
 
     def find(name: str) -> Any:
         if name not in homes:

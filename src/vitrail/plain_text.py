@@ -1,4 +1,4 @@
-"""Texts without what nobody can see: one cleaning for sentences, labels, names of columns and lists in files."""
+"""Removal of invisible characters from text: sentences, labels, column names and lists in files."""
 
 import re
 from unicodedata import normalize
@@ -24,7 +24,7 @@ _ODD = re.compile(f"[{_CONTROL}{_BLANKS}{_INVISIBLE}]|{_NEEDLESS}")
 def clean(text: str) -> str:
     """Return a text with composed letters (NFC), single plain blanks, and no invisible characters.
 
-    Blanks of all kinds and control characters become one blank; none is left at the ends. Half a letter of UTF-16 becomes "?".
+    Runs of blanks and control characters become one blank; blanks at both ends are removed. A lone surrogate becomes "?".
     """
     if not _is_plain(text):
         whole = text.encode("utf-8", errors="replace").decode()
@@ -33,10 +33,10 @@ def clean(text: str) -> str:
 
 
 def is_odd(text: str) -> bool:
-    """Return whether `clean` removes invisible characters or other blanks than spaces and line ends."""
+    """Return whether a text has invisible characters, or blanks other than spaces and line ends."""
     return not _is_plain(text) and _ODD.search(text) is not None
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether nothing in a text can be invisible or an odd blank; a quick check, since nearly all texts are so."""
+    """Return whether a text is certainly free of invisible characters and odd blanks; a fast check, which most texts pass."""
     return text.isprintable() and (text.isascii() or not _PRINTABLE.search(text))

@@ -1,4 +1,4 @@
-"""YAML as settings are written in it: times and dates are words."""
+"""YAML for settings: times and dates are read as text."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,16 +10,16 @@ import yaml
 from vitrail.errors import ConfigError
 
 MOST_VALUES, MOST_DIGITS = 100_000, 100
-"""Limits of a text: values, each counted as often as aliases name it, and digits of an integer."""
+"""Limits: the number of values in a text (a value counts once for each alias), and the digits of an integer."""
 
 SIXTY = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?$")
-"""A number in base 60, which YAML reads in 1:30: it would be 90, of whatever the setting counts."""
+"""A number in base 60: YAML would read ``1:30`` as 90."""
 WHOLE = "tag:yaml.org,2002:int"
 WORD, DATE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp"
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML's kinds of values that a setting can have."""
+    """A YAML loader for the kinds of values that a setting can have."""
 
 
 PlainLoader.yaml_implicit_resolvers = {
@@ -29,11 +29,11 @@ PlainLoader.yaml_implicit_resolvers = {
 
 
 def value_of(text: str, *, where: object, check: Callable[[yaml.Node], None] = lambda node: None) -> Any:
-    """Return the value of a text, after a ``check`` of its nodes.
+    """Return the value that a YAML text holds; ``check`` is called with each node first.
 
     Raises:
-        ConfigError: aliases make too much of it, or an integer has more digits than Python would print.
-        yaml.YAMLError, ValueError, RecursionError: it is no YAML.
+        ConfigError: the text, with its aliases expanded, has too many values, or an integer has too many digits.
+        yaml.YAMLError, ValueError, RecursionError: the text is not YAML.
     """
     loader = PlainLoader(text)
     try:
@@ -48,17 +48,17 @@ def value_of(text: str, *, where: object, check: Callable[[yaml.Node], None] = l
 
 
 def _nodes(node: yaml.Node, where: object) -> Iterator[yaml.Node]:
-    """Yield a node and all that is in it, each as often as it is named; raises as `value_of`."""
+    """Yield a node and all nodes below it, an aliased node once for each alias; raises as `value_of`."""
     rest, count = [node], 0
     while rest:
         inner = rest.pop()
         count += 1
         if count > MOST_VALUES:
-            raise ConfigError(f"the text holds more than {MOST_VALUES:,} values", where=where, hint="write each once")
+            raise ConfigError(f"the text holds more than {MOST_VALUES:,} values", where=where, hint="write less, without aliases")
         if isinstance(inner, yaml.ScalarNode) and inner.tag == WHOLE and len(inner.value) > MOST_DIGITS:
             what = f"{inner.value[:20]}… is a number of {len(inner.value):,} digits"
             line = f", line {inner.start_mark.line + 1}" * isinstance(where, Path)
-            raise ConfigError(what, where=f"{where}{line}", hint=f"write one of at most {MOST_DIGITS}")
+            raise ConfigError(what, where=f"{where}{line}", hint=f"write a number of at most {MOST_DIGITS} digits")
         yield inner
         if isinstance(inner, yaml.SequenceNode):
             rest.extend(inner.value)
@@ -67,5 +67,5 @@ def _nodes(node: yaml.Node, where: object) -> Iterator[yaml.Node]:
 
 
 def words_of(text: str) -> list[Any]:
-    """Return the list in a text, each as it is written, but null; raises `yaml.YAMLError` or `RecursionError`."""
+    """Return the items of a YAML list as text, and null as None; raises `yaml.YAMLError` or `RecursionError`."""
     return [None if word == "null" else word for word in yaml.BaseLoader(f"[{text}]").get_single_data()]

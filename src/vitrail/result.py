@@ -19,7 +19,7 @@ from vitrail.weights.model_folder.trained import Trained
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, the best model, and its scores on the split that reports are made on."""
+    """A finished run: its folder, the best model, and the scores of that model on ``split``, the split of the report."""
 
     folder: Path
     trained: Trained
@@ -28,10 +28,10 @@ class Run:
     warnings: tuple[str, ...] = ()
     """Reasons to think that the model has hardly learned anything."""
     longer: str = ""
-    """Command that trains such a model for longer, if that is possible."""
+    """Command that trains this model for more epochs; empty if that is not possible."""
 
     def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
-        """Predict labels as `vitrail.predict` does; models that write are asked by `vitrail.translate` and `vitrail.caption`."""
+        """Predict labels as `vitrail.predict` does; for models that write text use `vitrail.translate` and `vitrail.caption`."""
         what, hint = self.trained.no_labels
         if what:
             raise ConfigError(what, where="Run.predict", hint=hint)
@@ -62,7 +62,7 @@ class Run:
 
 
 def write_report(finished: Finished) -> None:
-    """Write the pictures, tables and ``report.html`` of a run to its folder."""
+    """Write the plots, tables and ``report.html`` of a run to its folder."""
     from vitrail.study.page import report  # scikit-learn and matplotlib take a second to import
     from vitrail.study.page.report_part import Reported
 

@@ -1,4 +1,4 @@
-"""Configuration as data: frozen, JSON-able, an unknown key is an error that names the nearest one."""
+"""Base of all configurations: frozen, serializable as JSON, and an unknown key is an error that names the nearest known key."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,28 +12,28 @@ from vitrail.errors import ConfigError, nearest
 
 
 def numbers(value: Any) -> Any:
-    """Return a tuple for ``2,2,6,2``, as the command line writes several numbers, and for one number."""
+    """Return a tuple of the text ``2,2,6,2`` of the command line, or of one number; return any other value unchanged."""
     if isinstance(value, str):
         return tuple(value.split(","))
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 class Settings(BaseModel):
-    """Base of every configuration. Build it from foreign input with `read`, which explains what is wrong."""
+    """Base of every configuration. Build one from unchecked input with `read`, whose errors are `ConfigError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse True for a number: a flag without its value arrives as True, which pydantic would take for 1."""
+        """Refuse True for a number: a flag without a value arrives as True, and pydantic would convert it to 1."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError("it needs a value, not true or false")
         return value
 
     @classmethod
     def read(cls, values: Mapping[str, Any], *, where: str = "") -> Self:
-        """Validate ``values``; raises `ConfigError` naming the key by its dotted path below ``where``."""
+        """Validate ``values``; raises `ConfigError` with the key's dotted path, which begins with ``where``."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
@@ -74,7 +74,7 @@ class Settings(BaseModel):
 
 
 def _keys(places: Sequence[str | int], values: Any) -> list[str | int]:
-    """Return the places that pydantic names and that are in the values, without those that name one of a setting's types."""
+    """Return those keys of pydantic's error location that exist in ``values``; the others are names of types in a union."""
     keys = []
     for place in places:
         with suppress(TypeError, LookupError):
@@ -85,7 +85,7 @@ def _keys(places: Sequence[str | int], values: Any) -> list[str | int]:
 
 @cache
 def _adapter(cls: type[BaseModel], name: str) -> TypeAdapter[Any]:
-    """Return the validator of one field; it takes longer to make than to use."""
+    """Return the validator of one field; cached, since building it is slower than using it."""
     field = cls.model_fields[name]
     kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     return TypeAdapter(kind)
@@ -96,12 +96,12 @@ _SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxstri
 
 
 def brief(value: Any) -> str:
-    """Return a value as an error shows it: short, however large or deep it is."""
+    """Return the repr of a value for an error message, shortened if it is large or deeply nested."""
     return _SHORT.repr(value)
 
 
 def _section(cls: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """Return the settings class at the end of field names down from ``cls``, past keys that a user gave."""
+    """Return the settings class at ``path``, a list of field names below ``cls``; names that are no fields are skipped."""
     for name in path:
         if name not in cls.model_fields:
             continue

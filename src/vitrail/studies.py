@@ -1,4 +1,4 @@
-"""Studies of trained models: a folder with plots, data and a page."""
+"""Studies of trained models: a folder with plots, data and an HTML page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,20 +32,21 @@ def study_model(
     joints: Sequence[str] = (),
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Study a model: attention, positions, filters, probes, errors, cost. Returns the folder and the content of its study.json.
+    """Study a model: attention, positions, filters, probes, errors, cost. Return the folder and the content of its study.json.
 
     Args:
         model: a run folder, a model folder, or a loaded model.
-        data: any source of `open_data`, or images without labels: a file or a folder; a run's own data by default. Labels that
-            are not the model's leave errors out; probes take any labels. Of a pose model people, as in `train`, or images of
-            one person each.
+        data: any source of `open_data`, or a file or folder of images without labels; by default the data that the run was
+            trained on. With labels that the model does not know the study has no section on errors; probes take any labels.
+            A pose model needs annotated people, as in `train`, or images that show one person each.
         out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
-        split, images: the split, as in `evaluate`, and the number of images or people of it, at random; images without labels
-            or joints are taken evenly from the first to the last.
-        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last layer, all
+        split: the split, as in `evaluate`.
+        images: the number of images or people, drawn at random from the split; images without labels or joints are taken at
+            even distances from the first to the last.
+        layer, head, query: the attention to draw, as in `vitrail.study.attention_map`; by default the last layer, all
             heads, from the token that the prediction is read from.
-        joints: names of the joints whose maps a pose model's study draws; some of all by default.
-        observer: gets the progress.
+        joints: names of the joints whose heatmaps a pose model's study draws; a selection by default.
+        observer: receives the progress.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
@@ -67,7 +68,7 @@ def study_model(
 
 
 def _require_float32(trained: TrainedModel) -> None:
-    """Raise `ConfigError` for a loaded model of another precision."""
+    """Raise `ConfigError` for a loaded model whose weights are not float32."""
     if (dtype := next(trained.model.parameters()).dtype) != torch.float32:
-        hint = "give it as model.float()"
+        hint = "pass model.float()"
         raise ConfigError(f"a study computes in float32, the model has weights of {dtype}", where="model", hint=hint)

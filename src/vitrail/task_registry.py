@@ -1,4 +1,4 @@
-"""The tasks, a row each. Everything else about a task stands in its room and is imported when it is used."""
+"""The tasks, one row each. The code of a task is in its folder of `vitrail.tasks` (its room), imported when it is used."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ RoomModule = Literal[
     "study.sections",
     "compared",
 ]
-"""Modules of a room that the rest of the library asks for by name."""
+"""Modules of a room that the rest of the library imports by name."""
 Labels = Literal["required", "optional", "none"]
 """Labels of images: required, read where the data has some, or never read."""
 Reads = Literal["images", "texts"]
@@ -36,31 +36,31 @@ class TaskRow:
     name: str
     """The value of ``--task``, and of ``task.name`` in a run's settings."""
     room: str
-    """The folder in `vitrail.tasks` that holds all that is particular about the task."""
+    """The folder in `vitrail.tasks` with the task's code."""
     labels: Labels = "none"
     items: Literal["images", "sentences", "people", "captions"] = "images"
     """Kind of the data."""
     recipe: str | None = None
-    """The recipe of a run that names none; None where model and data decide."""
+    """The default recipe of a run; None if model and data decide."""
     reads: Reads = "images"
     answers: Answers = "vector"
-    """Input and output of its models; the room of the first task with both has the kind of trained model in `weights`."""
+    """Input and output of its models. The first task with the same two defines the class of trained model, in `weights`."""
     model_types: tuple[str, ...] = ()
-    """Names in ``config.json`` of transformers that belong to such models alone."""
+    """Values of ``model_type`` in a ``config.json`` of transformers that mean a model of this task."""
 
     def module(self, name: RoomModule) -> Any:
         """Return a module of the task's room, imported now; raises `ModelFileError` where the room has none."""
         try:
             return import_module(f"vitrail.tasks.{self.room}.{name}")
         except ModuleNotFoundError:
-            if self.has(name):  # what is missing is a library that the module imports
+            if self.has(name):  # the module exists: a library that it imports is missing
                 raise
-        what = f"this is not for a model of --task {self.name}: it has no {name}"
+        what = f"a model of --task {self.name} has no {name}"
         raise ModelFileError(what, where=f"--task {self.name}", hint="vitrail --help lists what other commands are for")
 
     def has(self, name: RoomModule) -> bool:
         """Return whether the task's room has a module; imports nothing of it."""
-        with suppress(ModuleNotFoundError):  # of a sub-room that the room does not have
+        with suppress(ModuleNotFoundError):  # the room has no such subfolder
             return find_spec(f"vitrail.tasks.{self.room}.{name}") is not None
         return False
 
@@ -84,12 +84,12 @@ TASKS = {row.name: row for row in ROWS}
 
 
 def task_row(name: str) -> TaskRow:
-    """Return the row of a task; raises `ConfigError` where there is none."""
+    """Return the row of a task; raises `ConfigError` for an unknown name."""
     if name not in TASKS:
         raise unknown("task", name, list(TASKS), where="--task")
     return TASKS[name]
 
 
 def row_of_kind(reads: Reads, answers: Answers) -> TaskRow:
-    """Return the row whose room has the trained models, predictors and exports of models that read and answer so."""
+    """Return the row whose room has trained models, predictors and exports for this input and output."""
     return next(row for row in ROWS if (row.reads, row.answers) == (reads, answers))

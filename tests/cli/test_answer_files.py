@@ -40,7 +40,7 @@ def test_a_place_that_cannot_be_written_to_is_told_first(vitrail, tmp_path, monk
     monkeypatch.setattr("os.access", lambda *_: False)
     command, flag, name = words
     answer = vitrail(command, tmp_path / "weights.safetensors", tmp_path, flag, tmp_path / name)
-    assert answer.code == 2 and "nothing may be written to" in answer.err and flag in answer.err
+    assert answer.code == 2 and "no permission to write to" in answer.err and flag in answer.err
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_table_inside_a_folder_that_is_to_be_made_is_refused_before_any_work(v
     (tmp_path / "weights.safetensors").touch()
     words = ["--csv", tmp_path / "new" / "a.csv", flag, tmp_path / "new"]
     answer = vitrail("predict", tmp_path / "weights.safetensors", tmp_path, *words)
-    assert answer.code == 2 and "which is to be made" in answer.err and "where: --csv" in answer.err
+    assert answer.code == 2 and "which will be created" in answer.err and "where: --csv" in answer.err

@@ -41,11 +41,11 @@ def test_images_without_labels_and_what_a_table_does_not_list_are_counted(vitrai
     (folder / "film.mp4").write_bytes(b"x")
     (folder / "gone.jpg").symlink_to("nowhere.jpg")
     seen = vitrail("study", run.folder, "--data", folder, "--images", 2, "--out", tmp_path / "study")
-    assert "left out: 1 .mp4, 1 link to no file" in seen.err.splitlines()
+    assert "left out: 1 .mp4, 1 broken link" in seen.err.splitlines()
     (folder / "labels.csv").write_text("image,label\n0.png,red\n1.png,blue\n")
     answer = vitrail("evaluate", run.folder, "--data", folder)
     rest = len(list(folder.glob("*.png"))) - 2
-    assert f"left out: {rest} images that no table names, 1 .mp4, 1 link to no file" in answer.err.splitlines()
+    assert f"left out: {rest} images that no table names, 1 .mp4, 1 broken link" in answer.err.splitlines()
 
 
 def test_a_folder_with_other_files_alone_says_what_it_holds(vitrail, run, tmp_path):

@@ -126,7 +126,7 @@ def test_what_is_exported_is_called_so_where_a_model_in_python_is_needed(mistake
 def test_a_run_whose_data_was_moved_is_told_how_to_say_where_it_is(mistake, missing, where, told, place):
     code, said, _ = told[mistake]
     assert code == 3 and said.splitlines()[:2] == [f"error: {missing}", f"where: {where}"]
-    assert "vitrail resume stopped --data PLACE" in said
+    assert "vitrail resume stopped --data PATH" in said
     assert RunFolder(place / "stopped").standing["state"] == "running"
 
 

@@ -78,7 +78,7 @@ def test_where_another_run_was_extended_is_not_taken_over_with_its_file(tmp_path
 def test_what_stands_twice_in_a_file_is_refused_with_its_line(text, line, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match="is there twice") as error:
+    with pytest.raises(ConfigError, match="appears twice") as error:
         read_yaml(file)
     assert error.value.where == f"{file}, line {line}"
 

@@ -66,7 +66,7 @@ def test_a_line_says_how_classes_were_matched_where_that_is_not_plain(classes, l
     ],
 )
 def test_two_classes_on_one_label_are_refused_by_name(classes, labels):
-    with pytest.raises(DataError, match=f"{classes[0]!r} and {classes[1]!r} of the data are both the label"):
+    with pytest.raises(DataError, match=f"{classes[0]!r} and {classes[1]!r} of the data both match the label"):
         match_classes(classes, labels, where="data")
 
 

@@ -65,7 +65,7 @@ def test_captions_without_the_column_that_is_named_are_refused(tmp_path):
     images = [{"id": i, "file_name": f"{i}.png"} for i in range(2)]
     values = {"images": images, "annotations": [{"id": i, "image_id": i, "caption": "a cat"} for i in range(2)]}
     (tmp_path / "captions.json").write_text(json.dumps(values))
-    with pytest.raises(DataError, match="no column 'site' of groups"):
+    with pytest.raises(DataError, match="the data has no column 'site' of groups"):
         open_captions(tmp_path / "captions.json", group="site")
 
 
@@ -95,18 +95,18 @@ def test_near_copies_of_data_to_be_split_are_told_of_groups(tmp_path):
     Image.fromarray(noise).resize((64, 64)).save(tmp_path / "0.png")
     Image.fromarray(noise).resize((64, 64)).resize((48, 48)).save(tmp_path / "2.png")
     (notice,) = [one.what for one in check_data(file).notices if one.kind == "near-duplicate"]
-    assert "may come into different splits" in notice
+    assert "may be put into different splits" in notice
 
 
 def test_a_column_that_sorts_labels_is_no_column_of_groups_and_a_named_one_that_cannot_divide_is_refused(tmp_path):
     file = table(tmp_path, "image,label,group", [f"{name},{kind}" for name, kind in [("cat", "mammal"), ("owl", "bird")] * 10])
     data = open_data(file)
     assert all(data.splits.values()) and any("does not divide the data" in note for note in data.notes)
-    with pytest.raises(DataError, match="2 groups cannot be shared"):
+    with pytest.raises(DataError, match="2 groups cannot be divided"):
         open_data(file, group="group")
     with pytest.raises(DataError, match="no column is called 'site'; there are 'image', 'label', 'group'"):
         open_data(file, group="site")
-    with pytest.raises(DataError, match="no column 'site' of groups"):
+    with pytest.raises(DataError, match="the data has no column 'site' of groups"):
         open_data("digits", group="site")
 
 

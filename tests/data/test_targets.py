@@ -137,5 +137,5 @@ def test_masks_do_not_go_with_mixed_images_or_transforms_of_ones_own():
     with pytest.raises(ConfigError, match="cannot be mixed"):
         ImageDataset([item_of(60, 40)], PREPARATION, Augmentation(mixup=0.5), targets=Masks())
     data = ImageDataset([item_of(60, 40)], PREPARATION, transform=lambda image: image.rotate(9), targets=Masks())
-    with pytest.raises(ConfigError, match="masks cannot follow a transform"):
+    with pytest.raises(ConfigError, match="masks cannot follow a user's transform"):
         data[0, 0]

@@ -186,7 +186,7 @@ def test_a_model_of_windows_is_studied_by_stage_and_no_layer_of_it_is_chosen(pic
     assert [len(layer) for layer in numbers["attention_distance"]] == [2, 2, 2]
     assert len(list((folder / "overlays").iterdir())) == 4 * 2
     assert "A window is up to 3×3 places, 3, 6 pixels wide" in page and "rollout and relevance" in page
-    with pytest.raises(ConfigError, match="no attention to the whole image of which one could be chosen"):
+    with pytest.raises(ConfigError, match="no global attention to choose a layer"):
         vitrail.study_model(trained, pictures, tmp_path / "chosen", layer=1)
     assert not (tmp_path / "chosen").exists()
 

@@ -321,5 +321,5 @@ def test_signals_are_told_from_process_to_process():
 
 def test_a_finished_run_that_keeps_its_last_epoch_waits_for_no_better_one(pictures, tiny, tmp_path):
     run = api.train(pictures, tmp_path / "run", **{**tiny, "training.keep": "last"})
-    with pytest.raises(ConfigError, match="would keep a worse one"):
+    with pytest.raises(ConfigError, match="is worse than its best one"):
         api.resume(run.folder, epochs=len(rows_of(run.folder)) + 1, patience=1)

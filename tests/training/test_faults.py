@@ -80,7 +80,7 @@ def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch)
     next(batches)
     monkeypatch.setattr("vitrail.data.loading.loader._pins", lambda iterator: False)
     begin = time.monotonic()
-    with pytest.raises(DataError, match="cannot be taken over") as caught:
+    with pytest.raises(DataError, match="cannot be received") as caught:
         list(batches)
     assert "ulimit" in caught.value.hint and time.monotonic() - begin < 20
 

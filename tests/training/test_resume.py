@@ -468,7 +468,7 @@ def test_a_run_goes_on_where_its_data_was_moved_to_and_looks_there_from_then_on(
     before.rename(after)
     with pytest.raises(DataError, match="no data at") as error:
         api.resume(run)
-    assert f"vitrail resume {run} --data PLACE" in error.value.hint
+    assert f"vitrail resume {run} --data PATH" in error.value.hint
     monkeypatch.chdir(tmp_path)
     api.resume(run, data="after")
     monkeypatch.chdir("/")

@@ -129,4 +129,4 @@ def test_a_name_of_none_of_them_is_none():
 @pytest.mark.parametrize("words", [["ViT-B/16"], ["--image-size", "384"], ["--measure"]])
 def test_the_list_of_trained_models_takes_no_other_choice(vitrail, words):
     answer = vitrail("models", *words, "--pretrained")
-    assert answer.code == 2 and "all trained models are listed" in answer.err
+    assert answer.code == 2 and "lists all pretrained models" in answer.err

@@ -1,4 +1,4 @@
-"""The command line. What is imported first remembers signals for commands that hear them once they have begun."""
+"""The command line. For commands that handle signals, signals during the imports are remembered."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line: one thin module per command; each imports what computes only when it is called."""
+"""The command line. Each command is a thin module that imports torch and other slow libraries only when it is called."""
 
 import io
 import os
@@ -42,7 +42,7 @@ from vitrail.runtime.terminal import exit_at_once
 
 app = App(
     name="vitrail",
-    help="Vision Transformers: build, train, see into, ship.",
+    help="Vision Transformers: build, train, inspect, deploy.",
     version=vitrail.__version__,
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
@@ -60,13 +60,13 @@ app.command(data)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """Turn SIGTERM or SIGHUP into an exception, so that unfinished files are removed."""
+    """Convert SIGTERM or SIGHUP to an exception, so that unfinished files are removed."""
     problem("terminated")
     sys.exit(128 + number)
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit; at once under torch.distributed, whose waiting threads would turn the usual way into an abort."""
+    """Exit; under torch.distributed without Python's shutdown, in which its waiting threads would cause an abort."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         exit_at_once(code)
@@ -74,14 +74,14 @@ def _leave(code: int) -> NoReturn:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and leave with the exit code that `vitrail.errors` gives it; ``--debug`` shows tracebacks."""
+    """Run a command and exit with 0, or with the error's exit code of `vitrail.errors`; ``--debug`` shows tracebacks."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: the name of a file may be in no encoding
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: a file name may not be encodable
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(number, _terminated)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _explain(error: BaseException, words: list[str]) -> int:
-    """Print an error in three lines; returns the exit code."""
+    """Print an error in three lines, and return the exit code."""
     command = shlex.join(["vitrail", *words])
     match error:
         case CycloptsError():
@@ -115,6 +115,6 @@ def _explain(error: BaseException, words: list[str]) -> int:
         case MemoryError():
             problem("out of memory", command, "take a smaller model, image or batch", foreseen=False)
         case _:
-            where, hint = "an unforeseen error in Vitrail", "run it again with --debug and report it"
+            where, hint = "an unexpected error in Vitrail", "run it again with --debug and report it"
             problem(f"{type(error).__name__}: {error}", where, hint, foreseen=False)
     return 1

@@ -1,4 +1,4 @@
-"""Output of commands: results on stdout, everything else on stderr; of several processes the first prints."""
+"""Output of commands: results on stdout, everything else on stderr; of several processes only the first prints."""
 
 import contextlib
 import json
@@ -52,37 +52,37 @@ def _whole_of_stages(kind: Any, tokens: Sequence[Token]) -> int | tuple[int, ...
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
-"""A whole number of the command line; 1.5 is refused, not rounded."""
+"""An integer of the command line; 1.5 is an error, and not rounded."""
 WholeOfStages = Annotated[int | tuple[int, ...], Parameter(converter=_whole_of_stages, n_tokens=1)]
-"""One whole number, or one for each stage of a model: 1,2,5,8."""
+"""An integer, or one for each stage of a model: 1,2,5,8."""
 
 
 def result(text: str) -> None:
-    """Print a result for people."""
+    """Print a result as text."""
     if is_first():
         print(escaped(text), flush=True)
 
 
 def result_json(values: Any) -> None:
-    """Print a result for programs: one JSON document."""
+    """Print a result as one JSON document."""
     if is_first():
         print(json_text(values), flush=True)
 
 
 def json_text(values: Any) -> str:
-    """Return values as JSON, in the letters that stdout can have."""
+    """Return values as JSON; without UTF-8 on stdout, in ASCII with escapes."""
     letters = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
     return json.dumps(values, indent=2, ensure_ascii=not letters, allow_nan=False)
 
 
 def printed(*, json: bool) -> AbstractContextManager[Callable[[Any], None]]:
-    """Return what prints values as they come: each as a line, or all as one JSON document."""
+    """Return a context with a function that prints a value at once: as a line, or as an entry of one JSON document."""
     return _printed_list() if json else contextlib.nullcontext(result)
 
 
 @contextlib.contextmanager
 def _printed_list() -> Iterator[Callable[[Any], None]]:
-    """Print a list as JSON, entry by entry; what ends the command early ends the list, too."""
+    """Print a JSON list entry by entry; an error or signal closes the list before it is raised."""
     count = 0
 
     def write(value: Any) -> None:
@@ -103,7 +103,7 @@ def _printed_list() -> Iterator[Callable[[Any], None]]:
 
 
 def abandon_closed_streams() -> None:
-    """Send to nowhere what is still to go out to a closed pipe, about which Python would complain at its end."""
+    """Discard output for a closed pipe; otherwise Python would print an error about it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -113,9 +113,10 @@ def abandon_closed_streams() -> None:
 
 
 def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:
-    """Print an error: what, where, what to do, a line each.
+    """Print an error on stderr in three lines: what, where, what to do.
 
-    Of several processes, only one on each machine prints an expected error, which all of them meet; each prints unexpected ones.
+    With several processes, a ``foreseen`` error occurs in all, so only one process of each machine prints it; an unexpected error
+    is printed by every process.
     """
     if foreseen and is_one_of_several() and os.environ.get("LOCAL_RANK", "0") != "0":
         return
@@ -129,20 +130,20 @@ def problem(what: str, where: object = None, hint: str | None = None, *, foresee
 
 
 def report_unreadable(failures: Sequence[DataError]) -> None:
-    """Say which images could not be read, and leave with the exit code for it, if there are any."""
+    """Print the errors of unreadable images; if there are any, exit with the code of `DataError`."""
     print_unreadable(failures)
     if failures:
         sys.exit(DataError.exit_code)
 
 
 def print_unreadable(failures: Sequence[DataError]) -> None:
-    """Print which images could not be read."""
+    """Print the errors of unreadable images."""
     for failure in failures:
         problem(failure.what, failure.where, failure.hint)
 
 
 def program() -> str:
-    """Return the name of this program as it was called, so that suggested commands can be pasted."""
+    """Return the program as the user called it, so that suggested commands can be pasted."""
     called = Path(sys.argv[0])
     if called.parts[-2:] == ("vitrail", "__main__.py"):
         return "python -m vitrail"
@@ -150,5 +151,5 @@ def program() -> str:
 
 
 def number(text: str) -> str | int:
-    """Return a word of the command line as a whole number if it is one."""
+    """Convert a word of the command line to an integer if it is one."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text

@@ -1,4 +1,4 @@
-"""Parameters of several commands, each with one help text, and flags that stand for settings of a run."""
+"""Parameters that several commands share, with their help texts, and flags for settings of a run."""
 
 import ast
 import inspect
@@ -20,7 +20,7 @@ def helped(kind: Any, text: str, **options: Any) -> Any:
 
 
 Words = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
-"""Settings by their dotted names, for which there are no flags."""
+"""Words of the command line with settings by their dotted names."""
 _MODEL = "A run folder, a model folder, {}a file of weights, a hub id or a name of vitrail models --pretrained."
 Model = Annotated[str, Parameter(help=_MODEL.format(""))]
 ModelOrExported = Annotated[str, Parameter(help=_MODEL.format("an exported model, "))]
@@ -29,13 +29,13 @@ BatchSize = Annotated[Whole, Parameter(help="Images per batch.")]
 Precision = Annotated[
     Literal["fp32", "bf16"] | None,
     Parameter(
-        help="fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an "
+        help="fp32, or bf16: about twice as fast on processors that support it, exact to two or three digits. Default: fp32; an "
         "exported model has its own."
     ),
 ]
 Engine = Annotated[
     Literal["auto", "torch", "onnxruntime", "openvino"],
-    Parameter(help="What runs an exported model; auto takes the quicker one."),
+    Parameter(help="Engine that runs an exported model; auto takes the faster one."),
 ]
 Split = Annotated[
     Literal["train", "val", "test", "all"] | None,
@@ -44,8 +44,8 @@ Split = Annotated[
 Smoothing = Annotated[
     float | None,
     Parameter(
-        help="Deviation by which heatmaps of joints are smoothed before a joint is read from them, in places; 0 for none. "
-        "Default: as the model keeps it."
+        help="For pose models: standard deviation of the Gaussian that smooths heatmaps before joints are located, in heatmap "
+        "cells; 0 for none. Default: the model's own."
     ),
 ]
 Start = Annotated[
@@ -59,18 +59,21 @@ Start = Annotated[
 Recipe = Annotated[
     str | None,
     Parameter(
-        help="Settings to begin with; see vitrail recipes. Default: the task's own with --task mae, pose, caption, translate or "
-        "diffusion, finetune with --from, the recipes of the digits or of CIFAR-10 for them, else scratch."
+        help="Recipe with the basic settings; see vitrail recipes. Default: the task's recipe with --task mae, pose, caption, "
+        "translate or diffusion, else finetune with --from, else digits or cifar10 for these data sets, else scratch."
     ),
 ]
 Config = Annotated[
     Path | None,
-    Parameter(help="A YAML file over the recipe, or, if it names a model, in its place; flags stand over both."),
+    Parameter(
+        help="A YAML file whose settings override the recipe's; a file that names a model replaces the recipe. Flags override "
+        "both."
+    ),
 ]
 Source = Annotated[
-    str | None, Parameter(help="Of sentences, the language that is read: a column of the table, or the suffix of a file.")
+    str | None, Parameter(help="For translation: the source language, a column of the table or the suffix of a file.")
 ]
-Target = Annotated[str | None, Parameter(help="Of sentences, the language that is written.")]
+Target = Annotated[str | None, Parameter(help="For translation: the target language, a column or suffix.")]
 
 # flags of settings
 
@@ -83,21 +86,21 @@ _SECTIONS = {
     "task.text": ("tasks/captioning", "CaptionSettings"),
     "task": ("tasks/translation", "TranslationSettings"),
 }
-"""File and class of the settings that flags stand for."""
+"""Folder and class of the settings that flags set."""
 _KINDS = {
     "epochs": Whole, "patience": Whole, "seed": Whole, "checkpoint_every_steps": Whole, "lr": float,
     "checkpoint_every_seconds": float, "fast_dev_run": bool,
 }  # fmt: skip
-"""Types of flags; all others are words."""
+"""Types of flags; all others are text."""
 
 
 def with_flags(own: dict[str, str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that puts a flag for each of `SHORT_NAMES` in the place of a command's ``**flags``.
+    """Return a decorator that replaces a command's ``**flags`` by a flag for each of `SHORT_NAMES`.
 
-    Their help is the docstring of the setting.
+    The help of a flag is the docstring of its setting.
 
     Args:
-        own: help of flags whose setting says too little.
+        own: help texts of flags in place of the docstring.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -114,7 +117,7 @@ def with_flags(own: dict[str, str]) -> Callable[[Callable[..., None]], Callable[
 
 
 def described(setting: str) -> str:
-    """Return the docstring of a setting, by its dotted name, with its choices."""
+    """Return the docstring of a setting with a list of its choices; ``setting`` is the dotted name."""
     section, _, name = setting.rpartition(".")
     place, kind = _SECTIONS.get(setting) or _SECTIONS[section]
     return _docstrings(place)[f"{kind}.{name}"]
@@ -122,7 +125,7 @@ def described(setting: str) -> str:
 
 @cache
 def _docstrings(place: str) -> dict[str, str]:
-    """Return the docstrings of all settings in a file, which is parsed: importing it would take ten times as long."""
+    """Return the docstrings of all settings in a file; it is parsed, since importing it would take ten times as long."""
     tree = ast.parse((Path(__file__).parents[1] / place / "settings.py").read_text(encoding="utf-8"))
     named = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
     found = {}
@@ -136,7 +139,7 @@ def _docstrings(place: str) -> dict[str, str]:
 
 
 def _choices(annotation: ast.expr) -> str:
-    """Return the choices of an annotation like ``Literal["stop", "skip"]`` in words."""
+    """Return the choices of an annotation such as ``Literal["stop", "skip"]`` as a sentence; "" for others."""
     match annotation:
         case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Tuple(elts=choices)):
             return f" Choices: {', '.join(map(ast.literal_eval, choices))}."

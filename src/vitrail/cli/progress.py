@@ -14,7 +14,7 @@ from vitrail.runtime.observer import Observer
 
 
 class StageProgress(Observer):
-    """A bar for every pass over images, one after another in the same place."""
+    """A progress bar for each pass over images; each one replaces the previous bar."""
 
     def __init__(self) -> None:
         self.bar = Progress(
@@ -41,7 +41,7 @@ class StageProgress(Observer):
 
 
 class CountProgress(Observer):
-    """A bar over a known number of images."""
+    """A progress bar for a known number of images."""
 
     def __init__(self, bar: Progress, what: str):
         self.bar, self.task = bar, bar.add_task(what, total=None)
@@ -58,11 +58,11 @@ class CountProgress(Observer):
 
 @contextmanager
 def counting(what: str, things: str = "images") -> Iterator[CountProgress]:
-    """Show how far a pass over images, or other things, is."""
+    """Show a progress bar for a pass over images, or other items named by ``things``."""
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(f"{things}, left"),
         TimeRemainingColumn(compact=True), console=stderr_console(), disable=not interactive(), transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # else results that go to a file would be shown above the bar, and nowhere else
+        redirect_stdout=sys.stdout.isatty(),  # else rich would print results of a redirected stdout above the bar
     )  # fmt: skip
     with bar:
         yield CountProgress(bar, what)

@@ -1,4 +1,4 @@
-"""Resolution of a recipe, a file and flags into the settings of a run."""
+"""Merging of a recipe, a file and flags into the settings of a run."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from vitrail.models.registry import architecture_of, named
 from vitrail.settings import brief
 
 Values = dict[str, Any]
-"""Nested settings that are not checked yet."""
+"""Nested settings that are not validated yet."""
 
 
 INSTEAD: dict[str, Values] = {
@@ -22,26 +22,27 @@ INSTEAD: dict[str, Values] = {
     "average": {"ema": 0},
     "patience": {"keep": "best"},
 }
-"""Settings of the loop that, unless they are 0, reset other settings in lower layers."""
+"""Settings of the training loop that reset other settings in lower layers, unless their value is 0."""
 
 
 def resolve(
     recipe: Values, file: Values, flags: Values, start: ModelConfig | None = None, fitted: ModelConfig | None = None
 ) -> RunSettings:
-    """Merge recipe < file < flags, each a nested dictionary, into checked settings.
+    """Merge three layers of nested settings, recipe < file < flags, into validated settings.
 
-    A layer that names a model replaces the model of lower layers, except for the size and channels of its images and what that
-    kind of model takes of ``start`` (`ModelConfig.taken_from`): a captioner has a ViT as its encoder. A layer that names a task
-    replaces the fields of another task. Settings of the loop reset others in lower layers by `INSTEAD`: a number of epochs means
-    that number, whatever ``min_steps`` there is. ``optimizer.layers`` of a layer that names a model is dropped where another
-    model takes its place, except for parts that all models of that kind have; an empty mapping drops it, too. With a teacher the
-    model gets a distillation token, if it can and no layer says otherwise.
+    - A layer that names a model replaces the model of lower layers. Two things are kept: the size and channels of the images,
+      and the fields that this kind of model takes from ``start`` (`ModelConfig.taken_from`: a captioner takes its encoder).
+    - A layer that names another task replaces all fields of the task.
+    - Settings of the training loop reset others in lower layers, see `INSTEAD`: ``epochs`` resets ``min_steps``.
+    - ``optimizer.layers`` of a layer that names a model is dropped where a higher layer names another model, except for the
+      parts that all models of that kind have. An empty mapping in a higher layer drops it, too.
+    - With a teacher the model gets a distillation token if it can have one and no layer sets it.
 
     Args:
         recipe, file, flags: the layers.
-        start: configuration of the model to start from.
-        fitted: the configuration that the task makes of ``start``, if it does: it replaces the recipe's model, and the model's
-            fields in a recipe that names none override it.
+        start: the configuration of the model to start from.
+        fitted: the configuration that the task derives from ``start``, if any. It replaces the model of the recipe; a recipe
+            that sets fields of the model without naming a model overrides those fields of ``fitted``.
     """
     merged: Values = {}
     fitted = start if fitted is None else fitted
@@ -53,14 +54,14 @@ def resolve(
     if "name" not in merged.get("model", {}):
         raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
     settings = _with_token(RunSettings.read(merged))
-    settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # a file may be an extended run's
+    settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # the file may be of an extended run
     _require_possible(settings)
     _require_teacher(settings, flags.get("distillation", {}))
     return settings
 
 
 def _over_start(recipe: Values, start: ModelConfig) -> Values:
-    """Return a recipe with a model to start from in place of its own; fields of a recipe that names no model override it."""
+    """Return a recipe with the model ``start`` in place of its own; if the recipe names no model, its fields override it."""
     kept = getattr(start, "distillation_token", False)
     fields = start.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
     fields = {"name": "custom", "architecture": architecture_of(start).name, **fields}
@@ -70,7 +71,7 @@ def _over_start(recipe: Values, start: ModelConfig) -> Values:
 
 
 def _of_one_model(layers: list[Values]) -> list[Values]:
-    """Return layers without their settings of parts of a model that they name, where one above names another."""
+    """Return the layers; a layer's ``optimizer.layers`` are removed where a higher layer names another model."""
     found: list[Values] = []
     above = None
     for layer in reversed(layers):
@@ -80,7 +81,10 @@ def _of_one_model(layers: list[Values]) -> list[Values]:
 
 
 def _without_parts(layer: Values, kind: type[ModelConfig]) -> Values:
-    """Return a layer without its settings of parts of the model that it names, except for parts of all models of ``kind``."""
+    """Return a layer without its ``optimizer.layers``, except for parts that all models of ``kind`` have.
+
+    A layer that names no model is unchanged.
+    """
     parts = _parts_of(layer)
     if not parts or "name" not in model_of(layer):
         return layer
@@ -90,20 +94,20 @@ def _without_parts(layer: Values, kind: type[ModelConfig]) -> Values:
 
 
 def _parts_of(layer: Values) -> Values | None:
-    """Return a layer's settings of parts of the model; None where there are none that could be read."""
+    """Return a layer's ``optimizer.layers``; None if it is missing or not a mapping."""
     optimizer = layer.get("optimizer")
     parts = optimizer.get("layers") if isinstance(optimizer, dict) else None
     return parts if isinstance(parts, dict) else None
 
 
 def _add(merged: Values, layer: Values, start: ModelConfig | None, seen: Values) -> Values:
-    """Merge a layer over the ones below it; ``seen`` are the size and channels of the model to start from."""
+    """Merge a layer over the lower ones; ``seen`` has the image size and channels of the model to start from."""
     model = layer.get("model", {})
     if not isinstance(model, Mapping):
         raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
     if (name := name_in(model)) is not None:
         row, fields = named(name)
-        taken = {} if start is None else row.config.taken_from(start)  # with what images it sees
+        taken = {} if start is None else row.config.taken_from(start)  # includes the size and channels of its images
         images = {**({} if taken else seen), **of_images(merged.get("model", {}))}
         merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields, **taken}}
     if (task := layer.get("task")) is not None:
@@ -121,16 +125,16 @@ def _add(merged: Values, layer: Values, start: ModelConfig | None, seen: Values)
 
 
 def _require_possible(settings: RunSettings) -> None:
-    """Raise `ConfigError` for settings that contradict one another."""
+    """Raise `ConfigError` for settings that contradict each other."""
     t, start = settings.training, settings.start
     wrong = (
-        (t.tune != "all" and start is None, "a model that knows nothing yet is trained as a whole", "--tune",
+        (t.tune != "all" and start is None, "training a part of a model needs a trained model", "--tune",
          "give a trained model with --from, or leave training.tune at all"),
-        (t.frozen_share and start is None, "layers that know nothing yet cannot stay as they are", "training.frozen_share",
+        (t.frozen_share and start is None, "frozen layers need a trained model", "training.frozen_share",
          "give a trained model with --from, or leave training.frozen_share at 0"),
-        (t.tune != "all" and t.frozen_share, f"--tune {t.tune} leaves all layers of the model as they are",
+        (t.tune != "all" and t.frozen_share, f"--tune {t.tune} freezes all layers of the model already",
          "training.frozen_share", "leave one of the two out"),
-        (t.average and t.ema, "a run has one kind of average", "training.average, training.ema",
+        (t.average and t.ema, "a run averages weights in one way only", "training.average, training.ema",
          "give one of them, and the other as 0"),
     )  # fmt: skip
     for is_wrong, what, where, hint in wrong:
@@ -141,38 +145,39 @@ def _require_possible(settings: RunSettings) -> None:
 
 
 def _require_teacher(settings: RunSettings, flags: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for flags about a teacher where there is none; a recipe, or a file of it, may wait for one."""
+    """Raise `ConfigError` for flags about distillation without a teacher; a recipe or file may have them without one."""
     if not settings.distillation.has_teacher:
         changed = settings.distillation.model_dump(exclude_defaults=True)
         refuse_given("there is no --teacher to learn from", {f"distillation.{name}": name in changed for name in flags})
 
 
 def require_keep_fits_patience(settings: RunSettings) -> None:
-    """Raise `ConfigError` for a run that waits for a better epoch and keeps the last one."""
+    """Raise `ConfigError` for ``patience`` with ``keep: last``."""
     if settings.training.patience and settings.training.keep == "last":
         hint = "add --training.keep best, or give no patience"
-        raise ConfigError("a run that waits for a better epoch in vain would keep a worse one", where="training.keep", hint=hint)
+        what = "with patience, the last epoch of a run is worse than its best one"
+        raise ConfigError(what, where="training.keep", hint=hint)
 
 
 def model_of(values: Values) -> Values:
-    """Return the model's section of settings that are not checked yet."""
+    """Return the model section of settings that are not validated yet; empty if there is none."""
     model = values.get("model")
     return model if isinstance(model, dict) else {}
 
 
 def name_in(model: Mapping[str, Any]) -> str | None:
-    """Return the name in a model's section; None where it has none, or one that means no model."""
+    """Return the name of a model in a model section; None if it has no name, or the name ``custom``."""
     name = model.get("name")
     return name if isinstance(name, str) and name != "custom" else None
 
 
 def of_images(model: Mapping[str, Any]) -> Values:
-    """Return the fields of a model's section about images, which hold for a model of any name."""
+    """Return the fields of a model section that describe the images, and so apply to any model."""
     return {name: value for name, value in model.items() if name in OF_IMAGES}
 
 
 def _with_token(settings: RunSettings) -> RunSettings:
-    """Return the settings with a distillation token for a teacher, unless a layer sets it, or it would not be trained or read."""
+    """Return the settings with a distillation token if there is a teacher, no layer sets it, and the model would use it."""
     model, spoken = settings.model, settings.model.model_fields_set
     possible = "distillation_token" in type(model).model_fields.keys() - spoken
     if not settings.distillation.has_teacher or settings.training.tune != "all" or not possible:
@@ -182,7 +187,7 @@ def _with_token(settings: RunSettings) -> RunSettings:
 
 
 def deep_merge(below: Values, above: Values) -> Values:
-    """Return a nested dictionary with the values of ``above`` in place of those in ``below``, key by key at every depth."""
+    """Return the nested dictionary ``below`` updated with ``above``, key by key at every depth."""
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
@@ -191,10 +196,10 @@ def deep_merge(below: Values, above: Values) -> Values:
 
 
 def nested(named: Mapping[str, Any]) -> Values:
-    """Return settings by short or dotted name as nested ones: ``{"model.dim": 64}`` as ``{"model": {"dim": 64}}``.
+    """Convert settings by short or dotted name to nested ones: ``{"model.dim": 64}`` to ``{"model": {"dim": 64}}``.
 
     Raises:
-        ConfigError: a setting that is given twice, such as by its short name and by its dotted one.
+        ConfigError: a setting is given twice, such as by its short and by its dotted name.
     """
     result: Values = {}
     seen: dict[str, str] = {}
@@ -215,7 +220,7 @@ PARTS = "optimizer.layers."
 
 
 def _keys(name: str, value: Any) -> list[str]:
-    """Return the keys that a dotted name stands for; the name of a part of the model has its own dots: ``blocks.0``."""
+    """Split a dotted name into keys; the part in ``optimizer.layers.blocks.0.lr`` stays one key, ``blocks.0``."""
     part, _, setting = name.removeprefix(PARTS).rpartition(".")
     if not name.startswith(PARTS) or not part:
         return name.split(".")
@@ -224,21 +229,21 @@ def _keys(name: str, value: Any) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as a file of settings can hold it: a path as its text, a number of NumPy as one of Python.
+    """Convert a value to a type that YAML can hold: a path to text, a NumPy value to a Python one.
 
     Raises:
-        ConfigError: a module of torch, which no file can hold.
+        ConfigError: the value is a torch module.
     """
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if hasattr(value, "state_dict"):
         hint = "save it with vitrail.TrainedModel.save_pretrained and give start=FOLDER; see docs/python.md for a changed model"
-        raise ConfigError(f"{type(value).__name__} is no setting: a run is made of names and files", where="train", hint=hint)
+        raise ConfigError(f"{type(value).__name__} cannot be a setting; numbers and text can", where="train", hint=hint)
     return os.fspath(value) if isinstance(value, os.PathLike) else value.tolist() if hasattr(value, "tolist") else value
 
 
 def _dotted(name: str, value: Any) -> Iterator[str]:
-    """Yield the dotted names of all settings in a section, or the name of a single one."""
+    """Yield the dotted names of all settings in a section; for a single setting, its name."""
     if not isinstance(value, Mapping):
         yield name
         return

@@ -13,12 +13,15 @@ from vitrail.tasks.settings import TaskSettings
 
 
 def fields_of(model: str) -> set[str]:
-    """Return the settings that a model of this name can have; raises `ConfigError` where there is no such name."""
+    """Return the names of the settings of a model; raises `ConfigError` for an unknown model name."""
     return set(model_settings(named(model)[0].name).model_fields)
 
 
 def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Settings] = RunSettings) -> None:
-    """Raise `ConfigError` for a setting that does not exist, by its dotted name below ``path``, with the nearest that does."""
+    """Raise `ConfigError` for a setting that does not exist; the hint names the most similar one that does.
+
+    ``path`` is the prefix of the dotted names, with its dot.
+    """
     for name, value in values.items():
         dotted = f"{path}{name}"
         fields = _fields(settings)
@@ -33,19 +36,19 @@ def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Set
 
 
 def _fields(settings: type[Settings]) -> list[str]:
-    """Return the names of a section's settings; the sections model and task have the settings of every architecture and task."""
+    """Return the names of a section's settings; for the sections model and task, of all architectures or tasks."""
     return list(dict.fromkeys(field for kind in _kinds(settings) for field in kind.model_fields))
 
 
 def _kinds(settings: type[Settings]) -> Sequence[type[Settings]]:
-    """Return the classes of a section's settings; the sections model and task have one for every architecture and task."""
+    """Return the settings classes of a section; the sections model and task have one for each architecture or task."""
     if settings is ModelSettings:
         return [model_settings(name) for name in ARCHITECTURES]
     return [row.settings for row in TASKS.values()] if settings is TaskSettings else [settings]
 
 
 def takes_words(dotted: str) -> bool:
-    """Return whether a setting may be any text, such as ``007`` and ``no``."""
+    """Return whether a setting is free text, so that ``007`` and ``no`` are read as text and not as number and boolean."""
     section, _, name = dotted.rpartition(".")
     inside: Any = RunSettings.model_fields[section].annotation if section in RunSettings.model_fields else None
     kinds = _kinds(inside) if isinstance(inside, type) and issubclass(inside, Settings) else [] if section else [RunSettings]
@@ -55,7 +58,7 @@ def takes_words(dotted: str) -> bool:
 
 
 def _leaves() -> dict[str, str]:
-    """Return sections by their name, and their settings by name, each with its dotted name."""
+    """Return the dotted name of every setting by its last part; sections are included by their name."""
     leaves = {name: name for name in RunSettings.model_fields}
     for section, field in RunSettings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):

@@ -1,4 +1,4 @@
-"""A request for a run, and early checks of it. Imports no torch, so that a mistake is reported at once."""
+"""A request for a run, and its early checks. This module imports no torch, so that a mistake is reported at once."""
 
 import os
 import shlex
@@ -33,7 +33,7 @@ from vitrail.weights.locate import locate, require_possible
 
 @dataclass(frozen=True)
 class Request:
-    """Settings in three layers, the upper over the lower, and the model to start from."""
+    """Settings in three layers, recipe < file < flags, and a reference to the model to start from."""
 
     recipe: Values
     file: Values
@@ -47,30 +47,30 @@ class Request:
 
     @classmethod
     def read(cls, recipe: str | None, config: Path | None, settings: Values) -> Self:
-        """Look up the recipe, or choose one where none is named, and read the file; raises `ConfigError`."""
+        """Read the recipe (the default one if ``recipe`` is None) and the file; raises `ConfigError`."""
         file = nested(read_yaml(config)) if config else {}
         check_names(file, path=f"{config}: ")
         check_names(settings)
         own = deep_merge(file, settings)
         data, model, start = own.get("data", {}), file.get("model", {}), own.get("start")
         if not isinstance(start, str | None):
-            hint = "give a folder, a file of weights, a hub id or a name"
+            hint = "give a folder, a file of weights, a hub id or a model name"
             raise ConfigError(f"start cannot be {start!r}", where="--from", hint=hint)
         if recipe is None and isinstance(model, dict) and "name" in model:
-            return cls({}, file, settings, start)  # the file is a complete recipe of its own
+            return cls({}, file, settings, start)  # a file that names a model replaces the recipe
         source = data.get("source") if isinstance(data, dict) else None
         base = read_recipe(recipe or default_recipe(source, start=start, task=_task_of(own)))
         return cls(base, file, settings, start)
 
     def settings(self, start: ModelConfig | None = None) -> RunSettings:
-        """Return the complete settings, given the configuration of the model to start from; raises `ConfigError`."""
+        """Return the complete settings; ``start`` is the configuration of the model to start from. Raises `ConfigError`."""
         return resolve(self.recipe, self.file, self.flags, start, None if start is None else self._fitted(start))
 
     def _fitted(self, start: ModelConfig) -> ModelConfig:
-        """Return the configuration of the model to start from, as the task needs it.
+        """Return the configuration of the model to start from, adapted to the task and to the settings.
 
-        The task's recipe, the file and the flags may set fields of it; images of the recipe's size get the nearest one in whole
-        patches. Where the file or the flags name a model, which then takes its place, they set its images alone.
+        The task's recipe, the file and the flags may override its fields; the recipe's image size is rounded to whole patches. If
+        the file or the flags name another model, they override only the fields that describe the images.
         """
         own = self.recipe if _task_of(self.recipe) == self.task else {}
         layers = [_in_whole_patches(model_of(own), start), model_of(self.file), model_of(self.flags)]
@@ -79,10 +79,10 @@ class Request:
         return task_row(self.task).settings.model_from(start, of_images(fields) if named else fields)
 
     def require_possible(self, out: str | Path | None) -> None:
-        """Raise an error for settings, data or models that are not there, or a taken folder, before a model is opened.
+        """Raise the errors of the run that can be found before a model is opened.
 
         Raises:
-            VitrailError: as the run itself would.
+            VitrailError: wrong settings, missing data or models, or an output folder that exists.
         """
         settings = self.certain
         if out is not None:
@@ -95,7 +95,7 @@ class Request:
 
     @property
     def certain(self) -> RunSettings:
-        """The settings, with some model in place of one to start from, which is not opened yet; raises `ConfigError`."""
+        """The settings; a usual ViT stands for a model to start from, which is not opened yet. Raises `ConfigError`."""
         if self.start is None:
             return self.settings()
         layers = (self.recipe, self.file, self.flags)
@@ -104,18 +104,18 @@ class Request:
 
 
 def require_data_of(run: Path, flags: Values) -> None:
-    """Raise an error where the data of a run is neither where it was nor where the flags say that it is now.
+    """Raise an error if a run's data is missing, at its old path or at the path in ``flags``.
 
     Raises:
-        DataError: with the place, and how to give another.
-        ConfigError: flags that are none.
+        DataError: the data is missing; the hint shows the command that gives another path.
+        ConfigError: a flag does not exist.
     """
     check_names(flags)
     try:
         settings = RunSettings.read(deep_merge(read_yaml(run / CONFIG), flags))
         settings.task.require_data(settings.data.source)
     except DataError as error:
-        hint = f"bring it back, or say where it is now: vitrail resume {shlex.quote(str(run))} --data PLACE"
+        hint = f"bring it back, or give its new path: vitrail resume {shlex.quote(str(run))} --data PATH"
         raise DataError(error.what, where="--data" if "source" in flags.get("data", {}) else run / CONFIG, hint=hint) from None
 
 
@@ -127,7 +127,7 @@ def _require_model(reference: str) -> None:
 
 
 def _in_whole_patches(model: Values, start: ModelConfig) -> Values:
-    """Return a recipe's model section, with images of the nearest size that the model to start from can have."""
+    """Return a recipe's model section with ``image_size`` rounded to whole patches of the model to start from."""
     if "image_size" not in model or not isinstance(start, ImageConfig):
         return model
     sides = zip(height_and_width(model["image_size"]), start.size_multiple, strict=True)
@@ -135,7 +135,7 @@ def _in_whole_patches(model: Values, start: ModelConfig) -> Values:
 
 
 def _task_of(values: Values) -> str | None:
-    """Return the name of the task in settings that are not checked yet."""
+    """Return the name of the task in settings that are not validated yet; None if there is none."""
     task = values.get("task")
     name = task.get("name") if isinstance(task, dict) else task
     return name if isinstance(name, str) else None

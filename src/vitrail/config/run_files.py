@@ -1,4 +1,4 @@
-"""The files of a run folder, and their checks. Imports no torch."""
+"""The files of a run folder, and their checks. This module imports no torch."""
 
 import os
 from collections.abc import Container
@@ -13,27 +13,27 @@ from vitrail.weights.formats.safe_files import parse_json, read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES, METRICS = "config.yaml", "status.json", "splits.json", "bad_images.json", "metrics.jsonl"
 FEATURES = "features"
-"""Folder of features of the images: those of a probe, which go away once there is a model of them, and latents."""
+"""Folder with features of the images: those of a probe, removed when it has been fitted to them, and latents."""
 STANDING = {"state": str, "split": str, "scores": dict, "epoch": int, "step": int}
-"""Types of the values in `STATUS`."""
-HINT = "bring the file back as it was"
+"""The types of the values in status.json."""
+HINT = "restore the file from a copy"
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder was written by a run."""
+    """Return whether a path is a run folder."""
     return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
 
 
 def require_run(path: Path) -> None:
-    """Raise `ModelFileError` for a folder that no run wrote."""
+    """Raise `ModelFileError` if a path is not a run folder."""
     if not is_run(path):
         raise ModelFileError(f"{str(path)!r} is no run folder", where=path, hint="give a folder that `vitrail train` wrote")
 
 
 def standing(run: Path) -> dict[str, Any]:
-    """Return the content of a run's status.json; raises `ModelFileError` where it is not ours.
+    """Return the content of a run's status.json; raises `ModelFileError` if it is damaged.
 
-    Where nothing can be read there, as after a power cut, and there is a checkpoint, the run has not ended.
+    If the file cannot be read, as after a power cut, but there is a checkpoint, the state is ``running``.
     """
     try:
         values = read_json(run / STATUS, any_name=True)
@@ -52,7 +52,7 @@ def standing(run: Path) -> dict[str, Any]:
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
-    """Return the metrics of every epoch of a run; raises `ModelFileError` where they are damaged."""
+    """Return the metrics of each epoch of a run, in order; raises `ModelFileError` if the file is damaged."""
     file = run / METRICS
     try:
         rows = [parse_json(line) for line in read_text(file, LARGE).splitlines()]
@@ -62,17 +62,17 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
         raise ModelFileError(f"{METRICS} is damaged: {error}", where=file, hint=HINT) from None
     for number, row in enumerate(rows, 1):
         if not is_row(row):
-            raise ModelFileError(f"{METRICS} is damaged: no metrics of an epoch", where=f"{file}:{number}", hint=HINT)
+            raise ModelFileError(f"{METRICS} is damaged: the line has no metrics", where=f"{file}:{number}", hint=HINT)
     return rows
 
 
 def is_row(value: Any) -> bool:
-    """Return whether a value holds the metrics of an epoch."""
+    """Return whether a value is a dictionary with the metrics of an epoch."""
     return isinstance(value, dict) and {"epoch", "seconds"} <= value.keys() and are_numbers(value)
 
 
 def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
-    """Return a run's texts of its images by name, one of ``known`` each; raises `ModelFileError`."""
+    """Read a JSON file of a text for each image name, such as its split; raises `ModelFileError` for one not in ``known``."""
     values = read_json(file, LARGE, any_name=True)
     if any(not isinstance(value, str) or (known is not None and value not in known) for value in values.values()):
         what = f"{file.name} names splits that do not exist" if known else f"{file.name} is damaged"
@@ -81,17 +81,17 @@ def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
 
 
 def _are_scores(values: dict[str, Any]) -> bool:
-    """Return whether scores are empty, or hold the score that decides and the number of its items."""
+    """Return whether scores are empty, or contain the main metric and the number of items."""
     numbers = {name: value for name, value in values.items() if not isinstance(value, str) or name in (*SCORES, *COUNTS)}
     whole = main_metric(values).name in values and any(name in values for name in COUNTS)
     return not values or (whole and are_numbers(numbers))
 
 
 def are_numbers(values: dict[str, Any]) -> bool:
-    """Return whether all values are numbers, and none is too large for a float."""
+    """Return whether all values are floats or integers of 64 bits."""
     return all(isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63) for value in values.values())
 
 
 def is_finished(run: Path) -> bool:
-    """Return whether a run came to its end, its report included."""
+    """Return whether a run is finished, including its report."""
     return standing(run).get("state") == "finished"

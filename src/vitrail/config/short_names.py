@@ -1,4 +1,4 @@
-"""Short names of settings. Imports nothing, as the help of commands needs them."""
+"""Short names of settings. This module imports nothing, since the help of commands needs it."""
 
 SHORT_NAMES = {
     "data": "data.source",
@@ -26,4 +26,4 @@ SHORT_NAMES = {
     "balance": "data.balance",
     "track": "training.track",
 }
-"""Settings that are used so often that they go without their section's name."""
+"""Frequently used settings, whose flags need no section: ``--epochs`` for ``--training.epochs``."""

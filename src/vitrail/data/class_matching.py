@@ -1,4 +1,4 @@
-"""Matching of the classes of some data with the labels of a model."""
+"""Matching of the classes of a data set to the labels of a model."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from vitrail.settings import brief
 T = TypeVar("T")
 
 SHOWN = 3
-"""Most pairs of a class and its label in a note."""
+"""Number of pairs of a class and its label that a note shows."""
 
 
 def match_classes(
@@ -24,21 +24,21 @@ def match_classes(
     aliases: Mapping[str, int] | None = None,
     note: Note = lambda text: None,
 ) -> list[int]:
-    """Return the model's index of every class of some data; never by position.
+    """Return the model's index of each class of the data. Classes are matched by name, never by position.
 
-    A class is the label of its name; else of one of its ``aliases``; else of the same words in other capitals or with other
-    strokes and blanks between them; else a whole number is the label of this number, or the index of a label where no label is
-    a number.
+    A class matches, in this order: the label with exactly its name; a label with this name in ``aliases``; a label with the same
+    words, ignoring case, hyphens, underscores and blanks. A number matches the label with this number, or, if no label is a
+    number, the label with this index.
 
     Args:
-        classes: names of the data's classes.
-        labels: names of the model's.
-        where: names the data in errors.
-        aliases: further names of labels with their indices, as `plain` gives them.
-        note: gets a line that says how classes were matched, where names alone do not.
+        classes: the names of the data's classes.
+        labels: the names of the model's labels.
+        where: the data, for errors.
+        aliases: further names of labels, in the form of `plain`, with the labels' indices.
+        note: receives a line for each way of matching other than by exact name.
 
     Raises:
-        DataError: a class matches no label, or two match the same; it lists both.
+        DataError: a class matches no label, or two classes match the same label; the message names both.
     """
     found = _matches(classes, labels, aliases or {})
     if strangers := [name for name, match in zip(classes, found, strict=True) if match is None]:
@@ -51,12 +51,12 @@ def match_classes(
 
 
 def plain(name: str) -> str:
-    """Return a clean name in small letters, its words with single blanks between them."""
+    """Return a name in lower case, cleaned, with single blanks between its words."""
     return " ".join(re.split(r"[\s_-]+", clean(name).casefold()))
 
 
 def single(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Return the pairs as a dictionary, without names that are there twice."""
+    """Return the pairs as a dictionary, without names that appear more than once."""
     found: dict[str, T] = {}
     twice = set()
     for name, index in pairs:
@@ -66,7 +66,7 @@ def single(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
 
 
 def _matches(classes: Sequence[str], labels: Sequence[str], aliases: Mapping[str, int]) -> list[tuple[str, int] | None]:
-    """Return the way by which each class matches and the index of its label; None where it matches none."""
+    """Return for each class how it matches and the index of its label; None if it matches no label."""
     names = {label: index for index, label in enumerate(labels)}
     alike = single((plain(label), index) for index, label in enumerate(labels))
     numbers = {Decimal(label): index for index, label in enumerate(labels) if label.isdecimal()}
@@ -97,13 +97,13 @@ def _require_different(classes: Sequence[str], indices: Sequence[int], labels: S
     first: dict[int, str] = {}
     for name, index in zip(classes, indices, strict=True):
         if index in first:
-            what = f"the classes {brief(first[index])} and {brief(name)} of the data are both the label {brief(labels[index])}"
+            what = f"the classes {brief(first[index])} and {brief(name)} of the data both match the label {brief(labels[index])}"
             raise DataError(what, where=where, hint="give them different names, or one name if they are one class")
         first[index] = name
 
 
 def _notes(classes: Sequence[str], matched: Sequence[tuple[str, int]], labels: Sequence[str]) -> list[str]:
-    """Return a line for each way by which classes were matched, but for words that are labels to the letter."""
+    """Return a line for each way of matching; exact matches of words need no line."""
     pairs: dict[str, list[str]] = {}
     for name, (way, index) in zip(classes, matched, strict=True):
         if way != "by name" or (name.isdecimal() and list(classes) != list(labels)):

@@ -1,4 +1,4 @@
-"""Groups of images that belong in one split: of one site, camera, individual, patient or video."""
+"""Groups of images that must not be divided between splits: of one site, camera, individual, patient or video."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,11 +9,14 @@ from vitrail.errors import DataError
 
 GROUP = "group"
 """The column of a table that names the group of each image."""
-HINT = "give more groups, lower --data.test-share or --data.val-share, or leave the column of groups out"
+HINT = "give more groups, lower --data.test-share or --data.val-share, or remove the column of groups"
 
 
 def joined_groups(names: Sequence[str], groups: Mapping[str, str], copies: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the positions of all images by group; an image without one is its own, and copies join their groups."""
+    """Return the positions of the images of each group; an image without a group forms one.
+
+    Groups with copies of the same image (``copies``: lists of positions) are joined.
+    """
     first: dict[str, int] = {}
     root = [first.setdefault(groups[name], place) if groups.get(name) else place for place, name in enumerate(names)]
 
@@ -33,19 +36,19 @@ def joined_groups(names: Sequence[str], groups: Mapping[str, str], copies: Seque
 
 
 def assign_groups(labels: Sequence[Label], groups: Sequence[Sequence[int]], shares: Mapping[str, float], seed: int) -> list[str]:
-    """Return the split of each image: whole groups at random, so that of every label each split is near its share.
+    """Assign groups to splits at random, with about the same fraction of every label; return the split of each image.
 
-    A group goes to a split where that brings the counts of labels there nearer to the split's share of them: the sum of
-    (wanted - present)² / total over labels. Every split gets a group, and every label keeps one for training.
+    A group is added to a split if this lowers the sum of (wanted - present)² / total over all labels. Every split gets at least
+    one group, and every label keeps at least one group for training.
 
     Args:
-        labels: of each image.
-        groups: positions of the images of each group.
-        shares: of the splits beside training.
-        seed: of the order of groups.
+        labels: the label of each image.
+        groups: the positions of the images of each group.
+        shares: the fraction of each split other than training.
+        seed: the seed for the order of groups.
 
     Raises:
-        DataError: the groups are too few, or too large.
+        DataError: there are too few groups, or they are too large.
     """
     counts = _counts(labels, groups)  # (G, L)
     total = np.maximum(counts.sum(axis=0), 1)
@@ -71,7 +74,7 @@ def assign_groups(labels: Sequence[Label], groups: Sequence[Sequence[int]], shar
         if share and split not in split_of.values():
             allowed = [group for group in free if _may_go(left, counts[group])]
             if not allowed:
-                what = f"{len(groups):,} groups cannot be shared between training, {' and '.join(shares)}"
+                what = f"{len(groups):,} groups cannot be divided between training, {' and '.join(shares)}"
                 raise DataError(f"{what}: some label would have none for training", hint=HINT)
             take(max(allowed, key=gain))
     result = ["train"] * len(labels)
@@ -87,7 +90,7 @@ def _may_go(left: np.ndarray, counts: np.ndarray) -> bool:
 
 
 def _counts(labels: Sequence[Label], groups: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return how often each group has each label, float64 (G, L); images without labels count as one more."""
+    """Count each label in each group: float64 (G, L); images without labels count as one more label."""
     own = [label if isinstance(label, tuple) else (label,) for label in labels]
     most = max((label for several in own for label in several), default=-1) + 1
     counts = np.zeros((len(groups), most + 1))
@@ -98,7 +101,7 @@ def _counts(labels: Sequence[Label], groups: Sequence[Sequence[int]]) -> np.ndar
 
 
 def groups_in_several_splits(splits: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the splits of each group that is in several of them, from the names of the images in each split."""
+    """Return the splits of each group that is in several splits; ``splits`` has the names of the images of each."""
     found: dict[str, list[str]] = {}
     for split, names in splits.items():
         for group in dict.fromkeys(groups[name] for name in names if groups.get(name)):
@@ -107,7 +110,7 @@ def groups_in_several_splits(splits: Mapping[str, Sequence[str]], groups: Mappin
 
 
 def group_notes(splits: Mapping[str, Sequence[str]], groups: Mapping[str, str]) -> list[str]:
-    """Return a line on the groups of the data, if it has any: their number in each split, or a warning of some in several."""
+    """Return a line with the number of groups in each split, or a warning if a group is in several; empty without groups."""
     if not groups:
         return []
     if several := groups_in_several_splits(splits, groups):

@@ -1,4 +1,4 @@
-"""Data sets: items in named splits, and what is wrong with them."""
+"""Data sets: items in named splits, and the issues of reading them."""
 
 import re
 from collections import Counter
@@ -20,13 +20,13 @@ NAMES_OF_SPLITS = {
     "val": ("val", "valid", "validation", "validate", "dev", "devel", "development", "eval", "evaluation"),
     "test": ("test", "tests", "testing", "tst", "holdout", "heldout"),
 }
-"""Names of each split in all kinds of data, in small letters; ``restval`` is from Karpathy's files."""
+"""Lower-case names of each split, in all kinds of data; ``restval`` is from Karpathy's files."""
 SPLIT_OF_NAME = {name: split for split, names in NAMES_OF_SPLITS.items() for name in names}
 _BEHIND_SPLITS = re.compile("(sets?|splits?|data|images?|imgs?)+$")
-"""Words behind a split's name without a meaning: ``train_images``, ``testset``."""
+"""Words after a split's name that have no meaning: ``train_images``, ``testset``."""
 
 Label = int | tuple[int, ...]
-"""The index of a class; in multi-label data the indices of all that an image shows, ascending, possibly none."""
+"""The index of a class; in multi-label data the ascending indices of all labels of an image, possibly none."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Item:
     """One image and its target."""
 
     name: str
-    """Path below the data folder, or a name of the data set's own."""
+    """Path relative to the data folder, or a name from the data set."""
     image: Source
     target: Any
-    """JSON-able, and of a kind that the task knows: for classification a `Label`."""
+    """The target, serializable as JSON; its type depends on the task: for classification a `Label`."""
     mask: Source | None = None
-    """An indexed or grey PNG as large as the upright image, with a value for each of its pixels; None for none."""
+    """An indexed or grey PNG of the upright image's size, with a value for each pixel; None without a mask."""
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -47,14 +47,14 @@ class Item:
 
 
 def count_classes(items: Iterable[Item], classes: int) -> list[int]:
-    """Return the number of images of every class."""
+    """Return the number of images of each class."""
     count = Counter(label for item in items for label in item.labels)
     return [count[label] for label in range(classes)]
 
 
 @dataclass(frozen=True)
 class Issue:
-    """A fault of a data set, or a notice: its kind, where it is, and what it is."""
+    """A fault or notice about a data set: its kind, its path, and its message."""
 
     kind: str
     path: str
@@ -68,19 +68,19 @@ LEFT_OUT = {
     "sweep": "sweep{s}",
     "linked": "linked folder{s}",
     "no-split": "folder{s} beside the splits",
-    "no-class": "image{s} outside the folders of classes",
+    "no-class": "image{s} outside the class folders",
     "unlisted": "image{s} that no table names",
     "outside": "image{s} outside the splits",
     "empty-class": "folder{s} without images",
-    "unreadable": "link{s} to no file",
+    "unreadable": "broken link{s}",
 }
-"""Words for things that are left out; other files go by their suffix."""
+"""Words for kinds of files and folders that are left out; other files are named by their suffix."""
 MOST_KINDS, MOST_SHOWN = 40, 50
-"""Most kinds of things left out in a line, and most classes in a table of a notebook; more are counted."""
+"""Limits: kinds of files in the line on files left out, and classes in a notebook's table; the rest is counted."""
 
 
 def count_by_kind(issues: Iterable[Issue]) -> str:
-    """Return how many things of each kind are left out, the most frequent first: ``12 .txt, 3 .mp4``; "" for none."""
+    """Return the number of issues of each kind as text, the most frequent first: ``12 .txt, 3 .mp4``; "" for none."""
     count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
     often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
     words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
@@ -90,49 +90,49 @@ def count_by_kind(issues: Iterable[Issue]) -> str:
 
 
 def left_out_notes(issues: Iterable[Issue]) -> tuple[str, ...]:
-    """Return the line that counts what is left out, by kind, if anything is."""
+    """Return a line that counts the files left out, by kind; empty if there are none."""
     kinds = count_by_kind(issues)
     return (f"left out: {kinds}",) if kinds else ()
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a data set as it is read, before data without splits is split."""
+    """The content of a data set after reading, before data without splits is split."""
 
     source: str
-    """The ``--data`` argument that opens it again from anywhere."""
+    """The ``--data`` argument that opens the data set from any folder."""
     classes: list[str]
     splits: dict[str, list[Item]]
-    """Its own splits; all images are under "all" where it has none."""
+    """The splits of the data set; without splits, all images are in "all"."""
     multi_label: bool = False
     issues: list[Issue] = field(default_factory=list)
     """Faults that prevent the data from being opened."""
     warnings: list[Issue] = field(default_factory=list)
-    """Faults that training passes over: an empty class, an image of no class."""
+    """Faults that training ignores, such as an empty class or an image outside the class folders."""
     ignored: list[Issue] = field(default_factory=list)
-    """Files and folders that are no part of the data."""
+    """Files and folders that do not belong to the data."""
     notes: tuple[str, ...] = ()
     """Lines on how it was read."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """The group of each image that has one, by name: images of a group belong in one split."""
+    """The group of each image that has one, by the image's name; a group must not be divided between splits."""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return the notes, and a line on what was left out: ``left out: 12 .txt, 3 .mp4``."""
+        """Return the notes, and a line that counts files left out: ``left out: 12 .txt, 3 .mp4``."""
         return (*self.notes, *left_out_notes([*self.ignored, *self.warnings]))
 
 
 @dataclass(frozen=True)
 class Named:
-    """One image with its classes by name, as tables and archives give them."""
+    """An image with the names of its classes, as read from a table or archive."""
 
     split: str
-    """One of `SPLITS`, or "all" in data that has none."""
+    """One of `SPLITS`, or "all" in data without splits."""
     name: str
     image: Source
     labels: tuple[str, ...]
     group: str = ""
-    """Images of a group belong in one split."""
+    """The image's group; "" for none."""
 
 
 def with_indices(
@@ -144,7 +144,7 @@ def with_indices(
     issues: list[Issue],
     notes: tuple[str, ...] = (),
 ) -> Contents:
-    """Return the contents of a data set whose images are labelled by name; by default its classes sort naturally."""
+    """Return the contents of a data set from images with class names; by default the classes are all names, sorted naturally."""
     if classes is None:
         classes = sorted({label for one in found for label in one.labels}, key=natural_key)
     index = {name: i for i, name in enumerate(classes)}
@@ -160,10 +160,10 @@ class Data:
     """A data set: items in named splits."""
 
     source: str
-    """The ``--data`` argument that opens it again from anywhere."""
+    """The ``--data`` argument that opens the data set from any folder."""
     splits: dict[str, list[Any]]
     assignment: dict[str, str] | None
-    """The split of each item by name, where the data set has no splits of its own; a run keeps it."""
+    """The split of each item by name, for data that was split here; a run saves it. None for data with its own splits."""
     notes: tuple[str, ...]
     """Lines on how it was read and what was left out."""
 
@@ -178,7 +178,7 @@ class Data:
             note(line)
 
     def split(self, name: str) -> list[Any]:
-        """Return the items of one split, or of all for "all"; raise `DataError` where there are none."""
+        """Return the items of a split, or of all splits for "all"; raises `DataError` if there are none."""
         items = [i for s in self.splits.values() for i in s] if name == "all" else self.splits.get(name, [])
         if not items:
             hint = f"splits here: {', '.join([*(s for s in self.splits if self.splits[s]), 'all'])}"
@@ -187,38 +187,38 @@ class Data:
 
     @property
     def evaluation_split(self) -> str:
-        """Return the split that reports are made on: test, else validation, else all."""
+        """Return the name of the split for evaluation: test, else val, else all."""
         return next((s for s in ("test", "val") if self.splits.get(s)), "all")
 
     def images_of(self, split: str) -> dict[str, Source]:
-        """Return the images of a split, each once, by their names in messages."""
+        """Return the distinct images of a split, by the names that messages use."""
         return {item.name: item.image for item in self.splits[split]}
 
     def identity(self, item: Any) -> Any:
-        """Return all of an item that a run's course depends on, JSON-able."""
+        """Return the parts of an item that determine a run's result, serializable as JSON."""
         raise NotImplementedError
 
     @property
     def kind(self) -> dict[str, Any]:
-        """Return what else a run's course depends on, JSON-able."""
+        """Return other properties of the data that determine a run's result, serializable as JSON."""
         raise NotImplementedError
 
     @property
     def images(self) -> list[Source]:
-        """Return the sources that items are read from later; none where items hold their content."""
+        """Return the sources that are read during training; empty if items hold their content."""
         return []
 
 
 @dataclass(frozen=True)
 class ImageData(Data):
-    """A data set: its classes in order of their index, and its splits."""
+    """A data set of images: its classes in the order of their indices, and its splits."""
 
     source: str
     classes: list[str]
     splits: dict[str, list[Item]]
     assignment: dict[str, str] | None = None
     has_splits: bool = True
-    """True if the data set has a test or validation split of its own; a flat folder has not."""
+    """True if the source itself has a test or validation split; False for data that was split here."""
     multi_label: bool = False
     notes: tuple[str, ...] = ()
     """Lines on how it was read and what was left out."""
@@ -252,20 +252,20 @@ class ImageData(Data):
         return table(repr(self)[1:-1], rows[:MOST_SHOWN], head=("class", *self.splits), below=more)
 
     def counts(self, split: str) -> list[int]:
-        """Return the number of images of every class in a split; one that shows several classes counts for each."""
+        """Return the number of images of each class in a split; an image with several labels counts for each."""
         return count_classes(self.splits.get(split, []), len(self.classes))
 
 
 def split_of(name: str) -> str | None:
-    """Return the split that is the name of a folder, a file, a cell or a word; None for any other name.
+    """Return the split that a name means (of a folder, a file or a cell); None for any other name.
 
-    Capitals, digits, blanks, hyphens and underscores do not count: ``Hold-out``, ``train2017`` and ``Test Set`` are splits.
+    Case, digits, blanks, hyphens and underscores are ignored: ``Hold-out``, ``train2017`` and ``Test Set`` are splits.
     """
     return SPLIT_OF_NAME.get(_BEHIND_SPLITS.sub("", re.sub(r"[\W\d_]+", "", name.lower())))
 
 
 def splits_by_name(names: Iterable[str]) -> dict[str, str]:
-    """Return the split of each name that is one; beside ``test`` itself, ``test2016`` is none."""
+    """Return the split of each name that means one. If the exact name ``test`` is there, ``test2016`` does not count."""
     names = list(names)
     exact = {split for name in names if (split := SPLIT_OF_NAME.get(name.lower()))}
     found = {name: split for name in names if (split := split_of(name))}
@@ -273,14 +273,14 @@ def splits_by_name(names: Iterable[str]) -> dict[str, str]:
 
 
 def splits_in(name: str) -> list[str]:
-    """Return the splits that are words of a file's name, in order: ``captions_train2017``, ``my-hold-out``."""
+    """Return the splits that are words in a file's name, in order: train of ``captions_train2017``, test of ``my-hold-out``."""
     words = re.findall(r"[^\W\d_]+", name)
     found = filter(None, map(split_of, [*words, *map("".join, pairwise(words))]))
     return list(dict.fromkeys(found))
 
 
 def pooled_notes(folders: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each split that has several names in the data, given as pairs of split and name."""
+    """Return a line for each split that is made of several folders; ``folders`` are pairs of a split and a folder's name."""
     names: dict[str, list[str]] = {}
     for split, name in dict.fromkeys(folders):
         names.setdefault(split, []).append(name)

@@ -1,4 +1,4 @@
-"""Splits for data without any: random and stratified, the same share of every class."""
+"""Random splits for data without splits, stratified: each split gets the same fraction of every class."""
 
 import math
 from collections import Counter
@@ -13,9 +13,9 @@ from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
 from vitrail.data.loading.sampler import shuffled
 
 SHARES = {"test": 0.2, "val": 0.1}
-"""Default shares of test and validation of a data set without splits of its own."""
+"""Default fractions of the test and validation split of data without splits."""
 RARE = 10
-"""Least number of images with the same set of labels that are a stratum of their own."""
+"""Least number of images with the same set of labels for a separate stratum."""
 
 Assignment = Mapping[str, str]
 """The split of each image of a data set, by the image's name."""
@@ -24,10 +24,10 @@ Assignment = Mapping[str, str]
 def with_splits(
     contents: Contents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> ImageData:
-    """Return a data set with the three splits: its own, or drawn with ``seed``, or those of ``assignment``.
+    """Return a data set with three splits: those of the contents, or of ``assignment``, or random ones by ``seed``.
 
-    Data without splits of its own gives ``shares`` to test and validation. Of data with a training split and no validation, a
-    part of the training images becomes validation.
+    Data without splits is split by the fractions ``shares``. Data with a training split and no validation split gets one from
+    the training images.
     """
 
     def assign(items: list[Item], shares: Mapping[str, float]) -> Assignment:
@@ -58,9 +58,9 @@ class Divided(NamedTuple, Generic[T]):
     splits: dict[str, list[T]]
     assignment: dict[str, str] | None
     own: bool
-    """True if validation or test are the data set's own."""
+    """True if the source itself has a validation or test split."""
     added: int
-    """Number of items that an earlier assignment lacks; they are in no split."""
+    """Number of items that are missing in an earlier assignment, and so are in no split."""
 
 
 def divided(
@@ -70,14 +70,14 @@ def divided(
     shares: Mapping[str, float],
     assignment: Assignment | None,
 ) -> Divided[T]:
-    """Return the items of a data set in the three splits.
+    """Divide the items of a data set into the three splits.
 
     Args:
-        found: the items by the data set's own splits; under "all" where it has none.
-        split: the one to divide, by `to_divide`; None for none.
-        assign: gives shares of some items to other splits.
-        shares: of test and validation; `SHARES` has those that are missing.
-        assignment: repeats an earlier one.
+        found: the items of each split in the source; "all" for data without splits.
+        split: the split to divide, from `to_divide`; None if nothing is to be divided.
+        assign: a function from items and fractions to the split of each item.
+        shares: the fractions of test and validation; missing ones are those of `SHARES`.
+        assignment: an earlier assignment to repeat.
     """
     splits = {name: list(found.get(name, [])) for name in SPLITS}
     own, assigned, added = bool(splits["val"] or splits["test"]), None, 0
@@ -98,7 +98,7 @@ def names_of(splits: Mapping[str, Sequence[T]]) -> dict[str, list[str]]:
 
 
 def named_apart(splits: Mapping[str, Sequence[T]], rename: Callable[[T, str], T]) -> dict[str, list[T]]:
-    """Return the items under unique names: one that several splits use gets the name of its split in front, by ``rename``."""
+    """Return the items with unique names: a name in several splits is prefixed by the split, with the function ``rename``."""
     count = Counter(item.name for items in splits.values() for item in items)
 
     def apart(split: str, item: T) -> T:
@@ -108,7 +108,7 @@ def named_apart(splits: Mapping[str, Sequence[T]], rename: Callable[[T, str], T]
 
 
 def to_divide(found: Mapping[str, list[Any]]) -> str | None:
-    """Return the split that `divided` divides: "all" in data without splits, training where validation is missing."""
+    """Return the split to divide: "all" for data without splits, "train" if there is no validation split, else None."""
     if "all" in found:
         return "all"
     return "train" if found.get("train") and not found.get("val") else None
@@ -122,18 +122,18 @@ def assign_splits(
     copies: Sequence[Sequence[int]] = (),
     group_by_name: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Assign images to splits at random, stratified: return the split of each image, by name.
+    """Assign images to splits at random, stratified; return the split of each image, by name.
 
-    Of every class each split gets its share, rounded down or up. It is rounded by what the split is owed after the classes
-    before, so that the splits as a whole get their shares, too. Every class keeps an image for training.
+    Each split gets its fraction of every class, rounded down or up. Rounding errors are carried over from class to class, so that
+    the total size of each split is right, too. Every class keeps at least one image for training.
 
-    ``copies`` are groups of images, by their index, that go to the same split, so that no picture is both trained on and tested
-    on: a class gives less than its share where its groups do not fit in it. A group under several labels goes to training.
+    ``copies`` are groups of indices of identical images. A group goes to one split, so that no image is in training and in the
+    test; a class may give less than its fraction if its groups do not fit. A group with different labels goes to training.
 
-    In multi-label data the images with the same set of labels stand for a class, and all images whose set is rarer than
-    `RARE` for one more. So a rare label may miss a split other than training, which has every label.
+    In multi-label data, images with the same set of labels count as a class, and all images with rarer sets than `RARE` as one
+    more class. So training has every label, but a rare label may be missing in another split.
 
-    With ``group_by_name`` a group and the copies of its images go to one split, see `assign_groups`.
+    With ``group_by_name``, each group and the copies of its images go to one split; see `assign_groups`.
     """
     if group_by_name:
         together = joined_groups(names, group_by_name, copies)
@@ -163,7 +163,7 @@ def assign_splits(
 
 
 def _without_training(labels: Sequence[Label], tested: list[int]) -> Iterator[int]:
-    """Yield, of the images that are not trained on, one of each label of multi-label data that training lacks."""
+    """Yield one image of ``tested`` for each label of multi-label data that is missing in training."""
     trained = [labels[i] for i in set(range(len(labels))) - set(tested)]
     missing = _labels_in(labels) - _labels_in(trained)
     for i in tested:
@@ -177,7 +177,7 @@ def _labels_in(labels: Iterable[Label]) -> set[int]:
 
 
 def _as_many(groups: list[Sequence[int]], count: int) -> tuple[list[int], list[Sequence[int]]]:
-    """Return as many images as fit into a number, by whole groups in their order, and the groups that are left."""
+    """Take groups in order while at most ``count`` images are taken; return these images, and the groups that remain."""
     taken: list[int] = []
     left = []
     for group in groups:
@@ -189,7 +189,7 @@ def _as_many(groups: list[Sequence[int]], count: int) -> tuple[list[int], list[S
 
 
 def _strata(labels: Sequence[Label]) -> np.ndarray:
-    """Return the stratum of every image, of each of which every split gets its share: int64 (N,)."""
+    """Return the number of each image's stratum, int64 (N,): its class, or in multi-label data its set of labels."""
     count = Counter(label for label in labels if isinstance(label, tuple))
     if not count:
         return np.asarray(labels)
@@ -198,9 +198,9 @@ def _strata(labels: Sequence[Label]) -> np.ndarray:
 
 
 def share_of(items: Sequence[Item], share: float, seed: int) -> list[Item]:
-    """Return a part of some images, the same share of every class and at least one; a smaller share is a part of a larger one.
+    """Return a random fraction ``share`` of every class, at least one image each; a smaller fraction is a subset of a larger one.
 
-    In multi-label data the classes are common sets of labels, and all rare ones together, as in `assign_splits`.
+    In multi-label data the classes are frequent sets of labels, and all rare sets together, as in `assign_splits`.
     """
     stratum = _strata([item.target for item in items]).tolist()
     count, seen = Counter(stratum), Counter[int]()

@@ -1,4 +1,4 @@
-"""Targets of images: named arrays beside their pixels."""
+"""Targets of images: named arrays that accompany the pixels in a batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Targets(Protocol):
-    """Makes arrays of an item's target; a batch holds them, stacked, under the same names."""
+    """A function from an item to target arrays; a batch holds them, stacked, by the same names."""
 
     @property
     def mixable(self) -> bool:
-        """True if the arrays of two mixed images are the mixture of their arrays."""
+        """True if the target of two mixed images is the same mixture of their arrays."""
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
-        """Return the arrays of one item, always of the same names and shapes.
+        """Return the arrays of one item; names and shapes are the same for all items.
 
-        Points, boxes and masks follow the ``plan`` of the image, which is None after a transform of the user's own. All
-        randomness comes from ``random``, the generator of the sample.
+        Points, boxes and masks are transformed by ``plan``, which is None with a user's transform. All randomness comes from
+        ``random``, the generator of the sample.
         """
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """No arrays: nothing is learned of an item, or it has no fixed shape and is added to whole batches."""
+    """No target arrays: the task needs none, or adds targets without a fixed shape to complete batches."""
 
     mixable = False
 
@@ -41,7 +41,7 @@ class Nothing:
 
 @dataclass(frozen=True)
 class ClassIndex:
-    """The index of the class: ``labels``, int64 ()."""
+    """The index of the class, as ``labels``, int64 ()."""
 
     mixable = False
 
@@ -51,7 +51,7 @@ class ClassIndex:
 
 @dataclass(frozen=True)
 class ClassShares:
-    """1 for the classes of the image, else 0: ``labels``, float32 (classes,)."""
+    """1 for the classes of the image and 0 for others, as ``labels``, float32 (classes,)."""
 
     classes: int
     mixable = True
@@ -64,22 +64,22 @@ class ClassShares:
 
 @dataclass(frozen=True)
 class Masks:
-    """The item's mask, moved by the plan of its image: ``masks``, int64 (H, W).
+    """The item's mask, transformed by the plan of its image, as ``masks``, int64 (H, W).
 
     Raises:
-        DataError: the item has no mask, or one of another size than its image, or one that cannot be read.
-        ConfigError: a transform of the user's own left no plan.
+        DataError: the item has no mask, or the mask cannot be read or has another size than the image.
+        ConfigError: there is a user's transform, and so no plan.
     """
 
     fill: int = 255
-    """The value of pixels where there is no image: in a padding, or beside an image that was turned."""
+    """The value of pixels outside of the image: in padding, or next to a rotated image."""
     mixable = False
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
         if plan is None:
-            raise ConfigError("masks cannot follow a transform of one's own", where="transform", hint="leave transform out")
+            raise ConfigError("masks cannot follow a user's transform", where="transform", hint="leave transform out")
         if item.mask is None:
-            raise DataError("the image has no mask", where=item.name, hint="give it one, or leave it out")
+            raise DataError("the image has no mask", where=item.name, hint="give the image a mask, or remove it")
         try:
             mask = decode_mask(item.mask)
         except DataError as error:
@@ -87,10 +87,10 @@ class Masks:
         if mask.shape[::-1] != plan.size:
             (height, width), own = mask.shape, plan.size
             what = f"the mask has {width}×{height} pixels, its image {own[0]}×{own[1]}"
-            raise DataError(what, where=item.name, hint="give a mask of the image's size, turned as EXIF turns the image")
+            raise DataError(what, where=item.name, hint="give a mask of the size that the image has after its EXIF rotation")
         return {"masks": plan.mask(mask, self.fill)}
 
 
 def class_targets(classes: int, *, shares: bool) -> Targets:
-    """Return the targets of classification: fractions of classes where images show several or are mixed, else an index."""
+    """Return the targets of classification: with ``shares`` fractions of classes (multi-label or mixed images), else an index."""
     return ClassShares(classes) if shares else ClassIndex()

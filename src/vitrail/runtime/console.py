@@ -1,4 +1,4 @@
-"""The console for progress bars: stderr, whether or not anybody reads it any more."""
+"""The console for progress bars: stderr, without errors when it has been closed."""
 
 import contextlib
 import io
@@ -9,11 +9,11 @@ from rich.console import Console
 
 
 class Stderr(io.TextIOBase):
-    """stderr without its errors: no run ends because a terminal was closed, or because the disk that holds its log is full."""
+    """stderr that raises no errors, so that a closed terminal or a full disk below the log ends no run."""
 
     @property
     def stream(self) -> TextIO:
-        """The current stderr, below the one that a bar puts in its place to keep lines above it."""
+        """The real stderr; a progress bar of rich replaces ``sys.stderr`` by a proxy."""
         stream: TextIO = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
         return stream
 

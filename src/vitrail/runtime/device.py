@@ -14,11 +14,11 @@ Precision = Literal["fp32", "bf16"]
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FEWEST_CORES, MOST_WORKERS = 4, 16
 SHARED_MEMORY, SHARED_BYTES = Path("/dev/shm"), 2**30
-"""Linux's shared memory, and the bytes of it that must be free: containers often have 64 MB, which a few batches fill."""
+"""Linux's shared memory, and the bytes that must be free there; many containers have 64 MB, which a few batches fill."""
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """Return the device of a name; ``auto`` takes CUDA, else Apple's MPS, else the CPU."""
+    """Return the torch device of this name; ``auto`` takes CUDA, else Apple's MPS, else the CPU."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name != "auto":
         if not available[name]:
@@ -28,11 +28,11 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def workers_beside(device: torch.device) -> int:
-    """Return the default number of processes that prepare images: beside a GPU one for each core, at most 16.
+    """Return the default number of worker processes that prepare images: on a GPU one for each core, at most 16.
 
-    None beside a CPU, whose cores all compute; on fewer than four cores, where one process that holds its images in memory is as
-    quick; where processes are spawned and not forked, since they would run the user's script anew; in a process that may have
-    none; and where there is little shared memory, through which batches come.
+    It is 0 in these cases: training on the CPU, whose cores are all busy; fewer than four cores, where one process that holds
+    its images in memory is as fast; processes that are spawned, not forked, since each would run the user's script again; a
+    daemon process, which may start no others; and little shared memory, through which batches are sent.
     """
     may_fork = forks() and not multiprocessing.current_process().daemon
     if device.type != "cuda" or not may_fork or not _has_shared_memory():
@@ -42,7 +42,7 @@ def workers_beside(device: torch.device) -> int:
 
 
 def forks() -> bool:
-    """Return whether Python forks the processes that it starts; asking does not choose it."""
+    """Return whether Python starts processes by fork; the start method is not fixed by this call."""
     return (multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 

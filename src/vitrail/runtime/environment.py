@@ -1,4 +1,4 @@
-"""Time, machine and versions of a computation."""
+"""The time, machine and package versions of a computation."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from typing import Any
 from vitrail.runtime.waiting import waiting
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "sve", "bf16")
-"""Instructions that decide how fast a processor multiplies; virtual machines often hide the rest of its name."""
+"""Instruction sets that decide how fast a processor multiplies; virtual machines often hide the processor's full name."""
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
 
 
@@ -22,7 +22,7 @@ def now() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, machine and command line, to repeat a run."""
+    """Return the package versions, the machine and the command line, which are needed to repeat a run."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

@@ -1,4 +1,4 @@
-"""Memory that stays with the process."""
+"""Main memory: how much the process uses, and freed blocks that stay with the process."""
 
 import contextlib
 import ctypes
@@ -9,11 +9,11 @@ from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # numbers of <malloc.h>
 _USUAL = {_MMAP_MAX: 65536, _MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**26}
-"""Values that glibc itself comes to in a process with large blocks."""
+"""Values that glibc's own adaptation reaches in a process with large blocks."""
 
 
 def peak_memory() -> float:
-    """Return the most main memory that this process has used, in bytes; Linux's usual figure includes the parent's memory."""
+    """Return the peak main memory of this process, in bytes; Linux's ``ru_maxrss`` would include the parent's memory."""
     if (size := _status("VmHWM")) is not None:
         return size
     import resource  # Windows has none
@@ -22,28 +22,28 @@ def peak_memory() -> float:
 
 
 def memory_in_use() -> float:
-    """Return the main memory that this process uses now, in bytes; where the system does not say, the most that it has used."""
+    """Return the main memory that this process uses now, in bytes; its peak on systems other than Linux."""
     size = _status("VmRSS")
     return peak_memory() if size is None else size
 
 
 def _status(name: str) -> float | None:
-    """Return the bytes that Linux reports under a name; None elsewhere."""
+    """Return a value of Linux's ``/proc/self/status``, in bytes; None on other systems."""
     with contextlib.suppress(OSError, IndexError):
         return 1024.0 * int(re.findall(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())[0])
     return None
 
 
 def forget_peak() -> None:
-    """Make `peak_memory` start anew from the memory in use, where the system can."""
+    """Reset `peak_memory` to the memory in use, on Linux."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def available_memory() -> float | None:
-    """Return the bytes of main memory that this process can still have, within its container's limit; None where nobody says.
+    """Return the bytes of main memory still available to this process, within its container's limit; None if unknown.
 
-    Files that the system keeps in memory count as free.
+    The system's file cache counts as free.
     """
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -60,10 +60,10 @@ def available_memory() -> float | None:
 
 @contextlib.contextmanager
 def kept_memory() -> Iterator[None]:
-    """Let freed memory stay with the process, within, for what comes next; afterwards it goes back to the system.
+    """Keep freed memory in the process inside the block, to be used again; return it to the system at the end.
 
-    glibc hands large blocks back at once, so that every step pays again for tens of thousands of fresh pages: 5 to 10 % of its
-    time on a CPU (docs/performance.md). Where there is no glibc, nothing changes.
+    By default glibc returns large blocks to the system at once. Every training step then maps tens of thousands of new pages,
+    which takes 5 to 10 % of its time on a CPU (docs/performance.md). Without glibc, nothing changes.
     """
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if library is None or not hasattr(library, "mallopt"):

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 
 def in_notebook() -> bool:
-    """Return whether this runs in the kernel of a notebook, which has imported IPython; a terminal's IPython has none."""
+    """Return whether this runs in the kernel of a notebook; IPython in a terminal has no kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return getattr(shell, "kernel", None) is not None
 
 
 def table(title: str, rows: Iterable[Sequence[object]], *, head: Sequence[str] = (), below: str = "") -> str:
-    """Return a table as HTML, with a line above and one below; every text is escaped."""
+    """Return an HTML table with the line ``title`` above and ``below`` under it; every text is escaped."""
     lines = [f"<b>{html.escape(title)}</b><table>"]
     if head:
         lines.append(_row("th", head))

@@ -1,4 +1,4 @@
-"""Reports of a run while it goes on."""
+"""Reports of a run while it trains."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ Note = Callable[[str], None]
 
 @dataclass
 class Sums:
-    """Sums over an epoch so far."""
+    """Running sums over the steps of an epoch."""
 
     loss: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
-    """Units for which each counted metric is true."""
+    """For each counted metric (such as ``accuracy``), the number of units that count as correct."""
     units: int = 0
     seconds: float = 0.0
     unit: str = "images"
-    """Name of the units that the loss is a mean over."""
+    """Name of the units over which the loss is averaged."""
 
     def add(self, loss: float, counts: Mapping[str, int], units: int) -> None:
-        """Add a step's numbers, summed over its units."""
+        """Add a step's loss and counts, each summed over the step's units."""
         self.loss += loss
         self.counts = {name: self.counts.get(name, 0) + count for name, count in counts.items()}
         self.units += units
@@ -47,28 +47,28 @@ class Sums:
 
 
 class Observer:
-    """Gets the reports of a run; this one does nothing with them."""
+    """Receiver of a run's reports. This base class ignores them; a subclass overrides the methods that it needs."""
 
     command_began: float | None = None
-    """Start of the command, by ``time.monotonic``, from which its time limit counts; None for the start of the call."""
+    """Start of the command by ``time.monotonic``; a time limit counts from there. None counts from the call of `train`."""
 
     def start(self, epochs: int, steps: int, done: int) -> None:
-        """Take the numbers of the run's epochs and steps; ``done`` of the steps were made before."""
+        """Receive the run's total epochs and steps; ``done`` steps were made before this process."""
 
     def step(self, epoch: int, sums: Sums) -> None:
-        """Take a step; ``sums`` are the epoch's so far."""
+        """Receive the end of a step; ``sums`` are the running sums of the epoch."""
 
     def begin(self, what: str, images: int) -> None:
-        """Take the beginning of a pass over so many images, beside the training itself."""
+        """Receive the beginning of another pass over images, such as an evaluation; ``images`` is their number."""
 
     def advance(self, images: int) -> None:
-        """Count so many more of them as done."""
+        """Receive the number of images that the pass has completed since the last call."""
 
     def kept(self, epoch: int) -> None:
-        """Take the number of an epoch, counted from 1, whose model is the best so far; its metrics follow."""
+        """Receive the number of an epoch (from 1) whose model is the best so far; `epoch` follows with its metrics."""
 
     def epoch(self, row: Row) -> None:
-        """Take the metrics of an epoch."""
+        """Receive the metrics of an epoch."""
 
     def note(self, text: str) -> None:
-        """Take a line for the user."""
+        """Receive a line of text for the user."""

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Processes:
-    """One of ``count`` processes, and its exchanges with the others. They all call the same methods in the same order."""
+    """One of ``count`` processes, and its exchanges with the others. All processes call the same methods in the same order."""
 
     def __init__(self, rank: int = 0, count: int = 1):
         self.rank, self.count = rank, count
@@ -30,15 +30,18 @@ class Processes:
         return self.rank == 0
 
     def part(self, items: Sequence[T]) -> Sequence[T]:
-        """Return this process's share of some things; all shares in order are all of them."""
+        """Return this process's contiguous part of the items: the parts of all ranks, in order, make up all items."""
         return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
 
     def dealt(self, items: Sequence[T]) -> Sequence[T]:
-        """Return this process's share of some things, of which each process gets one in turn; see `in_order`."""
+        """Return every ``count``-th item, from this process's rank on; `in_order` restores the order of results."""
         return items[self.rank :: self.count]
 
     def in_order(self, batches: Iterable[Sequence[T]]) -> Iterator[list[T]]:
-        """Yield what all processes make of the things that they were `dealt`, in the order of all these, as it comes."""
+        """Yield the results of all processes in the order of the items before `dealt`, as soon as they are complete.
+
+        ``batches`` are this process's results, in batches; each step yields the results that are next in order.
+        """
         own, made, turn = iter(batches), [deque[T]() for _ in range(self.count)], 0
         while (given := self.all_gather(next(own, None))) != [None] * self.count:
             for queue, batch in zip(made, given, strict=True):
@@ -50,13 +53,13 @@ class Processes:
             yield ready
 
     def all_reduce(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes, in each of them."""
+        """Return the sum of ``values`` over all processes, to every process."""
         if self.count > 1:
             dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return values
 
     def all_reduce_max(self, *values: int) -> list[int]:
-        """Return the largest of each number over all processes."""
+        """Return the maximum of each number over all processes."""
         if self.count == 1:
             return list(values)
         numbers = torch.tensor(values)
@@ -83,17 +86,17 @@ class Processes:
         return [item for some in self.all_gather(items) for item in some]
 
     def in_batches(self, parts: list[T]) -> list[T]:
-        """Return the parts of batches that all processes have, one from each batch, in the order of the items."""
+        """Return all processes' parts in the order of the items: each process has one part of every batch."""
         return parts if self.count == 1 else [part for batch in zip(*self.all_gather(parts), strict=True) for part in batch]
 
     def raise_together(self, error: VitrailError | None) -> None:
-        """Raise in every process the error of any of them, so that none is left waiting for another."""
+        """Raise the error in every process if any process passes one, so that none waits for another forever."""
         if any(self.all_reduce_max(error is not None)):
             raise next(error for error in self.all_gather(error) if error is not None)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Raise a `VitrailError` inside, in whichever process, in all of them."""
+        """Raise a `VitrailError` in all processes if one of them raises it inside the block."""
         failure = None
         try:
             yield
@@ -102,7 +105,7 @@ class Processes:
         self.raise_together(failure)
 
     def in_step(self, batches: Iterator[T], count: int) -> Iterator[T]:
-        """Yield so many of the things that each process has, one in every process at a time."""
+        """Yield ``count`` batches; before each, an error of any process is raised in all."""
         for _ in range(count):
             with self.together():
                 batch = next(batches)
@@ -114,7 +117,7 @@ ALONE = Processes()
 
 @contextmanager
 def open_processes() -> Iterator[Processes]:
-    """Join the processes that torchrun started, or be the only one.
+    """Join the process group of torchrun, or yield `ALONE` without torchrun.
 
     CPU tensors go over gloo, GPU tensors over NCCL; each process of a machine takes its own GPU.
     """
@@ -129,20 +132,20 @@ def open_processes() -> Iterator[Processes]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     _meet("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     yield Processes(dist.get_rank(), dist.get_world_size())
-    # A thread of gloo still lets go of what the last exchange held, for which it needs Python. Were the group destroyed
-    # meanwhile, by this thread, which Python waits for, the two would wait for each other.
+    # A thread of gloo still frees the objects of the last exchange, and needs the GIL for that. If this thread, which holds the
+    # GIL, destroyed the group at the same time, the two threads would deadlock.
     time.sleep(0.2)
-    dist.destroy_process_group()  # after an error it would wait for processes that are no more
+    dist.destroy_process_group()  # not after an error: it would wait for processes that have ended
 
 
 def _require_started() -> None:
-    """Raise `ConfigError` for environment variables that torchrun cannot have set."""
+    """Raise `ConfigError` for values of environment variables that torchrun never sets."""
     count, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "")
     what, where = "", ""
     if not count.isdecimal() or not int(count):
         what, where = f"{count!r} is no number of processes", "$WORLD_SIZE"
     elif int(count) > 1 and (not rank.isdecimal() or int(rank) >= int(count)):
-        what, where = f"{rank!r} is none of the numbers of {count} processes, which begin with 0", "$RANK"
+        what, where = f"{rank!r} is no rank of {count} processes: ranks are 0 to {int(count) - 1}", "$RANK"
     elif int(count) > 1 and (missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]):
         what, where = f"{count} processes cannot meet without {missing[0]}", f"${missing[0]}"
     if what:
@@ -150,7 +153,7 @@ def _require_started() -> None:
 
 
 def _meet(backend: str) -> None:
-    """Wait for the other processes in a thread: otherwise this process would hear no signal until they are all there."""
+    """Join the process group in a thread, so that this process can still handle signals while it waits for the others."""
     failures: list[BaseException] = []
 
     def meet() -> None:

@@ -1,4 +1,4 @@
-"""The processor, which other programs use as well."""
+"""The CPU cores, and how busy other programs keep them."""
 
 import contextlib
 import os
@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 CONTAINER = Path("/sys/fs/cgroup/cpu.max")
-"""Microseconds of work that a container may do in so many microseconds, or ``max``."""
+"""File with the CPU limit of a container: microseconds of CPU time (or ``max``) in a period of microseconds."""
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may keep busy, within the limit of its container."""
+    """Return the number of cores that this process may use, within the CPU limit of its container."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # where there is no limit of a container
+    with contextlib.suppress(OSError, ValueError):  # no container with a limit
         quota, period = map(float, CONTAINER.read_text().split())
         cores = min(cores, max(1, round(quota / period)))
     return cores
@@ -24,16 +24,16 @@ def processes_here() -> int:
 
 
 class Others:
-    """Measures how much other programs take of the cores that this process may use, from its creation on."""
+    """The load of other programs on the cores that this process may use, since the creation of this object."""
 
     def __init__(self) -> None:
         self._before = _times()
 
     def share(self) -> float | None:
-        """Return their fraction of all time of these cores, 0…1; None where the system does not say, as only Linux does.
+        """Return the fraction 0…1 of the cores' time that other programs used; None on systems other than Linux.
 
-        Children of this process count as others until they have ended, and so does a host's share of a virtual machine. Times
-        come in hundredths of a second, so wait some tenths of a second.
+        Running child processes count as other programs, and so does time that a host takes from a virtual machine. The system
+        counts in hundredths of a second, so measure over some tenths of a second at least.
         """
         if self._before is None or (now := _times()) is None:
             return None
@@ -42,7 +42,7 @@ class Others:
 
 
 def _times() -> tuple[float, float, float] | None:
-    """Return seconds of this process's cores: all, those in which they worked, and those in which they worked for it."""
+    """Return the core seconds of this process's cores: total, busy, and busy for this process. None if unknown."""
     with contextlib.suppress(OSError, AttributeError):  # where there is no /proc, or no os.sched_getaffinity
         cores, tick = {f"cpu{core}" for core in os.sched_getaffinity(0)}, os.sysconf("SC_CLK_TCK")
         rows = [line.split() for line in Path("/proc/stat").read_text().splitlines()]

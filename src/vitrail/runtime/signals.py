@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and their like, heard between two steps."""
+"""Ctrl-C, SIGTERM and other signals, handled between two steps."""
 
 import contextlib
 import os
@@ -18,11 +18,12 @@ from vitrail.errors import VitrailError
 ECHO = 1.0
 ALWAYS = (signal.SIGINT, signal.SIGTERM)
 HEARD = (*ALWAYS, *(getattr(signal, name) for name in ("SIGHUP", "SIGXCPU", "SIGUSR1") if hasattr(signal, name)))
-"""Ctrl-C; a request to end; the terminal has gone; the CPU time that is allowed is used up; Slurm's, before the time is over."""
+"""Ctrl-C; a request to end; a closed terminal (SIGHUP); the limit of CPU time (SIGXCPU); Slurm's warning before the job's time
+ends (SIGUSR1)."""
 REQUEUED = getattr(signal, "SIGUSR1", None)
-"""Under Slurm a run that is stopped by it asks to be put back into the queue."""
+"""A run that this signal stops asks Slurm to put the job back into the queue."""
 SAVED = "interrupted; everything is saved"
-"""Message of a run that a signal stopped, by default."""
+"""Default message of a run that a signal stopped."""
 
 
 class InterruptedRunError(VitrailError):
@@ -34,15 +35,15 @@ class InterruptedRunError(VitrailError):
         self.number = number
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle needs: one process sends it to the others."""
+        """Return the constructor and its arguments, for pickle: one process sends the error to the others."""
         return partial(InterruptedRunError, what=self.what), (self.number, self.where, self.hint)
 
 
 class Signals:
-    """Remembers the first signal; the second one stops at once.
+    """A handler that remembers the first signal; a second Ctrl-C or SIGTERM raises `KeyboardInterrupt`.
 
-    A program that stops a whole group of processes, and one that passes signals on to them, may both send the same: a signal
-    within `ECHO` seconds is still the first; and the kernel repeats SIGXCPU every second.
+    A signal within `ECHO` seconds of the first is ignored, since a process may get it twice: from its process group and from a
+    parent that passes signals on. Other repeated signals are ignored, too: the kernel repeats SIGXCPU every second.
     """
 
     received: int = 0
@@ -55,7 +56,7 @@ class Signals:
         if not self.received:
             self.received, self.heard = number, time.monotonic()
             if self.on_first is not None:
-                with contextlib.suppress(RuntimeError, OSError):  # where the signal came in the middle of a line
+                with contextlib.suppress(RuntimeError, OSError):  # the signal interrupted a write to the same stream
                     self.on_first()
         elif number in ALWAYS and time.monotonic() - self.heard > ECHO:
             raise KeyboardInterrupt
@@ -66,9 +67,9 @@ _EARLY: list[int] = []
 
 
 def remember_early() -> None:
-    """Remember, for `remembered_signals`, signals that would end a process without a word before its work has begun.
+    """Remember SIGXCPU and SIGUSR1 for `remembered_signals`, instead of ending without a message before the work begins.
 
-    SIGTERM and SIGHUP are handled by `vitrail.cli.app`.
+    `vitrail.cli.app` handles SIGTERM and SIGHUP.
     """
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGXCPU", "SIGUSR1"):
@@ -78,15 +79,15 @@ def remember_early() -> None:
 
 
 def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return the signals that the process does not ignore, as nohup makes it ignore SIGHUP; `ALWAYS` are among them."""
+    """Return those of the signals that the process does not ignore (nohup ignores SIGHUP); `ALWAYS` count as not ignored."""
     return [number for number in numbers if number in ALWAYS or signal.getsignal(number) != signal.SIG_IGN]
 
 
 @contextmanager
 def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[Signals]:
-    """Remember the signals `HEARD` instead of stopping; only the main thread can. The first one calls ``on_first`` at once.
+    """Remember signals of `HEARD` inside the block instead of stopping. The first signal calls ``on_first`` at once.
 
-    Signals that the process ignores, as nohup makes it ignore SIGHUP, stay ignored.
+    This has an effect in the main thread only. Signals that the process ignores (nohup ignores SIGHUP) stay ignored.
     """
     signals = Signals(on_first)
     if threading.current_thread() is not threading.main_thread():
@@ -103,7 +104,7 @@ def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[S
 
 
 def requeue() -> str | None:
-    """Have Slurm put this job back into its queue, and return the outcome; None where there is no Slurm."""
+    """Ask Slurm to put this job back into its queue, and return a message with the outcome; None without Slurm."""
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
         return None

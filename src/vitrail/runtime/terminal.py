@@ -1,4 +1,4 @@
-"""The terminal, if there is one; of several processes only the first writes to it."""
+"""Lines on the terminal; of several processes only the first writes them."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ _OBEYED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\
 
 
 def is_one_of_several() -> bool:
-    """Return whether torchrun started several processes; a value that is no number is refused where they meet."""
+    """Return whether torchrun started several processes; `open_processes` checks the variable's value."""
     count = os.environ.get("WORLD_SIZE", "1")
     return count.isdecimal() and int(count) > 1
 
@@ -21,26 +21,26 @@ def is_first() -> bool:
 
 
 def interactive() -> bool:
-    """Return whether stderr is a terminal, where lines may move."""
+    """Return whether stderr is a terminal, so that a progress bar may redraw lines."""
     return is_first() and sys.stderr.isatty()
 
 
 def one_line(name: object) -> str:
-    """Return the name of a file, which may have line breaks and tabs, as one line of results."""
+    """Return a file name with its line breaks and tabs escaped, so that it fits one line of results."""
     return str(name).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def escaped(text: str) -> str:
-    """Return a text with characters that terminals obey or that turn its direction, and lone surrogates, as escapes.
+    """Return a text with control characters, marks of text direction and lone surrogates as escapes.
 
-    Names of files and classes may be anybody's, and would clear a screen or write other lines into it. Lone surrogates stand for
-    the bytes of a file's name that is not in UTF-8; no text can be written with them.
+    File and class names are untrusted: control characters in them could clear the screen or fake other lines. Lone surrogates
+    stand for bytes of a file name that are not UTF-8; a text with them cannot be encoded.
     """
     return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def note(text: str) -> None:
-    """Write a line on stderr, for anything that is not the result; it is lost where nobody reads it."""
+    """Write a line on stderr, for anything that is not the result; errors of a closed stderr are ignored."""
     if is_first():
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{escaped(text)}\n")
@@ -48,8 +48,8 @@ def note(text: str) -> None:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End the process without Python's usual way, which threads inside torch would turn into an abort."""
+    """End the process without Python's shutdown, in which running threads of torch could cause an abort."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or one that is closed
+        with contextlib.suppress(OSError, ValueError):  # a closed pipe or stream
             stream.flush()
     os._exit(code)

@@ -1,18 +1,18 @@
-"""The time that waiting threads keep their cores. It imports little, since `import vitrail` needs it."""
+"""The time that OpenMP threads spin before they sleep. This module imports little, since `import vitrail` needs it."""
 
 import os
 import sys
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Settings of OpenMP's libraries for the time that a waiting thread keeps its core before it sleeps."""
+"""Environment variables of OpenMP libraries for the time that a waiting thread spins on its core before it sleeps."""
 BRIEFLY = "10000"
-"""Spin count of GNU's OpenMP, whose default is 300,000: some milliseconds in which another program could have had the core."""
+"""Spin count for GNU's OpenMP; its default, 300,000, keeps the core for some milliseconds that another program could use."""
 
 
 def wait_briefly() -> None:
-    """Let waiting threads of torch soon sleep, unless the user has set how they wait.
+    """Shorten the spinning of torch's waiting threads, unless the user has set one of `WAITING`.
 
-    GNU's OpenMP, which torch comes with on Linux, reads the setting once, when torch is imported; later this does nothing. No
+    GNU's OpenMP, which torch uses on Linux, reads the variable once, when torch is imported; after that this has no effect. No
     result depends on it. Reasons and measurements: docs/performance.md.
     """
     if "torch" not in sys.modules and not waiting():
@@ -20,5 +20,5 @@ def wait_briefly() -> None:
 
 
 def waiting() -> dict[str, str]:
-    """Return the settings of OpenMP's waiting threads, whoever set them."""
+    """Return the variables of `WAITING` that are set, by the user or by `wait_briefly`."""
     return {name: os.environ[name] for name in WAITING if name in os.environ}

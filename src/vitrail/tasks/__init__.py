@@ -1,1 +1,1 @@
-"""Tasks, a room for each, and what they share."""
+"""The tasks, each in its own folder (its room), and their common parts."""

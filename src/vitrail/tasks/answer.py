@@ -1,4 +1,4 @@
-"""The prediction for one item of any task: for programs, tables, people and images."""
+"""The prediction for one item of any task, as JSON, table rows, text or drawing."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class Answer(ABC):
-    """Prediction for one item. It gets its name where it is written, as an image may have come without one."""
+    """The prediction for one item. The item's name is passed when the prediction is written, since an image may have none."""
 
     @abstractmethod
     def to_json(self, name: str) -> dict[str, Any]:
-        """Return the prediction for a program."""
+        """Return the prediction as a JSON object."""
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """Return the entries of a JSON document: one of the item, or one of each thing that is predicted in it."""
+        """Return the entries of a JSON document: one for the item, or one for each object predicted in it, such as a person."""
         return [self.to_json(name)]
 
     @abstractmethod
@@ -26,8 +26,8 @@ class Answer(ABC):
 
     @abstractmethod
     def lines(self) -> list[str]:
-        """Return the lines for people, without the name."""
+        """Return the lines to print, without the name."""
 
     def draw(self, picture: "Image.Image") -> "Image.Image":
-        """Return the upright picture with the prediction in it, where the task draws one."""
+        """Return the upright image with the prediction drawn into it, if the task can draw."""
         raise NotImplementedError

@@ -15,16 +15,16 @@ from vitrail.files import partial_of, text_file, write_bytes
 from vitrail.runtime.output import report_partial
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of cells that a spreadsheet would run."""
+"""Beginnings of cells that a spreadsheet would execute as formulas."""
 NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
-"""A negative number, such as the position of a joint beyond the image, which is no formula."""
+"""A negative number, which is no formula, such as the coordinate of a joint outside of the image."""
 Row = list[str]
 
 
 def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
-    """Write rows as CSV for spreadsheets, whole or not at all: in UTF-8 with a mark, and without formulas.
+    """Write rows as CSV for spreadsheets, completely or not at all: in UTF-8 with a byte-order mark, and without formulas.
 
-    Names may be anybody's, and a spreadsheet runs a cell that begins like a formula; such a cell gets an apostrophe in front
+    Names are untrusted, and a spreadsheet executes a cell that begins like a formula; such a cell is prefixed by an apostrophe
     (OWASP, "CSV Injection").
     """
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -33,12 +33,12 @@ def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
 
 @contextmanager
 def growing_table(file: Path, head: Sequence[str]) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Write a table as `write_table` does, but row by row, to `partial_of` the file, which is renamed at the end.
+    """Yield a function that writes one row of a table; the file has the name `partial_of` until the end.
 
-    If anything fails, the whole rows so far stay there, and a line on stderr says so.
+    After an error, the complete rows stay in the partial file, and a line on stderr reports it.
 
     Raises:
-        OSError: the disk is full, or another command writes the table.
+        OSError: the disk is full, or another command writes the same table.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     rows, partial = 0, partial_of(file)
@@ -62,7 +62,7 @@ def growing_table(file: Path, head: Sequence[str]) -> Iterator[Callable[[Sequenc
 
 
 def _write_whole(file: FileIO, content: bytes) -> int:
-    """Write a line or, where the disk is full, none of it."""
+    """Write a line completely or not at all, even if the disk is full; return 1, the number of rows."""
     end, left = file.tell(), content
     try:
         while left:
@@ -75,14 +75,14 @@ def _write_whole(file: FileIO, content: bytes) -> int:
 
 def _line(row: Sequence[str]) -> bytes:
     cells, text = [_plain(cell) for cell in row], io.StringIO()
-    returns = any("\r" in cell for cell in cells)  # which csv quotes only where lines end with them
+    returns = any("\r" in cell for cell in cells)  # csv would quote "\r" only as a line end
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerow(cells)
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 
 def read_table(file: Path, *columns: str) -> list[Row]:
-    """Return the rows that `write_table` wrote; raises `DataError` for another file, or one without all the columns."""
-    what = f"the table is damaged: every row has {', '.join(columns)}"
+    """Return the rows that `write_table` wrote; raises `DataError` for another file, or if one of the columns is missing."""
+    what = f"the table is damaged: every row needs the columns {', '.join(columns)}"
     try:
         with text_file(file) as table:
             rows = [[_without_apostrophe(cell) for cell in row] for row in csv.reader(table, strict=True)]
@@ -92,7 +92,7 @@ def read_table(file: Path, *columns: str) -> list[Row]:
         what = f"the table cannot be read: {error.strerror}"
     except (ValueError, csv.Error) as error:
         what = f"the table is damaged: {error}"
-    raise DataError(what, where=file, hint="bring it back as it was")
+    raise DataError(what, where=file, hint="restore the file from a copy")
 
 
 def _without_apostrophe(cell: str) -> str:

@@ -1,4 +1,4 @@
-"""Evaluation of a model on the items of a loader, batch by batch: only the metrics hold anything."""
+"""Evaluation of a model on the items of a loader, batch by batch; only the metrics stay in memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Metrics)
 
 @contextmanager
 def answering(task: Task, device: torch.device, *, follow: bool = False) -> Iterator[Callable[[Batch], Answers]]:
-    """Open a function from a batch to a task's predictions, in evaluation mode; ``follow`` is for `Task.follow`."""
+    """Yield a function from a batch to a task's predictions, in evaluation mode; with ``follow`` those of `Task.follow`."""
     answer = task.follow if follow else task.answer
     with evaluation_mode(task), torch.no_grad():
         yield lambda batch: answer(on_device(batch, device))
@@ -40,17 +40,17 @@ def evaluate(
 ) -> M:
     """Return the metrics, updated with all batches of a loader.
 
-    Each of several processes evaluates its part of every batch, which its loader gives, and all have the same result.
+    Each process evaluates its part of every batch; all processes return the same result.
 
     Args:
-        answer: a batch to a model's predictions.
-        loader: of images with their targets.
-        metrics: updated with every batch.
-        on_batch: gets the size of each batch, all processes together.
-        group: the processes that do it together.
+        answer: a function from a batch to a model's predictions.
+        loader: the loader of this process's parts of the batches.
+        metrics: the metrics to update.
+        on_batch: receives the size of each batch, summed over all processes.
+        group: the processes that share the work.
     """
     for number, batch in enumerate(group.in_step(loader.epoch(), len(loader))):
-        own = len(loader.places(number))  # a part of a batch that has no image has been given one
+        own = len(loader.places(number))  # an empty part of a batch was filled with one image
         answers = answer(batch)
         metrics.update({name: a[:own] for name, a in answers.items()}, {name: t[:own] for name, t in batch.items()})
         if on_batch:
@@ -60,14 +60,14 @@ def evaluate(
 
 
 class Request(NamedTuple):
-    """Arguments of `vitrail.evaluate`, as the ``evaluate`` of a task's room takes them."""
+    """The arguments of `vitrail.evaluate`, for the module ``evaluate`` of a task's room."""
 
     model: Any
-    """The predictor of a MODEL; or the MODEL, or what is loaded of it, where the room opens it by itself."""
+    """The opened predictor; for a task that opens models itself, the MODEL (path or loaded)."""
     reference: Any
-    """The MODEL as it was given."""
+    """The MODEL as the user gave it."""
     data: str | Path | None
-    """The source of the items; None for those of the run that the model comes from."""
+    """The source of the items; None for the data of the model's run."""
     split: str | None
     options: Any
     """The `Options` of the task."""
@@ -75,12 +75,12 @@ class Request(NamedTuple):
 
 
 class EvaluationOptions(Options):
-    """Options that evaluations of several tasks take."""
+    """Evaluation options of several tasks."""
 
     batch_size: int = 64
-    """Items that are predicted together."""
+    """Items per batch."""
     workers: int | None = None
-    """Processes that prepare items."""
+    """Number of processes that prepare items; None for the default of the device."""
 
 
 class TableOptions(EvaluationOptions):
@@ -95,35 +95,38 @@ class Evaluation(ABC):
     """Items to evaluate a model on; created by the ``evaluate`` of a task's room."""
 
     items: Sequence[Any]
-    """As many as are counted when they are done."""
+    """The items, one for each step of the progress bar."""
     split: str
     reads_here: bool = field(default=False, kw_only=True)
-    """True where other processes read the items only on request."""
+    """True if items are read in this process unless the user sets ``workers``."""
 
     @abstractmethod
     def run(self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE) -> Any:
-        """Return the metrics of all items; of several processes each has the whole."""
+        """Return the metrics of all items; all processes return the same result."""
 
     def rows(self) -> Sequence[Sequence[str]]:
-        """Return a table of the items with their predictions, its head first, after `run`."""
+        """Return a table of the items with their predictions, the header first; call `run` before."""
         raise NotImplementedError
 
 
 @dataclass
 class StreamedEvaluation(Evaluation):
-    """Items that a loader reads, batch by batch: only the metrics hold anything."""
+    """An evaluation of items that a loader reads batch by batch; only the metrics stay in memory."""
 
     dataset: Samples
     """The items as the network takes them."""
     metrics: Any
     """The `Metrics`."""
     answer: AbstractContextManager[Callable[[Batch], Answers]]
-    """Opens the function that predicts a batch."""
+    """A context with the function from a batch to predictions."""
     batch_size: int
 
     @classmethod
     def of_task(cls, task: Task, items: Sequence[Any], split: str, batch_size: int, *, keep: bool = True, **fields: Any) -> Self:
-        """Return the evaluation of a model in Python as its task does it; ``keep`` as of `Task.metrics`."""
+        """Return the evaluation with the task's own dataset, predictions and metrics, computed by torch.
+
+        ``keep`` is passed to `Task.metrics`, and ``fields`` to the constructor.
+        """
         device = pick_device()
         metrics, opened = task.metrics(keep=keep), answering(task.to(device), device)
         return cls(items, split, task.dataset(items), metrics, opened, batch_size, **fields)

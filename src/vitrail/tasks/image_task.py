@@ -22,11 +22,11 @@ from vitrail.weights.model_folder.folder import TrainedModel
 
 
 class ImageTask(Task):
-    """A model of images, and how it learns.
+    """A model of images and its training.
 
     Args:
-        model: is kept and shipped.
-        preparation: normalizes the pixels.
+        model: the model that is saved and exported.
+        preparation: the preparation that normalizes the pixels.
     """
 
     model: ImageModel
@@ -36,21 +36,21 @@ class ImageTask(Task):
         self.preparation = preparation
         self.schedule = ScheduleSettings()
         self.image_size: tuple[int, int] | None = None
-        """Height and width of the images in this step of training; None leaves them as they are."""
-        self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, since its parameters are the model's
+        """Height and width of the images in this step of training; None keeps their size."""
+        self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, so that its parameters are not registered twice
         self._drops_fewer = False
-        """True where the model leaves out fewer patches from step to step."""
+        """True if patch dropout decreases during the run."""
 
     @classmethod
     def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
         raise NotImplementedError
 
     def targets(self, *, mixed: bool = False) -> Targets:
-        """Return the targets that the loader makes of an item; targets of ``mixed`` images can be mixed as well."""
+        """Return the function from an item to its targets; with ``mixed`` the targets can be mixed."""
         raise NotImplementedError
 
     def learned_targets(self, *, mixed: bool) -> Targets:
-        """Return the targets of training images."""
+        """Return the function from a training item to its targets; by default `targets`."""
         return self.targets(mixed=mixed)
 
     def dataset(
@@ -61,7 +61,7 @@ class ImageTask(Task):
         seed: int = 0,
         transform: Transform | None = None,
     ) -> ImageDataset:
-        """Return images as the model takes them; a ``transform`` of one's own may change them first."""
+        """Return a data set of prepared images; a user's ``transform`` is applied first."""
         targets = self.targets() if augmentation is None else self.learned_targets(mixed=augmentation.mixes)
         return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
 
@@ -69,10 +69,10 @@ class ImageTask(Task):
         return len(batch["images"])
 
     def follow_schedule(self, schedule: ScheduleSettings) -> None:
-        """Let images grow, and the model leave out fewer and fewer patches, as the schedule says.
+        """Take the schedule of image sizes and patch dropout.
 
         Raises:
-            ConfigError: images would shrink, or the model takes one size alone.
+            ConfigError: images would shrink during the run, or the model takes only one size.
         """
         self.schedule = schedule
         self._config: Any = self.model.config
@@ -82,7 +82,7 @@ class ImageTask(Task):
             self.allow_any_size()
 
     def before_step(self, progress: Progress) -> None:
-        """Give images the size of this step, and the model its patch dropout, which it reads off its configuration."""
+        """Set the image size of this step, and the model's patch dropout, which the model reads from its configuration."""
         schedule, step, total = self.schedule, progress.done, progress.total
         if schedule.shrinks_images:
             c = self._config
@@ -92,7 +92,7 @@ class ImageTask(Task):
             self.model.config = self._config.changed(patch_dropout=dropped)
 
     def after_step(self, progress: Progress, group: Processes) -> None:
-        """Give the model its own configuration back."""
+        """Restore the model's configuration."""
         if self._drops_fewer:
             self.model.config = self._config
 
@@ -100,16 +100,16 @@ class ImageTask(Task):
         raise NotImplementedError
 
     def allow_any_size(self) -> None:
-        """Allow images to be shrunk; raises `ConfigError` for a model that takes one size alone."""
+        """Prepare the model for images of other sizes; raises `ConfigError` for a model that takes only one size."""
         self._any_size = (self.model.at_any_size(),)
 
     @property
     def network(self) -> Any:
-        """The model, as it is called."""
+        """The module to call: the model, or its version for images of any size."""
         return self._any_size[0] if self._any_size else self.model
 
     def images(self, batch: Batch) -> Tensor:
-        """Return the images of a batch, normalized, and in training of the size of this step: (B, C, H, W)."""
+        """Return the normalized images of a batch, (B, C, H, W), in training resized to the size of this step."""
         images = self.preparation.normalize(batch["images"])
         if not self.training or self.image_size in (None, self.model.config.image_size):
             return images

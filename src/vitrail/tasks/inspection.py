@@ -1,6 +1,6 @@
-"""Checks and samples of a task's data before a model learns from it: `vitrail data check` and `vitrail data show`.
+"""Checks and samples of a task's data before training: `vitrail data check` and `vitrail data show`.
 
-The room of every task has an `Inspection` as ``INSPECTION`` in its module ``inspection``, which imports no torch.
+Each task's room has an `Inspection` named ``INSPECTION`` in its module ``inspection``, which imports no torch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +14,12 @@ from vitrail.runtime.observer import Note, Observer
 from vitrail.task_registry import TASKS, TaskRow, task_row
 
 LANGUAGES = frozenset({"source", "target"})
-"""Options that only data of sentences takes."""
+"""Options for data of sentences only."""
 
 
 @dataclass(frozen=True)
 class InspectionRequest:
-    """Data to look at, with the options of the commands; None for one that is not given."""
+    """The data to check or show, with the options of the commands; None for an option that is not given."""
 
     data: str
     source: str | None = None
@@ -27,30 +27,30 @@ class InspectionRequest:
     bad_lines: str | None = None
     config: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the task, by their dotted names."""
+    """Settings of the task by their dotted names."""
     model: str | None = None
     out: str | None = None
     observer: Observer = field(default_factory=Observer)
 
     @property
     def progress(self) -> dict[str, Callable[[int], None]]:
-        """Functions that are called for every image."""
+        """Callbacks for a progress bar: ``on_start`` with the number of images, ``on_image`` after each image."""
         return {"on_start": lambda count: self.observer.begin("checking", count), "on_image": self.observer.advance}
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The languages of sentences; raises `ConfigError` where one is not given."""
+        """The source and target language; raises `ConfigError` if one is not given."""
         if self.source is None or self.target is None:
             where = "--target" if self.target is None else "--source"
-            raise ConfigError("one language of two is given", where=where, hint="name both: --source en --target de")
+            raise ConfigError("one language of two is given", where=where, hint="give both: --source en --target de")
         return self.source, self.target
 
 
 class Inspection:
-    """A check and samples of the data of one task; ``labelled`` is True if every image needs a label."""
+    """The check and samples of one task's data; ``labelled`` is True if every image needs a label."""
 
     options: frozenset[str] = frozenset()
-    """Fields of `InspectionRequest` beside ``data`` that the check takes."""
+    """Fields of `InspectionRequest` other than ``data`` that the check uses."""
 
     def __init__(self, *, labelled: bool = True):
         self.labelled = labelled
@@ -60,20 +60,20 @@ class Inspection:
         return False
 
     def check(self, request: InspectionRequest) -> Found:
-        """Look at everything in the data, by default at every image; raises `DataError` where nothing can be read at all."""
+        """Check all items, by default all images; raises `DataError` if the data cannot be read at all."""
         from vitrail.data.checks.check import check_data
 
         return check_data(request.data, labelled=self.labelled, **request.progress)
 
     def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
-        """Return a figure of some items, of data that is not whole images, as a run prepares and augments them.
+        """Return a figure of some items as a run prepares and augments them; for tasks whose items are not complete images.
 
-        ``run`` is the complete `vitrail.config.settings.RunSettings`; ``note`` gets remarks on the data.
+        ``run`` is the complete `vitrail.config.settings.RunSettings`; ``note`` receives remarks on the data.
         """
         raise NotImplementedError
 
     def texts(self, request: InspectionRequest, split: str, count: int, seed: int, note: Note) -> Iterator[str]:
-        """Yield some items of data that is shown as text, line by line."""
+        """Yield lines with some items, for data that is shown as text."""
         raise NotImplementedError
 
 
@@ -84,10 +84,10 @@ def inspection_of(row: TaskRow) -> Inspection:
 
 
 def row_for(data: str, task: str | None = None, *, languages: bool = False) -> TaskRow:
-    """Return the task that data is for: the one that is named, else one that takes languages or knows the file, else the first.
+    """Return the task of some data: ``task`` if given, else the task with languages or of this file, else the first one.
 
     Raises:
-        ConfigError: there is no such task, or it has no languages.
+        ConfigError: the task does not exist, or has no languages.
     """
     if task is not None:
         row = task_row(task)

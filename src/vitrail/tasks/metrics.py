@@ -1,4 +1,4 @@
-"""The table of metrics: names, formats, and the order in which they decide. Imports no torch."""
+"""The table of metrics: names, formats, and the order in which they decide. This module imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,37 +6,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, in a row of an epoch or in the scores of a model."""
+    """A metric in the row of an epoch or in the scores of a model."""
 
     name: str
-    """Its key, ``top1``; in an epoch's row it has the split before it, ``val_top1``."""
+    """The key, such as ``top1``; in an epoch's row with the split as a prefix: ``val_top1``."""
     title: str
     short: str
-    """The title where there is little room."""
+    """A short title for narrow columns."""
     is_share: bool = True
-    """True for a fraction of 1, shown in per cent."""
+    """True for a fraction 0…1, which is shown in per cent."""
     counts_images: bool = False
-    """True for a fraction of the images, whose uncertainty follows from counting."""
+    """True for a fraction of images, whose uncertainty is that of a binomial count."""
     higher_is_better: bool = True
     every_epoch: bool = True
-    """True where an epoch's row has it."""
+    """True if the rows of epochs have it."""
     unless: str = ""
-    """The metric that replaces this one in an epoch's row."""
+    """The name of a metric that replaces this one in the rows of epochs."""
     digits: int = 2
-    """Digits behind the point; of a metric that is no fraction, two more."""
+    """Number of decimals in per cent; a metric that is no fraction has two more."""
 
     @property
     def factor(self) -> int:
-        """The factor on a value before it is shown."""
+        """The factor from a value to the shown number."""
         return 100 if self.is_share else 1
 
     @property
     def label(self) -> str:
-        """The title with the unit, for an axis or the head of a column."""
+        """The title with the unit, for an axis or a column's header."""
         return f"{self.title}, %" if self.is_share else self.title
 
     def shown(self, value: float, digits: int | None = None) -> str:
-        """Return a value for people: ``98.06 %``, or with two more digits for a value that is no fraction."""
+        """Return a value as text: ``98.06 %``, or for a value that is no fraction ``0.1234``."""
         digits = self.digits if digits is None else min(digits, self.digits)
         return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{digits + 2}f}"
 
@@ -77,35 +77,35 @@ METRICS = {
         Metric("loss", "loss", "loss", is_share=False, higher_is_better=False),
     )
 }
-"""The first of them that a model has decides; all have the loss."""
+"""All metrics by name. The first one that a model has decides; all models have the loss."""
 
 
 SIGNATURE = "signature"
-"""Key of a description of how BLEU and chrF were counted."""
+"""Key of sacreBLEU's signature, which describes how BLEU and chrF were computed."""
 COUNTS = ("images", "sentences", "people", "boxes")
-"""Keys of numbers of items, which scores hold beside metrics."""
+"""Keys for numbers of items in scores."""
 
 
 def metric_of(name: str) -> Metric:
-    """Return a metric by its name, or by the name in an epoch's row; one that is not in the table is a plain number."""
+    """Return a metric by its name, with or without the prefix of a split; an unknown name becomes a metric without unit."""
     bare = name.removeprefix("train_").removeprefix("val_")
     title = bare.replace("_", " ")
     return METRICS.get(bare, Metric(bare, title, title, is_share=False))
 
 
 def of_epoch(scores: Mapping[str, float]) -> dict[str, float]:
-    """Return the scores of a model that an epoch's row holds."""
+    """Return those scores of a model that belong in the row of an epoch."""
     metrics = {name: metric_of(name) for name in scores if name not in (*COUNTS, SIGNATURE)}
     return {name: scores[name] for name, metric in metrics.items() if metric.every_epoch and metric.unless not in scores}
 
 
 def metrics_in(scores: Mapping[str, object]) -> list[Metric]:
-    """Return the metrics that some scores hold."""
+    """Return the metrics in scores, in the order of the table."""
     return [metric for name, metric in METRICS.items() if name in scores]
 
 
 def main_metric(scores: Mapping[str, object], prefix: str = "") -> Metric:
-    """Return the metric that decides between models with such scores, or with the ``prefix`` of a split in such rows."""
+    """Return the metric that decides between models with these scores; keys may have the ``prefix`` of a split."""
     return next((metric for metric in METRICS.values() if prefix + metric.name in scores), METRICS["loss"])
 
 
@@ -117,7 +117,7 @@ def rank(row: Mapping[str, float]) -> tuple[float, float]:
 
 
 def described(values: Mapping[str, float], prefix: str = "") -> str:
-    """Return the metrics among some values, which have the ``prefix`` of a split, in short: ``loss 0.073 top-1 98.1 %``."""
+    """Return a short text on the metrics in values with the ``prefix`` of a split: ``loss 0.073 top-1 98.1 %``."""
     names = ["loss", *(name for name in METRICS if name != "loss")]
     shown = ((METRICS[name], values[prefix + name]) for name in names if prefix + name in values)
     return " ".join(f"{metric.short} {metric.shown(value, 1)}" for metric, value in shown)

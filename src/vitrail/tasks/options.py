@@ -1,4 +1,4 @@
-"""Options of one prediction or evaluation that belong to a task, and the refusal of those that belong to others."""
+"""The options of a task for prediction and evaluation, and errors for options of other tasks."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,36 +12,36 @@ from vitrail.settings import Settings
 from vitrail.task_registry import TASKS, RoomModule, TaskRow
 
 OptionPath = Annotated[Path, BeforeValidator(path_of)]
-"""A file or folder, which may be named by a text."""
+"""A path, which may be given as text."""
 
 
 class Options(Settings):
-    """Options of a task. One that is not given has its default."""
+    """Options of a task, with their defaults."""
 
     refusal: ClassVar[str] = ""
-    """Error for an option that a model of this task does not take, though others do."""
+    """Error message for an option that models of other tasks take and models of this task do not."""
 
     @classmethod
     def missing(cls, where: object) -> ModelFileError | None:
-        """Return the error for a model of another task that is given an option of this task alone; None for the model's own."""
+        """Return the error for an option of this task only, if it is given for a model of another task; None by default."""
         return None
 
 
 def read_options(
     row: TaskRow, module: RoomModule, options: Mapping[str, Any], model: object, usual: type[Options] = Options
 ) -> Any:
-    """Validate options by the `SETTINGS` in a module of a task's room; None stands for an option that is not given.
+    """Validate options by the class `SETTINGS` in a module of a task's room; None stands for an option that is not given.
 
     Args:
         row: the task of the model.
         module: ``predictor`` or ``evaluate``.
-        options: by name.
-        model: what errors name.
-        usual: the settings of a room without such a module.
+        options: the values by name.
+        model: the model, for errors.
+        usual: the options class for a room without this module.
 
     Raises:
-        ConfigError: an option has a wrong value, or no task has it, or another one.
-        ModelFileError: it is another task's alone, and a model of that task would take the same items.
+        ConfigError: an option has a wrong value, does not exist, or belongs to another task.
+        ModelFileError: an option belongs to a task of the same input, whose models are needed for it.
     """
     given = {name: value for name, value in options.items() if value is not None}
     own = settings_of(row, module, usual)
@@ -52,7 +52,7 @@ def read_options(
 
 
 def settings_of(row: TaskRow, module: RoomModule, usual: type[Options] = Options) -> type[Options]:
-    """Return the `SETTINGS` in a module of a task's room, or the ``usual`` ones of a room without such a module."""
+    """Return the class `SETTINGS` in a module of a task's room, or ``usual`` if the room has no such module."""
     settings: type[Options] = getattr(row.module(module), "SETTINGS", usual) if row.has(module) else usual
     return settings
 
@@ -70,5 +70,5 @@ def _refused(name: str, row: TaskRow, module: RoomModule, own: type[Options], mo
 
 
 def flag(option: str) -> str:
-    """Return the name of an option on the command line."""
+    """Return the command-line flag of an option."""
     return {"table": "--csv", "fold": "--fold-normalization"}.get(option, f"--{option.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""Heads fitted to a frozen model's features of images: linear by a loss, ridge, and nearest neighbours."""
+"""Heads fitted to features of a frozen model: a linear head by a loss, ridge regression, and nearest neighbours."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Logits and labels to the mean loss."""
+"""A function from logits and labels to the mean loss."""
 OnStep = Callable[[], None]
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Weights of half the squared norm of a linear head, beside the mean loss."""
+"""Weights of the penalty ``½ ‖W‖²`` that is added to the mean loss of a linear head."""
 RIDGES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
-"""Weights of the squared norm of a ridge head, per image."""
+"""Weights λ of the squared norm of a ridge head, per image."""
 SCALES = tuple(2.0**k for k in range(-1, 7))
-"""Factors that turn the scores of ridge, which lie between −1 and 1, into logits."""
+"""Factors from the scores of ridge regression, between −1 and 1, to logits."""
 NEIGHBOURS = 20
 NUMBERS = 2**25
-"""Most numbers of a table of neighbours that is held at a time."""
+"""Largest number of elements of a similarity matrix in memory."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +26,23 @@ class Head:
     """A linear layer: ``logits = features · weightᵀ + bias``."""
 
     weight: Tensor
-    """(classes, D)."""
+    """Weights, (classes, D)."""
     bias: Tensor
-    """(classes,)."""
+    """Biases, (classes,)."""
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Return logits: (N, D) to (N, classes)."""
+        """Compute logits (N, classes) from features (N, D)."""
         return F.linear(features, self.weight, self.bias)
 
     def scaled(self, factor: float) -> "Head":
-        """Return a head with logits so many times as large."""
+        """Return a head whose logits are multiplied by ``factor``."""
         return Head(self.weight * factor, self.bias * factor)
 
 
 class Centred:
-    """Features (N, D) around their mean and with one scale for all, in float64.
+    """Features (N, D) minus their mean and divided by one common scale, in float64.
 
-    One scale, not one for each feature: on few images the large features are the ones to go by.
+    The scale is common to all features, since with few images the large features are the most reliable.
     """
 
     def __init__(self, features: Tensor):
@@ -52,7 +52,7 @@ class Centred:
         self.features = (features - self.mean) / self.scale
 
     def head(self, weight: Tensor, bias: Tensor) -> Head:
-        """Return a head on the features themselves from one (classes, D) on the centred features."""
+        """Convert a head on the centred features, weight (classes, D), to a head on the original features."""
         weight = weight / self.scale
         return Head(weight.float(), (bias - weight @ self.mean).float())
 
@@ -66,15 +66,15 @@ def linear_heads(
     penalties: Sequence[float] = PENALTIES,
     on_step: OnStep = lambda: None,
 ) -> Iterator[Head]:
-    """Yield heads that minimise ``loss + penalty/2 · ‖W‖²`` for each penalty, the strongest first, by L-BFGS.
+    """Yield the head that minimizes ``loss + penalty/2 · ‖W‖²`` for each penalty, the largest first, by L-BFGS.
 
     Args:
         features: float32 (N, D).
-        labels: as ``loss`` takes them.
-        loss: convex in the logits.
-        classes: their number.
-        penalties: for `Centred` features.
-        on_step: called before each evaluation of the loss; what it raises ends the fit.
+        labels: the labels, in the form that ``loss`` takes.
+        loss: a loss that is convex in the logits.
+        classes: the number of classes.
+        penalties: the weights of the penalty, for `Centred` features.
+        on_step: called before each evaluation of the loss; an exception in it ends the fit.
     """
     x = Centred(features)
     weight = torch.zeros(classes, features.shape[1], dtype=torch.float64, requires_grad=True)
@@ -91,7 +91,7 @@ def linear_heads(
             value.backward()
             return value
 
-        optimizer.step(objective)  # from where the stronger penalty ended
+        optimizer.step(objective)  # starts from the result of the stronger penalty
         return x.head(weight.detach().clone(), bias.detach().clone())
 
     for penalty in sorted(penalties, reverse=True):
@@ -101,15 +101,16 @@ def linear_heads(
 
 
 def ridge_heads(features: Tensor, labels: Tensor, *, classes: int, ridges: Sequence[float] = RIDGES) -> Iterator[Head]:
-    """Yield least squares from `Centred` features to 1 for an image's classes and −1 for others, for each ridge, in closed form.
+    """Yield ridge regression heads in closed form, for each λ of ``ridges`` and each of `SCALES`.
 
-    ``W = (XᵀX + λ·N·I)⁻¹ XᵀY`` (Hoerl and Kennard 1970), by one decomposition for all λ, each at all of `SCALES`.
+    They map `Centred` features to 1 for an image's classes and −1 for others: ``W = (XᵀX + λ·N·I)⁻¹ XᵀY`` (Hoerl and Kennard
+    1970), computed by one decomposition for all λ.
     """
     x = Centred(features)
     sums, counts = _by_class(x.features, labels, classes)
     mean = 2 * counts / len(features) - 1
     values, vectors = torch.linalg.eigh(x.features.mT @ x.features / len(features))
-    projected = vectors.mT @ (2 * sums.mT) / len(features)  # XᵀY, as the columns of X have sum 0
+    projected = vectors.mT @ (2 * sums.mT) / len(features)  # this is XᵀY, since the columns of X have sum 0
     for ridge in ridges:
         weight = vectors @ (projected / (values.clamp(min=0) + ridge)[:, None])
         head = x.head(weight.mT, mean)
@@ -126,9 +127,10 @@ def neighbours(
     count: int = NEIGHBOURS,
     on_step: OnStep = lambda: None,
 ) -> Tensor:
-    """Return the mean label of the nearest images by cosine, nearer ones counting more, as log-odds: (M, classes).
+    """Return the weighted mean label of each query's nearest images, as log-odds: (M, classes).
 
-    Each counts ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4). ``on_step`` is called before each part of the queries.
+    Neighbours are found by cosine and have the weight ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4). ``on_step`` is called
+    before each part of the queries.
     """
     known, count = F.normalize(features, dim=1), min(count, len(features))
     found = []
@@ -145,7 +147,7 @@ def neighbours(
 
 
 def _by_class(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return the sum of the features of each class's images, (classes, D), and their number, (classes,)."""
+    """Return the sum of features of each class, (classes, D), and the number of images of each class, (classes,)."""
     if labels.is_floating_point():
         return labels.to(features.dtype).mT @ features, labels.sum(dim=0, dtype=features.dtype)
     sums = torch.zeros(classes, features.shape[1], dtype=features.dtype).index_add_(0, labels, features)

@@ -1,4 +1,4 @@
-"""Settings that all tasks share. Imports no torch."""
+"""Settings that all tasks share. This module imports no torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,66 +12,67 @@ from vitrail.settings import Settings
 
 
 class TaskSettings(Settings):
-    """Settings of a task. A task with fields of its own has a subclass, `SETTINGS` in the ``settings`` of its room."""
+    """Settings of a task. A task with more fields has a subclass, named ``SETTINGS`` in the module ``settings`` of its room."""
 
     name: str = "classification"
-    """A name of `vitrail.task_registry`; whether an image may have several labels is for the data to say."""
+    """A name of `vitrail.task_registry`. The data, not the task, decides whether images have several labels."""
 
     places: ClassVar[tuple[str, ...]] = ()
     """Settings that say where something lies, and may change when a run goes on."""
 
     @classmethod
     def model_from(cls, start: ModelConfig, fields: Mapping[str, Any]) -> ModelConfig:
-        """Return the configuration of the model to train, given that of the model to start from.
+        """Return the configuration of the model to train, derived from that of the model to start from.
 
         Args:
             start: the configuration of the model to start from.
-            fields: what recipe, file and flags say of the model.
+            fields: fields of the model that recipe, file and flags set.
 
         Raises:
-            ConfigError: no such model can start from it.
+            ConfigError: the task cannot start from this model.
         """
         return start
 
     def require_consistent(self) -> None:
-        """Raise `ConfigError` where one setting contradicts another."""
+        """Raise `ConfigError` if two settings contradict each other."""
 
     def require_possible(self, run: Any, *, starts: bool) -> None:
-        """Raise `ConfigError` where a run of these settings cannot be trained; called before anything is opened.
+        """Raise `ConfigError` if a run with these settings cannot be trained; called before data or a model is opened.
 
         Args:
-            run: the `vitrail.config.settings.RunSettings`, with some model in place of one to start from.
-            starts: whether it starts from another model.
+            run: the `vitrail.config.settings.RunSettings`; a usual ViT stands for a model to start from.
+            starts: whether the run starts from a trained model.
         """
 
     def require_places(self, run: str | Path) -> None:
         """Raise an error where something is not at its `places` any more, and the folder ``run`` is to go on."""
 
     def require_data(self, source: str) -> None:
-        """Raise `DataError` where there is no data at ``source``; opens nothing."""
+        """Raise `DataError` if the data ``source`` does not exist; no file is opened."""
         sources.require_there(source)
 
 
 class DistillationSettings(Settings):
-    """Learning from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
+    """Distillation: training on a teacher's predictions, too (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 
     teacher: str | None = None
-    """A trained model of the same classes (``--teacher``); a student with a class token gets one that learns from it."""
+    """A trained model of the same classes to distil from (``--teacher``). A student with a class token gets one to distil."""
     given: str = ""
-    """A teacher that was given in Python, in a few words; settings cannot hold it, and who resumes the run gives it again."""
+    """A short description of a teacher that was passed in Python. Settings cannot store it: pass it again to resume the run."""
     kind: Literal["hard", "soft"] = "hard"
-    """Learn the class that the teacher is surest of, or all its probabilities."""
+    """hard: learn the teacher's most probable class; soft: learn all its probabilities."""
     weight: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of the loss that is the teacher's."""
+    """Weight of the distillation loss, in 0…1; the rest is the weight of the loss on the labels."""
     temperature: Annotated[float, Field(gt=0, le=1e3)] = 3.0
-    """What both models' logits are divided by where probabilities are learned."""
+    """Temperature that divides the logits of both models in soft distillation."""
     once: bool = False
-    """Whether the teacher answers once for every training image as it is, before the first step, and not for every view of it:
-    much cheaper where it is large, or epochs are many. Needs memory for its logits; images cannot be mixed."""
+    """Whether to compute the teacher's logits once for each unaugmented training image, before the first step, and not for each
+    augmented image. This is much cheaper for a large teacher or many epochs. It needs memory for the logits, and images cannot
+    be mixed."""
 
     @property
     def has_teacher(self) -> bool:
-        """True where there is a teacher."""
+        """True if there is a teacher."""
         return bool(self.teacher or self.given)
 
 
@@ -80,29 +81,29 @@ ImageSize = Annotated[tuple[PixelsOrShare, PixelsOrShare], BeforeValidator(heigh
 
 
 class ScheduleSettings(Settings):
-    """The schedule of the learning rate, patch dropout and image size, step by step."""
+    """The schedules of the learning rate, patch dropout and image size."""
 
     name: Literal["constant", "linear", "cosine", "inverse-sqrt"] = "cosine"
-    """What follows the warm-up: no change, a straight line down, half a cosine down, or one over the root of the steps."""
+    """The learning rate after the warm-up: constant, a linear decrease, half a cosine, or proportional to 1 / √step."""
     warmup_epochs: Annotated[float, Field(ge=0, le=1e6)] = 5
-    """Epochs of linear growth from 0."""
+    """Epochs of warm-up, in which the learning rate grows linearly from 0."""
     warmup_share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Least share of the run with linear growth from 0, for runs of few steps; the whole warm-up is never more than half."""
+    """Least fraction of the run for the warm-up, for short runs. The warm-up is never more than half of the run."""
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Where linear and cosine end, as a share of ``lr``."""
+    """Final learning rate of linear and cosine, as a fraction of ``lr``."""
     patch_dropout: Literal["constant", "falling"] = "constant"
-    """Whether ``model.patch_dropout`` stays, or falls along a line to 0 at the end of the run."""
+    """Whether ``model.patch_dropout`` is constant, or decreases linearly to 0 at the end of the run."""
     extended_at: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
-    """Epoch and step at which a finished run was extended: the schedule of the others begins there."""
+    """Epoch and step at which a finished run was extended: the schedule of the added epochs begins there."""
     first_image_size: ImageSize | None = None
-    """Height and width that images are shrunk to at first, in pixels, or up to 1 as a share of the model's own. They grow to
-    ``last_image_size``, which the last fifth of the run has; 1 is for the model's own. By default they do not grow."""
+    """Height and width of the images in the first step, in pixels, or as a fraction up to 1 of the model's image size. Images
+    grow to ``last_image_size``, which the last fifth of the run has. Default: images do not grow."""
     last_image_size: ImageSize | None = None
-    """Height and width that images are shrunk to at the end, said in the same way; by default they are not. A model may answer
-    better to images larger than those it has learned from, which is also cheaper (Touvron et al. 2019,
+    """Height and width of the images in the last step, in the same form. Default: the model's image size. A model may predict
+    better on images larger than in training, and training on smaller images is cheaper (Touvron et al. 2019,
     https://arxiv.org/abs/1906.06423)."""
 
     @property
     def shrinks_images(self) -> bool:
-        """True where images are shrunk in some steps."""
+        """True if images are resized in some steps."""
         return self.first_image_size is not None or self.last_image_size is not None

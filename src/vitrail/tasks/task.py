@@ -1,4 +1,4 @@
-"""The contract of a task with the training loop, checkpoints and evaluation."""
+"""The interface between a task and the training loop, checkpoints and evaluation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from vitrail.tasks.settings import DistillationSettings, ScheduleSettings, TaskS
 from vitrail.tasks.teachers import AnyTeacher
 
 Answers = Mapping[str, Tensor]
-"""A model's answers to the images of a batch, by name, each (B, …)."""
+"""A model's predictions for a batch: tensors (B, …) by name."""
 
 
 @dataclass(frozen=True)
@@ -36,35 +36,38 @@ class Progress:
     """The position of a run in its schedule."""
 
     done: int
-    """Steps before this one, of which a time limit may have skipped some."""
+    """Number of steps before this one, including steps that a time limit skipped."""
     total: int
-    """Steps of the schedule."""
+    """Number of steps of the schedule."""
 
 
 class Metrics:
-    """Metrics of a model's predictions, added up batch by batch."""
+    """Metrics of a model's predictions, accumulated batch by batch."""
 
     def take_items(self, items: Sequence[Any]) -> None:
-        """Take all items, by their numbers in batches, before any `update`, for what their tensors do not hold."""
+        """Take all items before the first `update`, for metrics that need more than the tensors of a batch.
+
+        The index of an item is its ``number`` in a batch.
+        """
 
     def update(self, answers: Answers, batch: Batch) -> None:
-        """Add a batch, which may have no rows at all."""
+        """Add a batch; it may have zero rows."""
         raise NotImplementedError
 
     def reduce(self, group: Processes) -> None:
-        """Add up the numbers of all processes."""
+        """Combine the metrics of all processes, in each of them."""
         raise NotImplementedError
 
     def scores(self) -> dict[str, float | int]:
-        """Return the metrics by name, ``loss`` and the number of ``images`` among them: JSON-able."""
+        """Return the metrics by name, with ``loss`` and the number of ``images``; serializable as JSON."""
         raise NotImplementedError
 
     def details(self) -> dict[str, Any]:
-        """Return the `scores` and further results of an evaluation: JSON-able."""
+        """Return the `scores` and further results of an evaluation; serializable as JSON."""
         return dict(self.scores())
 
     def lines(self, details: Mapping[str, Any]) -> list[str]:
-        """Return lines for people about the `details`, after the scores."""
+        """Return lines about the `details` to print after the scores."""
         return []
 
     def picture(self) -> bytes | None:
@@ -72,15 +75,15 @@ class Metrics:
         return None
 
     def remarks(self, details: Mapping[str, Any]) -> list[str]:
-        """Return warnings about the `details`, and what the scores leave out."""
+        """Return warnings about the `details`, and notes on items that the scores leave out."""
         return []
 
 
 class Means(Metrics):
-    """Metrics that are means over images: they hold a sum of each, whatever the number of images.
+    """Metrics that are means over images; only their sums are stored.
 
     Args:
-        per_image: a batch and its predictions to the metrics of each image, (B,), by name.
+        per_image: a function from predictions and batch to the metrics of each image, tensors (B,) by name.
     """
 
     def __init__(self, per_image: Callable[[Answers, Batch], Mapping[str, Tensor]]):
@@ -102,32 +105,32 @@ class Means(Metrics):
 
 
 class Task(nn.Module):
-    """A model and how it learns. The loop calls it on a batch and follows the gradient of its ``loss``.
+    """A model and its training. The training loop calls the task on a batch and minimizes its ``loss``.
 
-    Other parts are submodules of the task. They are not shipped; checkpoints hold them, and so does the run folder beside the
-    best model. Parts that are learned beside the model, such as a decoder, are trained and averaged as the model is. ``carried``
-    parts are not: a momentum teacher, say, which the task moves in `after_step`.
+    A task may have other submodules than the model. They are saved in checkpoints and in the run folder, but not exported with
+    the model. Submodules such as a decoder are trained and averaged like the model. Those in ``carried``, such as a momentum
+    teacher, are not trained: the task updates them in `after_step`.
 
     Args:
-        model: is kept and shipped.
+        model: the model that is saved and exported.
     """
 
     name: ClassVar[str]
-    """As in `vitrail.task_registry`."""
+    """The task's name in `vitrail.task_registry`."""
     counts: ClassVar[tuple[str, ...]] = ()
-    """Metrics that `forward` counts beside the loss, for the progress line and the curve of training."""
+    """Metrics other than the loss that `forward` counts, for the progress bar and the training curve."""
     unit: ClassVar[str] = "images"
-    """Name of the units that the loss is a mean over."""
+    """Name of the units over which the loss is averaged."""
     carried: ClassVar[tuple[str, ...]] = ()
-    """Names of submodules that no gradient and no average moves; they stay in evaluation mode."""
+    """Names of submodules that are neither trained nor averaged; they stay in evaluation mode."""
     settling_changes_scores: ClassVar[bool] = False
-    """True where `settle` changes metrics, so that the same items are evaluated anew."""
+    """True if `settle` changes metrics, so that the items must be evaluated again."""
     scores_slower: ClassVar[bool] = False
-    """True where scoring an item for the report takes longer than where epochs are compared: a text is searched for, say."""
+    """True if evaluation for the report is slower per item than evaluation after an epoch, for example by a beam search."""
     report_seconds: ClassVar[float] = 4.0
-    """Seconds of one idle core that a report takes: imports, floors and plots."""
+    """Time of a report in seconds on one idle core: imports, floors and plots."""
     report_needs_validation: ClassVar[bool] = False
-    """True where the finished model holds something that is chosen by the validation split."""
+    """True if the finished model includes values chosen on the validation split, such as thresholds."""
 
     def __init__(self, model: Model):
         super().__init__()
@@ -135,73 +138,73 @@ class Task(nn.Module):
 
     @classmethod
     def create(cls, model: Any, preparation: Any, data: Any, options: Options) -> Self:
-        """Return the task of a run; raises `ConfigError` where settings, model or data do not fit it."""
+        """Create the task of a run; raises `ConfigError` if settings, model or data are not suitable."""
         raise NotImplementedError
 
     def follow_schedule(self, schedule: ScheduleSettings) -> None:
-        """Take the schedule of a run, for `before_step`; raises `ConfigError` for one that cannot be followed."""
+        """Take the schedule of a run, for `before_step`; raises `ConfigError` for an impossible schedule."""
 
     def before_step(self, progress: Progress) -> None:
-        """Change what the next step sees; called before every step of training, and not before evaluation."""
+        """Adapt model and images to the schedule; called before every training step, and not before evaluation."""
 
     def after_step(self, progress: Progress, group: Processes) -> None:
-        """Move what no gradient moves; called after every step that has changed the weights, in all processes of the group."""
+        """Update parts without gradients; called after every step that changed the weights, in all processes of the group."""
 
     def dataset(
         self, items: Sequence[Any], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Any = None
     ) -> Samples:
-        """Return items as a loader puts them into batches; their random numbers come from ``seed``."""
+        """Return a data set of the items for a loader; ``seed`` determines its randomness."""
         raise NotImplementedError
 
     def items_in(self, batch_size: int) -> int:
-        """Return about how many items a batch of this size has."""
+        """Return the approximate number of items in a batch of this size."""
         return batch_size
 
     def units(self, batch: Batch) -> int:
-        """Return how many of its `unit` a batch has."""
+        """Return the number of units (see `unit`) in a batch."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the ``loss`` of a batch, a mean over its units, and for each of `counts` in how many units it is true."""
+        """Return the mean ``loss`` over the units of a batch, and for each of `counts` the number of correct units."""
         raise NotImplementedError
 
     def answer(self, batch: Batch) -> Answers:
-        """Return the predictions for a batch in evaluation mode; the prediction for an item does not depend on the others."""
+        """Return the predictions for a batch in evaluation mode; items must not influence each other."""
         raise NotImplementedError
 
     def follow(self, batch: Batch) -> Answers:
-        """Return predictions as `answer` does, for comparing epochs; a task whose predictions take long may give quicker ones."""
+        """Return the predictions for comparing epochs: those of `answer`, or cheaper ones if `answer` is slow."""
         return self.answer(batch)
 
     def metrics(self, *, keep: bool = False) -> Metrics:
-        """Return metrics of those predictions; with ``keep`` they also hold what a report shows of every item."""
+        """Return empty metrics for the predictions of `answer`; with ``keep`` they store the data of each item for a report."""
         raise NotImplementedError
 
     def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
-        """Return the scores of one answer for all of the ``items``, which an untrained model is no better than.
+        """Return the scores of a constant prediction for all ``items``, which a trained model should exceed; None by default.
 
         Args:
-            metrics: of the model on these items, made with ``keep``.
-            items: what was scored.
-            known: what the model has learned from.
+            metrics: the metrics of the model on these items, created with ``keep``.
+            items: the scored items.
+            known: the training items.
         """
         return None
 
     def settle(self, validation: Metrics) -> str:
-        """Choose by the validation split what the finished model holds, and return a sentence about it or none.
+        """Choose values of the finished model, such as thresholds, on the validation split; return a sentence about them, or "".
 
-        Called where `report_needs_validation`.
+        It is called if `report_needs_validation` is True.
         """
         return ""
 
     def trained(self, model: Any) -> Any:
-        """Return the model, or another of the same configuration, with all that its folder must hold to be used."""
+        """Return the trained model for a model folder, with labels and preparation; ``model`` has this task's configuration."""
         raise NotImplementedError
 
     def trained_parts(self) -> nn.ModuleDict:
-        """Return the parts that are learned beside the model, by name."""
+        """Return the submodules other than the model that are trained, by name."""
         return nn.ModuleDict({name: part for name, part in self.named_children() if name not in ("model", *self.carried)})
 
     def carried_parts(self) -> nn.ModuleDict:
-        """Return the parts that are neither trained nor averaged, by name; see `carried`."""
+        """Return the submodules that are neither trained nor averaged, by name; see `carried`."""
         return nn.ModuleDict({name: self.get_submodule(name) for name in self.carried})

@@ -1,4 +1,4 @@
-"""Teachers: models of this library, or any callable with its labels and its preparation of images."""
+"""Teachers for distillation: models of this library, or any callable with its labels and its preparation of images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class CallableTeacher:
     """A network of any library, as ``teacher`` of `vitrail.train`.
 
     Args:
-        model: images, float32 (B, C, H, W), to logits (B, classes). A torch module is put into evaluation mode and moved to the
-            student's device; any other callable gets tensors that are there.
-        labels: names of its classes, in the order of its logits; whole numbers are indices of the data's classes.
-        preparation: the height, width and channels of its images, and the ``mean`` and ``std`` that normalize levels of 0…1. It
-            gets the student's own images, cropped and changed as the student sees them, resized to that.
+        model: a callable from images, float32 (B, C, H, W), to logits (B, classes). A torch module is put into evaluation mode
+            and moved to the student's device; any other callable receives tensors on that device.
+        labels: the names of the classes, in the order of the logits; integers are indices of the data's classes.
+        preparation: the size and channels of the teacher's images, and the ``mean`` and ``std`` that normalize values of 0…1. The
+            teacher sees the student's augmented images, resized to this size.
     """
 
     model: Callable[[Tensor], Tensor]
@@ -30,24 +30,24 @@ class CallableTeacher:
 
     def __post_init__(self) -> None:
         if isinstance(self.labels, str) or not isinstance(self.labels, Sequence):
-            raise ConfigError("labels are no list of names", where="labels", hint='give one for each logit: ["cat", "dog"]')
+            raise ConfigError("labels is not a list of names", where="labels", hint='give a name for each logit: ["cat", "dog"]')
         object.__setattr__(self, "labels", [str(label) for label in self.labels])
         if not callable(self.model):
-            what = f"a {type(self.model).__name__} cannot be called"
+            what = f"a {type(self.model).__name__} is not callable"
             raise ConfigError(what, where="model", hint="give a network, or a function")
         if not isinstance(self.preparation, Preparation):
             hint = "give vitrail.Preparation(size, mean=…, std=…)"
-            raise ConfigError("the preparation does not say what images are", where="preparation", hint=hint)
+            raise ConfigError("the preparation is not a vitrail.Preparation", where="preparation", hint=hint)
 
 
 AnyTeacher = TrainedModel | CallableTeacher
 
 
 def described_teacher(teacher: AnyTeacher) -> str:
-    """Return a teacher in a few words, for settings, which cannot hold it; raises `ConfigError` where it is none."""
+    """Return a short description of a teacher, for settings, which cannot store it; raises `ConfigError` for another object."""
     if not isinstance(teacher, TrainedModel | CallableTeacher):
         raise ConfigError(
-            f"a {type(teacher).__name__} does not say what images it takes and what its answers mean",
+            f"a {type(teacher).__name__} has no labels and no preparation",
             where="teacher",
             hint="give vitrail.CallableTeacher(network, labels, preparation), a model of vitrail.open_model, or its path",
         )

@@ -1,4 +1,4 @@
-"""A task whose model writes texts: it learns every token, given those before it."""
+"""A task whose model writes texts, trained to predict each token from the previous ones."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -15,14 +15,14 @@ from vitrail.tasks.task import Answers, Metrics, Task
 
 
 class TokenTask(Task):
-    """Cross-entropy with every token of a text, given those before it (teacher forcing).
+    """Cross-entropy of each token of a text, given the previous tokens (teacher forcing).
 
-    A batch has ``target`` and ``labels``, int64 (B, T), or (B, K, T) where an item has several texts.
+    A batch has ``target`` and ``labels``, int64 (B, T), or (B, K, T) for items with several texts.
 
     Args:
-        model: sources and targets to logits of the next token.
-        pad: fills rows up.
-        label_smoothing: fraction of the target that is spread over all tokens.
+        model: a model from sources and targets to logits of the next token.
+        pad: the id of the padding token.
+        label_smoothing: the fraction of the target that is spread over all tokens.
     """
 
     unit: ClassVar[str] = "tokens"
@@ -33,7 +33,7 @@ class TokenTask(Task):
         self.pad, self.label_smoothing = pad, label_smoothing
 
     def encode(self, batch: Batch) -> Any:
-        """Return the sources of a batch as the decoder sees them."""
+        """Return the encoded sources of a batch, for the decoder."""
         raise NotImplementedError
 
     def units(self, batch: Batch) -> int:
@@ -44,7 +44,7 @@ class TokenTask(Task):
         return {"loss": token_loss(x, *self.model.output_table(), labels, smoothing=self.label_smoothing)}
 
     def token_answers(self, batch: Batch, encoded: Any) -> dict[str, Tensor]:
-        """Return the sum of the losses of each item's tokens, and how many of them are the likeliest: (B,) each."""
+        """Return for each item the sum of its tokens' losses, and the number of correctly predicted tokens: (B,) each."""
         x, labels = self._decoded(batch, encoded)
         logits = self.model.logits(x)
         row = (batch["labels"] != self.pad).nonzero()[:, 0]
@@ -54,7 +54,7 @@ class TokenTask(Task):
         return {"loss": none.index_add(0, row, loss), "right": none.index_add(0, row, right)}
 
     def _decoded(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:
-        """Return the vectors before the logits, (N, D), and labels (N,) of all tokens, one text after another."""
+        """Return the vectors before the logits, (N, D), and the labels, (N,), of all tokens without padding."""
         labels = batch["labels"]
         some = labels != self.pad
         return self.model.decode(batch["target"], encoded)[some], labels[some]
@@ -63,34 +63,34 @@ class TokenTask(Task):
 class TokenMetrics(Metrics):
     """Loss and accuracy per token, and the texts that the model has written.
 
-    The tokens of a long reference may be cut, so texts are compared with the items: `take_items` comes first.
+    Texts are compared with those of the items, since the tokens of a long reference may be cut: call `take_items` first.
 
     Args:
-        pad: the token that fills rows up.
+        pad: the id of the padding token.
     """
 
     accurate = True
-    """False where the answers do not say which tokens are the likeliest."""
+    """False if the predictions do not include the number of correct tokens."""
 
     def __init__(self, pad: int):
         self.pad = pad
         self.items: Sequence[Any] = ()
         self.sums = torch.zeros(4, dtype=torch.float64)  # loss, right tokens, tokens, items
         self.texts: list[tuple[int, str, Any]] = []
-        """Number of every item, its written text, and the item's own text or texts."""
+        """For each item its number, the written text, and the reference text or texts."""
 
     def take_items(self, items: Sequence[Any]) -> None:
         self.items = items
 
     def add_tokens(self, answers: Answers, labels: Tensor) -> None:
-        """Take up the answers of `TokenTask.token_answers`."""
+        """Add the result of `TokenTask.token_answers` for a batch."""
         self.accurate = "right" in answers
         right = answers["right"].sum() if self.accurate else torch.tensor(0.0)
         sums = answers["loss"].sum(), right, (labels != self.pad).sum(), torch.tensor(len(labels))
         self.sums += torch.stack([number.cpu().double() for number in sums])
 
     def add_texts(self, numbers: Tensor, written: Sequence[str]) -> None:
-        """Take up the written texts of some items."""
+        """Add the written texts of items, by the items' numbers."""
         for number, text in zip(numbers.tolist(), written, strict=True):
             self.texts.append((number, text, self.items[number].target))
 

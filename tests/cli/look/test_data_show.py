@@ -102,7 +102,7 @@ def test_what_cannot_be_is_refused(vitrail, pictures, tmp_path, monkeypatch, wor
 
 def test_the_data_comes_first(vitrail, pictures):
     answer = vitrail("data", "show", "--augmentation.erasing", "1", pictures)
-    assert answer.code == 2 and "name the data first" in answer.err
+    assert answer.code == 2 and "give the data first" in answer.err
 
 
 def test_an_image_that_cannot_be_read_is_named(vitrail, tmp_path):

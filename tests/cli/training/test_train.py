@@ -295,7 +295,7 @@ def test_resuming_a_finished_run_says_so_and_evaluates_nothing(vitrail, run, mon
     before = {file: file.stat().st_mtime_ns for file in run.folder.rglob("*")}
     answer = vitrail("resume", run.folder)
     assert (answer.code, answer.out) == (0, "")
-    assert answer.err == f"finished: nothing to resume; vitrail resume {run.folder} --epochs N goes on\n"
+    assert answer.err == f"finished: nothing to resume; vitrail resume {run.folder} --epochs N extends it\n"
     monkeypatch.setattr("vitrail.training.runs.run.evaluate", lambda *_, **__: pytest.fail("it evaluates"))
     again = api.resume(run.folder)
     assert (again.folder, again.split, again.scores) == (run.folder, run.split, run.scores)

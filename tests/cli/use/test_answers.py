@@ -237,7 +237,7 @@ def test_doctor_reports_versions_and_that_a_model_trains(vitrail):
     measured = 6 if values["kernels"]["bf16"] else 2  # attention in bf16 is measured where bf16 is the quicker way
     assert set(values["kernels"]) == {field.name for field in fields(Kernels)} and len(values["measured"]) == measured
     told = vitrail("doctor").out
-    assert "torch 2." in told and "linear layer, bf16, 197 tokens" in told and "so it computes with: explicit_learning" in told
+    assert "torch 2." in told and "linear layer, bf16, 197 tokens" in told and "chosen kernels: explicit_learning" in told
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_doctor_reports_versions_and_that_a_model_trains(vitrail):
     [
         (0.52, "take 52% of the cores' time; this machine is busy"),
         (0.02, "take 2% of the cores' time"),
-        (None, "the system does not say"),
+        (None, "unknown on this system"),
     ],
 )
 @pytest.mark.usefixtures("kept_kernels")

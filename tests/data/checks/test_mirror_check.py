@@ -38,7 +38,7 @@ def test_looks_tell_where_mirrored_images_are_like_another_class():
     random = np.random.default_rng(0)
     labels = np.repeat([0, 1], 40)
     arrows = random.normal(size=(80, 2)) * 0.1 + np.where(labels[:, None] == 0, [1, 0], [-1, 0])
-    assert "100 % of the images" in harmful_looks(arrows, arrows * [-1, 1], labels)
+    assert "100 % of the mirrored images" in harmful_looks(arrows, arrows * [-1, 1], labels)
     assert harmful_looks(arrows, arrows * [1, -1], labels) is None
     assert harmful_looks(arrows[:41], -arrows[:41], labels[:41]) is None  # the only image of its class has no neighbour
     assert harmful_looks(arrows[:0], arrows[:0], labels[:0]) is None
@@ -58,7 +58,7 @@ def arrows(folder, names):
 
 def test_a_check_tells_by_looks_alone(tmp_path):
     (notice,) = check_data(arrows(tmp_path / "data", ["fro", "to"])).notices
-    assert notice.kind == "mirror" and "100 % of the images are nearest to another class, and 0 %" in notice.what
+    assert notice.kind == "mirror" and "100 % of the mirrored images are nearest to another class, and 0 %" in notice.what
     assert "--no-flip" in notice.what
 
 

@@ -48,8 +48,8 @@ def test_pixels_of_the_models_size_are_taken_as_they_are(kind):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (np.full((3, 4, 6), 1.5), "leave normalisation out; Vitrail normalises"),
-        (torch.full((3, 4, 6), -0.1), "leave normalisation out; Vitrail normalises"),
+        (np.full((3, 4, 6), 1.5), "remove the normalization: Vitrail normalizes"),
+        (torch.full((3, 4, 6), -0.1), "remove the normalization: Vitrail normalizes"),
         (np.full((3, 4, 6), np.nan), "nan"),
         (np.zeros((4, 6, 3), np.uint8), r"shape \(4, 6, 3\).*\n.*\n.*\(3, 4, 6\)"),
         (np.zeros((1, 4, 6)), "shape"),

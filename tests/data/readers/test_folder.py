@@ -62,7 +62,7 @@ def test_symbolic_links_are_followed_to_images_but_not_in_circles(tmp_path):
     assert {i.name for i in data.split("all")} == {
         "cat/0.png", "cat/1.png", "cat/linked.png", "dog/0.png", "dog/1.png", "dog/2.png",
     }  # fmt: skip
-    assert data.notes == ("left out: 2 links to no file, 1 linked folder",)
+    assert data.notes == ("left out: 2 broken links, 1 linked folder",)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_table_that_says_otherwise_of_the_images_in_the_folders_is_refused(tmp
     table = tmp_path / "labels.csv"
     rows = [f"part{part}/{name}.png,{label}" for part in (1, 2) for name, label in (("a", "cat"), ("b", "dog"))]
     table.write_text("\n".join(["image,label", *rows]))
-    with pytest.raises(DataError, match=r"part1/a\.png that it is 'cat', and its folder that it is 'part1'") as refused:
+    with pytest.raises(DataError, match=r"part1/a\.png as 'cat', but it is in the folder 'part1'") as refused:
         read_data(tmp_path)
-    assert f"give the table itself, {table}" in str(refused.value.hint)
+    assert f"give --data {table}" in str(refused.value.hint)
     assert read_data(table).classes == ["cat", "dog"]
     table.write_text("\n".join(["image,label", *(f"part{n}/a.png,part{n}" for n in (1, 2))]))  # says the same
     assert read_data(tmp_path).classes == ["part1", "part2"]

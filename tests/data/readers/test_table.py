@@ -77,7 +77,7 @@ def test_the_only_table_beside_images_is_read_whatever_its_name(table, tmp_path,
         assert open_data(source).source == str(file) and open_data(source).classes == ["cat", "dog"]
     assert unlabelled_items(tmp_path, 3) == []
     table("a,b", "1,2", name="other.csv")
-    with pytest.raises(DataError, match="10 images and no labels") as error:
+    with pytest.raises(DataError, match="10 images have no labels") as error:
         open_data(tmp_path)
     assert "other.csv" in error.value.hint and file.name in error.value.hint
     assert len(unlabelled_items(tmp_path, 3)) == 3
@@ -110,7 +110,7 @@ FAULTY = {
     ",cat": ("missing-file", "names no image"),
     ".,cat": ("missing-file", "no file"),
     "a.png": ("bad-row", "1 cells for 2 columns"),
-    "a, black.png,cat": ("bad-row", "quote what has commas in it"),
+    "a, black.png,cat": ("bad-row", "quote cells that contain commas"),
     "j.png,cat": ("repeated-row", "line 2"),
     "./j.png,dog": ("repeated-row", "line 2"),
     "x/../j.png,dog": ("repeated-row", "line 2"),
@@ -170,6 +170,6 @@ def test_a_table_that_is_no_plain_file_or_too_large_is_refused_at_once(tmp_path)
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     with (tmp_path / "large.csv").open("wb") as file:
         file.truncate(LARGE + 1)  # takes no room
-    for name, reason in (("pipe", "no regular"), ("zero", "no regular"), ("large", "more than")):
+    for name, reason in (("pipe", "no regular"), ("zero", "no regular"), ("large", "longer than")):
         with pytest.raises(DataError, match=reason):
             open_data(tmp_path / f"{name}.csv")

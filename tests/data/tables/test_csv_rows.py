@@ -93,7 +93,7 @@ def test_every_form_of_a_table_holds_the_same_whatever_it_is_of(images, form):
     [
         ("another column", "not used: 'note'"),
         ("semicolons", "separated by ';'"),
-        ("rows of separators at the end", "empty rows passed over: 3"),
+        ("rows of separators at the end", "empty rows skipped: 3"),
         ("invisible characters", "cells cleaned of invisible characters or odd blanks: "),
     ],
 )
@@ -179,11 +179,11 @@ def test_the_exact_name_of_a_column_comes_first_and_two_that_could_be_meant_are_
 @pytest.mark.parametrize(
     ("lines", "line", "what"),
     [
-        (['"a" b,c', "d,e"], 2, "behind a closing quotation mark"),
-        (["d,e,f"], 2, "3 cells for 2 columns; quote what has commas"),
+        (['"a" b,c', "d,e"], 2, "after a closing quotation mark"),
+        (["d,e,f"], 2, "3 cells for 2 columns; quote cells that contain commas"),
         (["d"], 2, "1 cells for 2 columns"),
         (["d,e", '"f,g', "h,i"], 3, "opened here and never closed"),
-        (["d," + "x" * 2**20], 2, "more than a megabyte"),
+        (["d," + "x" * 2**20], 2, "longer than a megabyte"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_with_its_number_whatever_the_table_is_of(tmp_path, lines, line, what):

@@ -40,7 +40,7 @@ def test_what_often_stands_together_is_one_token_and_learning_is_always_the_same
 
 
 def test_too_few_tokens_and_damaged_files_are_refused():
-    with pytest.raises(ConfigError, match="less than all bytes"):
+    with pytest.raises(ConfigError, match="fewer than all bytes"):
         Tokenizer.learned(TEXTS, 258)
     for text in ("", "{}", TOKENIZER.to_json()[:-20], TOKENIZER.to_json().replace('"<pad>"', '"<mask>"')):
         with pytest.raises(ModelFileError):

@@ -153,7 +153,7 @@ def test_a_model_without_texts_or_without_a_tokenizer_says_what_is_missing(clip,
     (clip / "tokenizer.json").write_text(
         json.dumps({"version": "1.0", "added_tokens": [], "model": {**words, "vocab": {"a": 2**31}}})
     )
-    with pytest.raises(ModelFileError, match="tokens have numbers from 0 to"):
+    with pytest.raises(ModelFileError, match="token ids must be from 0 to"):
         zero_shot(clip, ["red", "blue"])
     doubled = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
     longer = {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [doubled] * 40}]}

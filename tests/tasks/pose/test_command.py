@@ -161,7 +161,7 @@ def test_evaluate_draws_who_was_found_worst_whole_or_not_at_all(vitrail, model, 
         again = vitrail(*words, "--pictures", out, *more)
         assert again.code == 2 and where in again.err
     inside = vitrail(*words, "--pictures", keypoints.parent / "new", "--csv", keypoints.parent / "new" / "table.csv")
-    assert inside.code == 2 and "which is to be made" in inside.err
+    assert inside.code == 2 and "which will be created" in inside.err
     monkeypatch.setattr("vitrail.tasks.pose.report.worst_sheet", lambda *of: 1 / 0)
     assert vitrail(*words, "--pictures", keypoints.parent / "other").code == 1
     assert not (keypoints.parent / "other").exists() and not list(keypoints.parent.glob(".other*"))

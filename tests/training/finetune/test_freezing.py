@@ -115,7 +115,7 @@ def test_batch_norm_beside_a_frozen_part_goes_on(make_trainer):
 
 def test_a_part_of_a_new_model_cannot_be_all_that_is_trained():
     model = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "somewhere"}}
-    with pytest.raises(ConfigError, match="trained as a whole") as error:
+    with pytest.raises(ConfigError, match="training a part of a model needs") as error:
         resolve(model, {}, nested({"tune": "head"}))
     assert error.value.where == "--tune" and "--from" in error.value.hint
     assert resolve(model, {}, nested({"tune": "head", "start": "runs/one"})).training.tune == "head"
@@ -124,13 +124,13 @@ def test_a_part_of_a_new_model_cannot_be_all_that_is_trained():
 @pytest.mark.parametrize("tune", ["head", "lora"])
 def test_a_share_of_the_layers_is_refused_where_none_is_trained(tune):
     asked = {"data": "digits", "model": "ViT-Ti/16", "start": "model", "training.frozen_share": 0.5, "training.tune": tune}
-    with pytest.raises(ConfigError, match=f"--tune {tune} leaves all layers") as refused:
+    with pytest.raises(ConfigError, match=f"--tune {tune} freezes all layers") as refused:
         resolve({}, {}, nested(asked))
     assert refused.value.where == "training.frozen_share"
 
 
 def test_the_layers_of_a_new_model_cannot_be_left_as_they_are_drawn():
-    with pytest.raises(ConfigError, match="know nothing yet") as refused:
+    with pytest.raises(ConfigError, match="frozen layers need") as refused:
         resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/16", "training.frozen_share": 0.5}))
     assert refused.value.where == "training.frozen_share" and "--from" in refused.value.hint
 

@@ -122,5 +122,5 @@ def test_a_flag_stands_in_place_of_what_the_recipe_has_and_does_not_go_with_it(t
 
 
 def test_patience_is_refused_where_the_last_epoch_is_kept():
-    with pytest.raises(ConfigError, match="would keep a worse one"):
+    with pytest.raises(ConfigError, match="is worse than its best one"):
         resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/16", "patience": 2, "training.keep": "last"}))

@@ -6,7 +6,7 @@ from vitrail.cli.console import note, result, result_json
 
 
 def compare(runs: list[Path], /, *, out: Path | None = None, json: bool = False) -> None:
-    """Put runs side by side: scores with their uncertainty, curves, cost, and the settings that differ.
+    """Compare runs: scores with their uncertainty, curves, cost, and the settings that differ.
 
     Parameters
     ----------

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 OPTIONS = ["source", "target", "task", "config", "model", "out", "bad-lines", "json"]
 """Options of the command."""
 MINOR = ("profile", "ignored", "no-split")
-"""Kinds of notices that seldom matter."""
+"""Kinds of notices that rarely matter."""
 MAX_NOTICES = 10
-"""More notices of a kind are counted."""
+"""Number of notices of each kind that are printed; the rest is counted."""
 
 
 def check(
@@ -38,23 +38,24 @@ def check(
     bad_lines: str | None = None,
     json: bool = False,
 ) -> None:
-    """Look at every image and label of a data set, at every sentence, person or caption, and say what is wrong.
+    """Check every image and label of a data set, or every sentence, person or caption, and list the faults.
 
-    The exit code is 3 for faults; notes are no faults. Nothing is moved or changed.
+    The exit code is 3 if there are faults; notes are not faults. No file is moved or changed.
 
-    Images: finds unreadable ones, empty classes, classes missing from a split or with nearly the same name, one picture under
-    several labels or in several splits, near-copies across splits, images of no class, folders that can be read in two ways, and
-    bad rows of a table. It notes other near-duplicates, images that are not to be mirrored, and with a model doubtful labels.
+    Images: finds unreadable images, empty classes, classes that are missing in a split or have nearly the same name, the same
+    image with different labels or in several splits, nearly the same image in several splits, images outside the class folders,
+    ambiguous folders, and bad rows of a table. Notes other near-duplicates, images that should not be mirrored, and, with a
+    model, doubtful labels.
 
-    Sentences: counts them and their lengths; finds sentences of training in another split, and lines that are no pair.
+    Sentences: counts sentences and their lengths; finds training sentences in another split, and lines that are no pair.
 
-    People: counts marks of each joint and sizes of boxes; finds pictures that are missing, damaged, of another size or in several
-    splits, annotations that are unreadable, doubled or without a joint in their box, and exchanged eyes. It notes boxes without
-    marked joints, joints and boxes outside of the picture, joints far from their box, people of few joints, people who all turn
-    their backs, and other pairs of joints that seem exchanged. A skeleton of your own is given as to vitrail train.
+    People: counts the marked joints and the sizes of boxes; finds images that are missing, damaged, of another size or in several
+    splits, annotations that are unreadable, duplicated or without a joint in their box, and swapped eyes. Notes boxes without
+    marked joints, joints and boxes outside of the image, joints far from their box, people with few joints, data in which all
+    people turn their backs, and other pairs of joints that seem swapped. Your own skeleton is given as to vitrail train.
 
-    Captions: counts them and their lengths; finds images that are missing, damaged, without a caption or in several splits, and
-    notes copies and repeated captions.
+    Captions: counts captions and their lengths; finds images that are missing, damaged, without a caption or in several splits.
+    Notes duplicate images and repeated captions.
 
     Parameters
     ----------
@@ -62,23 +63,23 @@ def check(
         digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences, people or captions, as
         vitrail train takes them.
     task
-        The task that the data is for: pose for people, caption for captions, mae for images without labels. Default: captions
-        in a file that has the word in its name; people in any other JSON file, or in a table that has columns for joints and
-        none for labels.
+        The task that the data is for: pose for people, caption for captions, mae for images without labels. Default: caption
+        for a file with this word in its name; pose for any other JSON file, or for a table with columns for joints and none for
+        labels.
     config
-        A YAML file of vitrail train, whose skeleton people are looked at with.
+        A YAML file of vitrail train with the skeleton of the people.
     model
-        A run folder, a model folder, a file of weights or a hub id, by whose features labels are judged. One that was not
-        trained on these labels finds most.
+        A run folder, a model folder, a file of weights or a hub id. Its features show doubtful labels; a model that was not
+        trained on these labels finds most of them.
     out
-        A folder to write a page with pictures and tables to. Default: with a model checks/NAME-DATE-TIME, else none.
+        A folder to write an HTML page with images and tables to. Default: with a model checks/NAME-DATE-TIME, else none.
     bad_lines
-        Of sentences: with skip, lines that are no pair are notes, since vitrail train --bad-lines skip leaves them out.
+        For sentences: skip lists lines that are no pair as notes, since vitrail train --bad-lines skip leaves them out.
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
-        folder where one is written. Of sentences: source, languages, sentences, splits, words, notes, faults, notices. Of people:
-        source, people, images, splits, marked, boxes, left_out, notes, not_in_file, faults, notices. Of captions: source, images,
-        splits, captions, words, left_out, notes, faults, notices.
+        folder if one is written. For sentences: source, languages, sentences, splits, words, notes, faults, notices. For people:
+        source, people, images, splits, marked, boxes, left_out, notes, not_in_file, faults, notices. For captions: source,
+        images, splits, captions, words, left_out, notes, faults, notices.
     """
     from vitrail.tasks.inspection import InspectionRequest, inspection_of, row_for
 
@@ -101,16 +102,18 @@ def check(
 
 
 def _refuse_others(row: "TaskRow", others: set[str], settings: Iterable[str]) -> None:
-    """Refuse options that mean nothing for a task's data; raises `ConfigError`."""
-    as_it_is = f"{row.name} learns without labels" if row.items == "images" else f"{row.items} are looked at as they are"
+    """Raise `ConfigError` for options that have no effect for a task's data."""
+    as_it_is = (
+        f"{row.name} learns without labels" if row.items == "images" else f"{row.items} are checked without a model and a page"
+    )
     refuse_given(as_it_is, {"--model": "model" in others, "--out": "out" in others})
     skeletons = {"--config": "config" in others, **{f"--{name}": "settings" in others for name in settings}}
-    refuse_given("only people have a skeleton that may be given", skeletons)
+    refuse_given("only data of people has a skeleton", skeletons)
     refuse_given(f"{row.items} have no lines of sentences", {"--bad-lines": "bad_lines" in others})
 
 
 def _of_the_task(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Return the task's settings by their dotted names; raises `ConfigError` for any other option."""
+    """Return the settings of the task, by their dotted names; raises `ConfigError` for any other option."""
     found = dotted_settings(settings)
     if other := next((name for name in found if not name.startswith("task.")), None):
         raise unknown("option", other, OPTIONS, where=f"--{other}")
@@ -118,7 +121,7 @@ def _of_the_task(settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _print(found: "Found") -> None:
-    """Print a summary, faults, at most so many of each kind, then notices, which may be many and change less."""
+    """Print a summary, then the faults (of each kind at most ``found.most_issues``), then the notices."""
     for line in found.lines():
         result(line)
     result("")
@@ -135,7 +138,7 @@ def _print(found: "Found") -> None:
 
 
 def _print_notices(noticed: "list[Issue]") -> None:
-    """Print some notices of each kind, of `MINOR` kinds last."""
+    """Print at most `MAX_NOTICES` notices of each kind; the kinds of `MINOR` come last."""
     kinds: Counter[str] = Counter(notice.kind for notice in noticed if notice.kind != "hidden")
     for kind, count in sorted(kinds.items(), key=lambda each: each[0] in MINOR):
         notices = [notice for notice in noticed if notice.kind == kind]

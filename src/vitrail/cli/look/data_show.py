@@ -14,9 +14,9 @@ from vitrail.runtime.output import require_free_file
 
 MAX_COUNT = 40
 TRANSLATES = ("task", "translate")
-"""A setting that goes without saying where languages are named."""
+"""A setting that is implied by ``--source`` and ``--target``, and so allowed."""
 SAMPLES = Path("samples.png")
-"""Where pictures go unless it is said."""
+"""Default of ``--out``."""
 
 
 def show(
@@ -33,29 +33,29 @@ def show(
     count: Whole = 6,
     seed: Whole | None = None,
 ) -> None:
-    """Picture some images as the model will see them: prepared, and augmented in several ways. Sentences are printed.
+    """Draw some images as the model will see them: prepared, and with several random augmentations. Sentences are printed.
 
     Takes the settings of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial. With
-    --task pose, or of data that can only be people, it cuts out people and draws their joints; with --task caption, or of a file
-    that has the word in its name, it shows a caption of each image.
+    --task pose, or for data that can only be people, it crops people and draws their joints. With --task caption, or for a file
+    with this word in its name, it shows a caption of each image.
 
     Parameters
     ----------
     data
-        What vitrail train takes.
+        Data as for vitrail train.
     out
-        The picture to write, a PNG file that does not exist. There is none of sentences.
+        The PNG file to write, which must not exist. Sentences are printed, without a file.
     split
-        Which images, people or sentences.
+        The split to take images, people or sentences from.
     count
-        How many, of as many classes as possible.
+        The number of images, people or sentences; of as many classes as possible.
     seed
-        Picks the images and fixes the augmentation, as in training. Default: the recipe's.
+        Seed for the selection and for the augmentation, as in training. Default: the recipe's.
     """
     from vitrail.checks import require_at_most, require_positive
 
     if data.startswith("-"):
-        raise ConfigError(f"{data!r} in place of the data", where="command line", hint="name the data first, then settings")
+        raise ConfigError(f"found {data!r} in place of the data", where="command line", hint="give the data first, then settings")
     require_positive(**{"--count": count})
     require_at_most("--count", count, MAX_COUNT)
     if source is not None or target is not None:
@@ -78,12 +78,12 @@ def _print_sentences(
     data: str, source: str | None, target: str | None, others: dict[str, bool], settings: tuple[str, ...],
     split: str, count: int, seed: int,
 ) -> None:  # fmt: skip
-    """Print sentences of both languages; raises `ConfigError` for ``others`` and settings, which are for pictures."""
+    """Print sentences of both languages; raises `ConfigError` for ``others`` and settings, which apply to images only."""
     from vitrail.checks import refuse_given
     from vitrail.tasks.inspection import InspectionRequest, inspection_of, row_for
 
     others |= {f"--{name}": True for name, value in dotted_settings(settings).items() if (name, value) != TRANSLATES}
-    refuse_given("sentences are shown as they are", others)
+    refuse_given("sentences are printed without preparation", others)
     request = InspectionRequest(data, source, target)
     for line in inspection_of(row_for(data, languages=True)).texts(request, split, count, seed, note):
         result(line)
@@ -92,7 +92,7 @@ def _print_sentences(
 def _picture(
     flags: dict[str, Any], settings: tuple[str, ...], recipe: str | None, config: Path | None, split: str, count: int
 ) -> Any:
-    """Return a picture of some images or people, as a run with these settings would see them."""
+    """Draw a sheet of images or people, as a run with these settings would see them."""
     from vitrail.config.configuration import nested
     from vitrail.task_registry import task_row
     from vitrail.tasks.inspection import inspection_of, row_for
@@ -115,5 +115,5 @@ def _picture(
 
 def _require_free_picture(file: Path) -> None:
     if file.suffix.lower() != ".png":
-        raise ConfigError(f"{file} is no name of a PNG file", where="--out", hint=f"name it {file.stem or 'samples'}.png")
+        raise ConfigError(f"{file} does not end with .png", where="--out", hint=f"name it {file.stem or 'samples'}.png")
     require_free_file(file, where="--out")

@@ -8,15 +8,15 @@ from vitrail.cli.console import note, result, result_json
 from vitrail.cli.ship.calibration import BUSY, measure
 
 WATCHED = 0.5
-"""Seconds for which other programs are watched."""
+"""Seconds for which the load of other programs is measured."""
 
 
 def doctor(*, json: bool = False) -> None:
-    """Check this machine and installation: versions, cores, what keeps them busy, GPUs, free disk, whether a model trains, and
-    which of several ways to compute the same are the quickest here.
+    """Check this machine and installation: versions, cores and their load, GPUs, free disk, whether a model trains, and which
+    kernels are the fastest here.
 
-    That is measured in a few seconds and kept for all commands, in the folder $VITRAIL_CACHE (default: ~/.cache/vitrail; empty:
-    nowhere), unless other programs keep the cores busy meanwhile.
+    The kernels are measured in a few seconds. The result is saved for all commands in the folder $VITRAIL_CACHE (default:
+    ~/.cache/vitrail; empty: not saved), unless other programs keep the cores busy at the same time.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def doctor(*, json: bool = False) -> None:
     model = create_model(USUAL, depth=1, num_classes=2)
     model(torch.zeros(2, 3, 224, 224)).logsumexp(dim=1).sum().backward()
     values["trains"] = all(p.grad is not None for p in model.parameters())
-    note("measuring which ways to compute are the quickest")
+    note("measuring which kernels are the fastest")
     found, rows = measure()
     if json:
         measured = [{**asdict(row), "quickest": row.quickest} for row in rows]
@@ -54,7 +54,7 @@ def doctor(*, json: bool = False) -> None:
         for row in rows:
             times = ", ".join(f"{name} {took:.2f}" for name, took in row.milliseconds.items())
             result(f"{row.what + ', ' + str(row.tokens) + ' tokens':<46}{row.quickest:<11}ms: {times}")
-        result(f"so it computes with: {', '.join(f'{name} {value}' for name, value in asdict(found).items())}")
+        result(f"chosen kernels: {', '.join(f'{name} {value}' for name, value in asdict(found).items())}")
     if not values["trains"]:
         raise VitrailError("a model does not train here", where="torch", hint="install the versions of constraints.txt")
 
@@ -66,7 +66,7 @@ def _print(values: Mapping[str, Any]) -> None:
 
 
 def _busy(share: float | None) -> str:
-    """Return the use of the cores by other programs, in words."""
+    """Return a text on the load of other programs on the cores."""
     if share is None:
-        return "the system does not say"
+        return "unknown on this system"
     return f"take {share:.0%} of the cores' time" + ("; this machine is busy" if share > BUSY else "")

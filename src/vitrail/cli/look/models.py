@@ -8,9 +8,9 @@ from vitrail.cli.console import Whole, note, number, result, result_json
 from vitrail.errors import ConfigError
 
 COUNTED = Path(__file__).with_name("counted.json")
-"""Parameters and multiply-adds of all listed models; ``python -m vitrail.cli.look.models`` counts them anew, for a minute."""
+"""Parameters and multiply-adds of all listed models; ``python -m vitrail.cli.look.models`` counts them again, in a minute."""
 FIELDS = {"dim": ("dims", "widths", "dim"), "depth": ("depths", "depth"), "heads": ("heads",), "mlp_dim": ("mlp_dim",)}
-"""Columns of the table, with their names in configurations: a number, or one for each stage."""
+"""Columns of the table, with the possible names of the field in configurations: one number, or one for each stage."""
 
 
 def models(
@@ -23,9 +23,9 @@ def models(
     pretrained: bool = False,
     json: bool = False,
 ) -> None:
-    """List the models by family and name, with parameters and multiply-adds of one image; of texts, those of 16 tokens each.
+    """List the models by family and name, with parameters and multiply-adds for one image, or for texts of 16 tokens.
 
-    Any other patch side works as well: ViT-S/8, ViT-B/28. timm's names are understood: vit_base_patch16_224, resnet50.
+    Any other patch size works, too: ViT-S/8, ViT-B/28. timm's names work, too: vit_base_patch16_224, resnet50.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ def models(
     image_size
         Side of the images in pixels, or HEIGHTxWIDTH; may be given several times. Default: each model's own.
     measure
-        Also build each model, and measure its images per second on this machine and what training keeps of an image.
+        Also build each model, and measure its images per second on this machine and the memory of training for one image.
     batch_size
-        Images at a time, for the speed.
+        Images per batch, for the speed.
     pretrained
-        List the trained models that can be had by name, with size, licence and where they come from. They go wherever a MODEL
-        is asked for, as in vitrail train --from ViT-Ti/16, and are fetched once (extra hf). Listing them makes no connection.
+        List the pretrained models that are available by name, with size, licence and repository. A name works wherever a MODEL
+        is expected, as in vitrail train --from ViT-Ti/16; the model is downloaded once (extra hf). Listing needs no network.
     json
         One JSON document: a list of models.
     """
@@ -50,7 +50,7 @@ def models(
     require_positive(**{"--batch-size": batch_size})
     if pretrained:
         others = {"NAMES": bool(names), "--image-size": bool(image_size), "--measure": measure}
-        refuse_given("all trained models are listed, as they are", others)
+        refuse_given("--pretrained lists all pretrained models", others)
         _list_published(json=json)
         return
     configs: dict[str, Any] = {name: _config_of(name) if names else model_config(name) for name in names or NAMES}
@@ -73,7 +73,7 @@ def models(
 
 
 def _row(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> dict[str, Any]:
-    """Return what is listed of a model; of one with its listed configuration without torch."""
+    """Return the row of a model; for a model of the list this needs no torch."""
     from vitrail.models.registry import architecture_of
 
     parameters, macs = _totals(name, config, counted)
@@ -82,7 +82,7 @@ def _row(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> dict[st
 
 
 def _speed(config: Any, batch_size: int) -> dict[str, Any]:
-    """Build a model and measure it on this machine."""
+    """Build a model, and measure its speed and training memory on this machine."""
     from vitrail.models.registry import build
     from vitrail.runtime.device import pick_device
     from vitrail.study.speed import measured
@@ -92,7 +92,7 @@ def _speed(config: Any, batch_size: int) -> dict[str, Any]:
 
 
 def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must: bool) -> list[tuple[str, Any]]:
-    """Return each model in each size; unless ``all_must``, models that cannot have a size are left out with a note."""
+    """Return each model at each size. A model that cannot have a size is an error if ``all_must``, else left out with a note."""
     wanted: list[tuple[str, Any]] = []
     refused: dict[str, ConfigError] = {}
     for name, config in configs.items():
@@ -108,7 +108,7 @@ def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must:
 
 
 def _fields(config: Any) -> dict[str, Any]:
-    """Return the listed numbers of a configuration; None for a missing one."""
+    """Return the values of `FIELDS` in a configuration; None for a missing field."""
     found = {
         field: next((getattr(config, name) for name in names if hasattr(config, name)), None) for field, names in FIELDS.items()
     }
@@ -173,7 +173,7 @@ def _require_images(name: str, config: Any) -> Any:
 
 
 def _totals(name: str, config: Any, counted: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """Return parameters and multiply-adds, of a listed model without torch."""
+    """Return parameters and multiply-adds of a model; for a model of the list this needs no torch."""
     from vitrail.models.registry import model_config
 
     if name in counted and config == model_config(name):

@@ -20,26 +20,26 @@ def study(
     joint: list[str] | None = None,
     json: bool = False,
 ) -> None:
-    """See into a model: where it looks, what it has learned, what it gets wrong; pictures, data and one page.
+    """Study a model: its attention, features and errors. Writes plots, data and one HTML page.
 
     Parameters
     ----------
     data
-        What vitrail train takes, or images without labels or joints. Default: the data of the run.
+        Data as for vitrail train, or images without labels or joints. Default: the data of the run.
     out
         The folder to write. Default: studies/NAME-DATE-TIME.
     images
-        How many to look at, or how many people, taken at random; of images without labels or joints, evenly from first to last.
+        Number of images or people, drawn at random; images without labels or joints are taken at even distances.
     layer
-        The layer whose attention is drawn, from 0, or from the end below. Default: the last.
+        The layer whose attention is drawn, from 0; negative numbers count from the end. Default: the last.
     head
-        One of its heads, from 0. Default: the mean of all.
+        The attention head, from 0. Default: the mean of all.
     query
-        ROW COLUMN of the patch that looks, from 0. Default: what the answer is read from, such as the class token.
+        ROW COLUMN of the query patch, from 0. Default: the token that the prediction is read from, such as the class token.
     joint
-        Of a model that finds joints, one whose maps are drawn, such as left_wrist; once for each. Default: some of all.
+        For pose models: a joint whose heatmaps are drawn, such as left_wrist; may be given several times. Default: a selection.
     json
-        One JSON document: what is in study.json, and the folder.
+        One JSON document: the content of study.json, and the folder.
     """
     from vitrail.weights.locate import require_possible
 

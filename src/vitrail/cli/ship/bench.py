@@ -23,27 +23,27 @@ def bench(
     out: str | None = None,
     json: bool = False,
 ) -> None:
-    """Measure a model in every engine and precision, side by side, and say which to take.
+    """Measure a model's speed, memory and accuracy in every engine and precision, and recommend one.
 
     Parameters
     ----------
     data
-        Images, as vitrail train takes them: training images calibrate int8, validation images decide what is recommended, and
-        accuracy is measured on test images; data without splits is split. Default: the data of the run.
+        Images as for vitrail train. Training images calibrate int8, validation images decide the recommendation, and accuracy
+        is measured on test images; data without splits is split. Default: the data of the run.
     engines
-        These alone: torch onnxruntime openvino.
+        Engines to measure, of torch onnxruntime openvino. Default: all installed ones.
     precisions
-        These alone: fp32 bf16 fp16 int8.
+        Precisions to measure, of fp32 bf16 fp16 int8. Default: all.
     batch_sizes
-        Images at a time. Default: 1 16.
+        Batch sizes to measure. Default: 1 16.
     threads
-        Threads of the processor. Default: as many as there are.
+        Numbers of CPU threads to measure. Default: all cores.
     max_drop
-        Points of accuracy on the validation images that the recommended one may lose.
+        Points of accuracy on the validation images that the recommended model may lose.
     out
         A folder for bench.json and frontier.png.
     json
-        One JSON document: rows, and what is recommended.
+        One JSON document: the rows, and the recommended one.
     """
     from vitrail.weights.locate import require_possible
 
@@ -66,7 +66,7 @@ def bench(
         return
     _print(measured)
     if out:
-        note(f"picture: {out}/frontier.png")
+        note(f"plot: {out}/frontier.png")
 
 
 def _print(measured: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Measuring the machine before work that takes long."""
+"""Measurement of the fastest kernels of this machine, before long computations."""
 
 import os
 from typing import TYPE_CHECKING
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from vitrail.parts.cpu.kernels import Kernels
 
 BUSY = 0.1
-"""The share of the cores' time that other programs take, from which on they make a difference."""
+"""Fraction of the cores' time used by other programs from which on a measurement counts as disturbed."""
 LONG = 500
-"""Images from which on the few seconds of measuring are small beside the work."""
+"""Number of images from which on the few seconds of the measurement are worthwhile."""
 
 
 def measure_once() -> None:
-    """Find out which ways to compute are the quickest here, unless that was done before, or nothing is to be kept.
+    """Measure the fastest kernels of this machine, unless this was done before or the cache is switched off.
 
-    What is measured while other programs keep the cores busy holds for this process alone. One of several processes does not
-    measure, as the others would disturb it.
+    A result measured while other programs keep the cores busy is used by this process only, and not saved. With several processes
+    nothing is measured, since they would disturb each other.
     """
     from vitrail.models.calibration import kernels_of
     from vitrail.runtime.measurements import cache_file, kept
@@ -31,7 +31,7 @@ def measure_once() -> None:
 
 
 def measure_before(model: str, images: int = LONG) -> None:
-    """Call `measure_once` if torch is to answer for many images, and not an exported model."""
+    """Call `measure_once` if torch, and not an exported model, will compute many images."""
     from vitrail.deploy.export.artefact import graph_of
 
     if images >= LONG and graph_of(model) is None:
@@ -39,7 +39,7 @@ def measure_before(model: str, images: int = LONG) -> None:
 
 
 def measure() -> "tuple[Kernels, list[Timed]]":
-    """Measure this machine, compute with what is the quickest, and keep that unless other programs disturbed the measurement."""
+    """Measure the kernels and use the fastest; save the result unless other programs disturbed the measurement."""
     from vitrail.models.calibration import remember
     from vitrail.parts.cpu.calibration import calibrate
     from vitrail.parts.cpu.kernels import use
@@ -49,7 +49,7 @@ def measure() -> "tuple[Kernels, list[Timed]]":
     found, rows = calibrate()
     share = others.share()
     if share is not None and share > BUSY:
-        note(f"other programs took {share:.0%} of the cores' time meanwhile: this holds for now, and is not kept")
+        note(f"other programs took {share:.0%} of the cores' time meanwhile: the result is used now, but not saved")
         use(found)
     else:
         remember(found)

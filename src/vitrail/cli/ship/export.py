@@ -10,7 +10,7 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.tasks.metrics import metric_of
 
 MAX_DROP = 0.5
-"""Points of accuracy that merging may lose where nobody says otherwise."""
+"""Default of ``--max-drop``: points of accuracy that merging may lose."""
 
 
 def export(
@@ -27,38 +27,38 @@ def export(
     out: str | None = None,
     json: bool = False,
 ) -> None:
-    """Write a model for an engine, verified; predict, evaluate, serve, sample and translate take it like any model.
+    """Export a model for an engine and verify it; predict, evaluate, serve, sample and translate take it like any model.
 
-    Labels, or joints, and preparation are inside. Needs the extra export: pip install 'vitrail[export]'; of a translator
-    ctranslate2.
+    The export includes the labels or joints and the preparation. It needs the extra export: pip install 'vitrail[export]'; for a
+    translator the extra ctranslate2.
 
     Parameters
     ----------
     to
-        onnx, openvino, torch: a .pt2 beside the model folder, or triton: a model repository for Triton; of a translator
-        ctranslate2.
+        onnx; openvino; torch, a .pt2 file together with the model folder; triton, a model repository for Triton. For a
+        translator ctranslate2.
     precision
-        int8 is mostly the quickest, and of images needs some to calibrate with. auto measures: int8 where it is faster here and
-        holds the accuracy, else the quickest floats, and says why.
+        int8 is usually the fastest; for models of images it needs images for calibration. auto measures, and reports its reason:
+        it takes int8 if it is faster here and keeps the accuracy, else the fastest floating-point type.
     calibrate
-        Images, as vitrail train takes them, or without labels: training images calibrate int8, validation images decide
-        what is chosen, and accuracy is measured on test images; data without splits is split. Of a translator, sentences that
-        it is measured on. Default: the data of the run.
+        Images as for vitrail train, or without labels. Training images calibrate int8, validation images decide the choices, and
+        accuracy is measured on test images; data without splits is split. For a translator, sentences to measure it on.
+        Default: the data of the run.
     merge
-        Patches that every block merges into others like them, or a number for each: 0,0,0,24; or auto.
+        Number of patches that every block merges into similar ones, or a number for each block: 0,0,0,24; or auto.
     max_drop
         Points of accuracy on the validation images that merge auto may lose.
     image_size
-        Height and width that the graph takes, 384 or 384x256; or any: all multiples of the patch. Default: the model's.
+        Height and width of the graph's input, 384 or 384x256; or any, for all multiples of the patch. Default: the model's.
     fold_normalization
-        The graph takes pixels of 0 to 255, uint8, and normalises them itself.
+        Include the normalization in the graph, which then takes uint8 pixels of 0 to 255.
     force
-        Keep int8 also where it surely loses more than a quarter of a point, where the images say too little of it, or where auto
-        finds it slower than floats.
+        Keep int8 even if it certainly loses more than a quarter of a point, if the images do not suffice to tell, or if auto
+        finds it slower than floating point.
     out
         The folder to write. Default: exports/NAME-DATE-TIME.
     json
-        One JSON document: what is in export.json, and the folder.
+        One JSON document: the content of export.json, and the folder.
     """
     from vitrail.weights.locate import require_possible
 
@@ -89,7 +89,7 @@ def export(
 
 @contextmanager
 def _data_to_calibrate_with() -> Iterator[None]:
-    """Name --calibrate in errors about data: this command has no --data."""
+    """Replace --data by --calibrate in errors, since this command has no --data."""
     try:
         yield
     except (ConfigError, DataError) as error:

@@ -37,42 +37,44 @@ def serve(
     reject: bool = False,
     access_log: bool = False,
 ) -> None:
-    """Answer over HTTP: labels or captions of images, joints, translations of texts, or images from noise; and a page.
+    """Serve a model over HTTP, with a web page: labels, captions or joints of images, translations, or images from noise.
 
-    It stops on Ctrl-C or SIGTERM, when everything it has let in is answered. Whoever reaches it from elsewhere sends the token
-    as Authorization: Bearer TOKEN; it is read from a file or from the environment, as all may see the words of a command.
+    The server stops on Ctrl-C or SIGTERM, after answering all accepted requests. Clients on other machines send the token as
+    Authorization: Bearer TOKEN. The token is read from a file or from the environment, since other users of this machine can see
+    the arguments of a command.
 
     Parameters
     ----------
     port
-        0 is for any that is free.
+        The port; 0 for any free port.
     host
-        An address of this machine; all of them: 0.0.0.0. Other machines can reach any but the default: it needs a token.
+        An address of this machine, or 0.0.0.0 for all. Any address but the default can be reached from other machines and
+        needs a token.
     token_file
-        The file that holds the token. Default: the token in $VITRAIL_TOKEN, if it is set.
+        The file with the token. Default: the token in $VITRAIL_TOKEN, if it is set.
     allow_origin
-        The address of pages that may ask from a browser, such as https://shop.example; several, each with the flag. Default: no
-        pages but its own.
+        The address of web pages that may send requests from a browser, such as https://shop.example; may be given several
+        times. Default: only the server's own page.
     batch_size
-        Images, people, or pieces of texts, that are computed together at most; of images from noise, in one pass.
+        Largest number of images, people or pieces of texts that are computed together; of images from noise, in one pass.
     queue
-        Images, people, or pieces of texts, that are in the server at most; further ones are refused.
+        Largest number of images, people or pieces of texts in the server; further ones are refused.
     deadline
-        Seconds to an answer.
+        Seconds until a request must be answered.
     workers
-        Processes that answer and share the cores. From two on, one that dies is replaced while the others go on.
+        Number of processes, which share the cores. With two or more, a process that dies is replaced while the others continue.
     max_images
-        Images of a request, or people where joints are found, or images that are made. Default: 32.
+        Images per request, read or made, or people for pose models. Default: 32.
     max_megapixels
-        Millions of pixels of each; while it is decoded a million may take 16 MB. Default: 25.
+        Millions of pixels per image; decoding a million may take 16 MB of memory. Default: 25.
     max_texts
-        Texts of a request. Default: 32.
+        Texts per request. Default: 32.
     max_characters
-        Characters of each. Default: 5000.
+        Characters per text. Default: 5000.
     max_mebibytes
-        The size of a request. Default: 20, of a translator 1.
+        Size of a request in MiB. Default: 20; for a translator 1.
     reject
-        Give an image no label where its surest one does not reach the threshold of the validation images: see docs/deploy.md.
+        Give an image no label if its most probable label is below the threshold from the validation images: see docs/deploy.md.
     access_log
         Write a line for each request to stderr: time, address, method, path, status, bytes, milliseconds.
     """
@@ -86,7 +88,7 @@ def serve(
     require_not_negative(**{"--port": port})
     require_at_most("--port", port, 65_535)
     if not 0 < deadline <= HOUR:
-        raise ConfigError(f"--deadline is {deadline}", where="--deadline", hint="give it a number of seconds, up to an hour")
+        raise ConfigError(f"--deadline is {deadline}", where="--deadline", hint="give seconds above 0, at most 3600")
     require_positive(**{"--batch-size": batch_size, "--queue": queue, "--workers": workers})
     sizes = {
         "--max-images": max_images,
@@ -125,13 +127,13 @@ def _noted(line: str) -> None:
 
 
 def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
-    """Return the limits of a request; raises `ConfigError` for sizes that such a model does not have."""
+    """Return the limits of a request; raises `ConfigError` for a limit that does not apply to this kind of model."""
     from vitrail.checks import refuse_given, require_at_most, require_positive
     from vitrail.data.images.decode import MAX_PIXELS
     from vitrail.deploy.server.http.limits import IMAGES, MEBIBYTE, MILLION, TEXTS
 
     foreign = ("--max-images", "--max-megapixels") if texts else ("--max-texts", "--max-characters")
-    what = "a translator takes texts, and no images" if texts else "a model of images takes no texts"
+    what = "a translator takes texts, not images" if texts else "a model of images takes no texts"
     refuse_given(what, {name: name in given for name in foreign})
     require_positive(**given)
     default, flag = (TEXTS, "--max-texts") if texts else (IMAGES, "--max-images")

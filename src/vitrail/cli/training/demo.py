@@ -13,7 +13,7 @@ def demo(*, out: Path | None = None, seed: Whole = 0) -> None:
     out
         The run folder; it must not exist. Default: runs/digits-DATE-TIME.
     seed
-        Another seed, another run.
+        Seed of all randomness.
     """
     from vitrail.cli.training.train import run_training
 

@@ -11,7 +11,7 @@ def recipes(name: str | None = None, *, full: bool = False) -> None:
     name
         The recipe to print.
     full
-        With every setting there is, also those the recipe leaves at their default.
+        Print all settings, also those that the recipe leaves at their default.
     """
     from vitrail.checks import refuse_given
     from vitrail.config.configuration import resolve
@@ -19,10 +19,10 @@ def recipes(name: str | None = None, *, full: bool = False) -> None:
     from vitrail.config.yaml_files import to_yaml
     from vitrail.models.registry import USUAL
 
-    refuse_given("all recipes are listed in short", {"--full": full and name is None})
+    refuse_given("--full needs the NAME of a recipe", {"--full": full and name is None})
     text = None if name is None else recipe_text(name, where="NAME")
     if name is not None and full:
-        placeholders = {"data": {"source": "FOLDER"}, "model": {"name": USUAL}}  # of what the recipe leaves to its user
+        placeholders = {"data": {"source": "FOLDER"}, "model": {"name": USUAL}}  # required settings of the user
         result(to_yaml(resolve(placeholders, read_recipe(name), {})).rstrip())
         return
     if text is not None:

@@ -14,20 +14,20 @@ def resume(
     data: str | None = None,
     epochs: Whole | None = None,
 ) -> None:
-    """Continue an interrupted run from its newest complete checkpoint, or a finished one by more epochs.
+    """Continue an interrupted run from its newest complete checkpoint, or extend a finished run by more epochs.
 
-    It ends with the weights that it would have had without the interruption. Settings that do not decide them may be
-    given anew by their dotted names: --data.workers 4 --training.checkpoint-every-seconds 60. Of a finished run nothing is
-    left to do, and nothing is done, unless it is to have more epochs.
+    The run ends with the same weights as without the interruption. Settings that do not change the weights can be given new
+    values by their dotted names: --data.workers 4 --training.checkpoint-every-seconds 60. Without --epochs, nothing is done for
+    a finished run.
 
     Parameters
     ----------
     run
         The run folder.
     data
-        Where the data is now, if it was moved: the same images, by the same names.
+        The new path of the data, if it was moved: the same images with the same names.
     epochs
-        Of the whole run, for one that is finished: those that are added have a learning rate schedule of their own.
+        New total number of epochs of a finished run; the added epochs have their own learning rate schedule.
     """
     begun = time.monotonic()
     from vitrail.config.configuration import nested
@@ -37,7 +37,7 @@ def resume(
 
     require_run(path_of(run))  # before torch is imported
     if not settings and data is None and epochs is None and is_finished(path_of(run)):
-        note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N goes on")
+        note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N extends it")
         return
     from vitrail.cli.training.train import all_settings, print_result
 

@@ -20,22 +20,22 @@ def sweep(
     against: str | None = None,
     json: bool = False,
 ) -> None:
-    """Train a model for every combination of some settings; one table and one picture in the end.
+    """Train a model for every combination of settings, and write one table and one plot.
 
-    The same command again goes on where it was. Any other setting goes by its dotted name, as in vitrail train.
+    The same command again continues an interrupted sweep. Other settings are given by their dotted names, as to vitrail train.
 
     Parameters
     ----------
     out
-        A folder; every run has one of its own in it.
+        A folder; each run is a subfolder.
     over
-        A setting and its values: model.position=none,learned-1d,learned-2d,relative. May be given several times; the runs of
-        seed=0,1,2 are averaged. model=ViT-Ti/8,ResNet-18,Mixer-S/16 may be of several architectures: each takes the other
-        --model settings that it has.
+        A setting and its values: model.position=none,learned-1d,learned-2d,relative. May be given several times. Runs that differ
+        only in the seed (seed=0,1,2) are averaged. model=ViT-Ti/8,ResNet-18,Mixer-S/16 may mix architectures: each takes those
+        of the other --model settings that it has.
     data
-        What vitrail train takes.
+        Data as for vitrail train.
     against
-        What the picture has scores against: a setting with numbers, or operations. Default: the first that has numbers.
+        The x axis of the plot: a setting with numbers, or operations. Default: the first setting of --over with numbers.
     json
         One JSON document: the runs with their settings.
     """
@@ -61,7 +61,7 @@ def sweep(
 
 
 def _axis(words: str) -> tuple[str, list[Any]]:
-    """Read ``model.depth=2,4`` as a name and values."""
+    """Parse ``model.depth=2,4`` to a name and a list of values."""
     import yaml
 
     from vitrail.config.known_settings import takes_words
@@ -77,11 +77,11 @@ def _axis(words: str) -> tuple[str, list[Any]]:
             return name, words_of(values)
         return name, [_number(value) for value in value_of(f"[{values}]", where=f"--over {name}")]
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise ConfigError(f"the values {values!r} cannot be read", where=f"--over {name}", hint="write them as 1,2,3") from None
+        raise ConfigError(f"the values {values!r} are not a list", where=f"--over {name}", hint="write them as 1,2,3") from None
 
 
 def _number(value: Any) -> Any:
-    """Return 1e-3, which YAML takes for a word, as a number."""
+    """Convert text such as 1e-3, which YAML does not read as a number, to a float."""
     with suppress(ValueError):
         return float(value) if isinstance(value, str) else value
     return value

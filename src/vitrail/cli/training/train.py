@@ -13,7 +13,7 @@ from vitrail.errors import ConfigError
 from vitrail.tasks.metrics import COUNTS, main_metric
 
 WORTH_MEASURING = 300
-"""Seconds of a run from which on the machine is measured first, which takes a few."""
+"""Time limit in seconds from which on the machine's kernels are measured first, which takes some seconds."""
 HELP = {
     "data": "digits; a folder of images: train/CLASS/*, val/CLASS/*, test/CLASS/*, or just CLASS/*; labels.csv with the columns "
     "image,label and perhaps split; cifar10:PATH; hf:NAME; wds:shards-{000..009}.tar.",
@@ -37,17 +37,17 @@ def train(
     flip: Annotated[bool | None, Parameter(negative="--no-flip")] = None,
     **flags: Any,
 ) -> None:
-    """Train a model on images and write a run folder.
+    """Train a model and write a run folder.
 
-    Any other setting goes by its dotted name: --model.depth 6 --optimizer.weight-decay 0.1 --augmentation.crop pad.
-    `vitrail recipes NAME --full` shows every setting there is.
+    Other settings are given by their dotted names: --model.depth 6 --optimizer.weight-decay 0.1 --augmentation.crop pad.
+    `vitrail recipes NAME --full` lists all settings.
 
     Parameters
     ----------
     out
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
     flip
-        Mirror half of the training images; --no-flip mirrors none, as is right for characters. Default: the recipe's.
+        Flip half of the training images horizontally; --no-flip flips none, which is right for characters. Default: the recipe's.
     """
     flags |= {"start": start, "augmentation.horizontal_flip": None if flip is None else 0.5 if flip else 0.0}
     given = {name: value for name, value in flags.items() if value is not None}
@@ -56,13 +56,13 @@ def train(
 
 
 def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path | None, out: Path | None) -> None:
-    """Train with progress, then say how it went and what one would do next."""
+    """Train with a progress bar, then print the result and useful next commands."""
     begun = time.monotonic()
     from vitrail.config.configuration import nested
     from vitrail.config.request import Request
     from vitrail.files import path_of
 
-    # before torch is imported, which takes longer than most mistakes do to make
+    # report mistakes before torch is imported, which takes seconds
     asked = Request.read(recipe, path_of(config) if config else None, nested(settings))
     asked.require_possible(out)
     from vitrail import api
@@ -92,17 +92,17 @@ def print_result(run: Any) -> None:
 
 
 def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
-    """Return dotted settings and flags together; raises `ConfigError` for one that is given both ways."""
+    """Merge dotted settings and flags; raises `ConfigError` for a setting that is given as both."""
     dotted = dotted_settings(words)
     for name in dotted.keys() & flags.keys():
-        raise ConfigError(f"--{name} contradicts a flag for the same", where=f"--{name}", hint="give one of them")
+        raise ConfigError(f"--{name} contradicts a flag for the same setting", where=f"--{name}", hint="give one of them")
     return {**dotted, **flags}
 
 
 def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
-    """Read ``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
+    """Parse ``--model.depth 6 --training.compile`` to ``{"model.depth": 6, "training.compile": True}``.
 
-    Values are read as YAML: numbers, true, false, null, [0.9, 0.99]. Times and dates are words.
+    Values are YAML: numbers, true, false, null, [0.9, 0.99]; times and dates are text.
     """
     import yaml
 
@@ -123,5 +123,5 @@ def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
         try:
             values[name] = value_of(text, where=f"--{name}")
         except (yaml.YAMLError, ValueError, RecursionError):
-            values[name] = text  # no YAML, so a word
+            values[name] = text  # not YAML, so it is plain text
     return values

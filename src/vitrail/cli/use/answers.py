@@ -1,4 +1,4 @@
-"""Predictions as they come: on stdout, and in the files that a command was asked for."""
+"""Writing of predictions as they are computed: to stdout, and to the files that a command writes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -19,10 +19,10 @@ Add = Callable[..., None]
 
 
 class Answers:
-    """Sends each prediction to stdout and to files; where one of them fails, the others go on.
+    """A distributor of predictions to sinks: stdout and files. If one sink fails, the others continue.
 
-    The error of a file is raised at the end. A pipe that is closed (``| head``) is an error only where there are no files: then
-    nobody needs the rest. If the command itself ends before its time, each file stays as far as it is, under a name that says so.
+    The error of a file is raised at the end. A closed pipe (``| head``) ends the command only if there are no files. If the
+    command itself is interrupted, each file keeps the predictions so far, under the name `partial_of`.
     """
 
     def __init__(self) -> None:
@@ -30,9 +30,9 @@ class Answers:
         self._failures: list[Exception] = []
 
     def to(self, sink: AbstractContextManager[Callable[[T], None]], values: Callable[..., Iterable[T]]) -> None:
-        """Add a sink, which takes values one by one, and the function that makes values of a prediction.
+        """Add a sink, a context with a function that writes one value; ``values`` converts a prediction to values.
 
-        Of several processes the first alone writes.
+        Of several processes only the first writes.
         """
         if not is_first():
             return
@@ -45,7 +45,7 @@ class Answers:
         self._sinks.append((sink, add))
 
     def add(self, *prediction: Any) -> None:
-        """Send a prediction, perhaps with what it belongs to, to every sink."""
+        """Send a prediction, usually with its source, to every sink."""
         for sink, add in list(self._sinks):
             try:
                 add(*prediction)
@@ -58,9 +58,9 @@ class Answers:
     def add_each(
         self, sources: Iterable[Any], batches: Iterable[Sequence[Any]], on_batch: Callable[[int], None]
     ) -> list[DataError]:
-        """Send each source with its prediction, batch by batch; returns the errors that stand in place of predictions.
+        """Send each source with its prediction, batch by batch; return the errors of unreadable sources.
 
-        Where something ends it early, these are printed.
+        If an exception ends this early, these errors are printed first.
         """
         left, unreadable = iter(sources), list[DataError]()
         try:
@@ -91,7 +91,7 @@ class Answers:
 
 
 def _close(sink: AbstractContextManager[Any], error: Any) -> Any:
-    """End a sink that has all predictions, or that an error ends; returns the error."""
+    """Close a sink, with the ``error`` that ended it or None; return the final error or None."""
     try:
         sink.__exit__(None if error is None else type(error), error, None)
     except Exception as own:
@@ -112,17 +112,17 @@ def write_predictions(
     json: bool,
     group: "Processes",
 ) -> None:
-    """Predict some files, and write the predictions as they come; the exit code tells of files that cannot be read.
+    """Predict files, and write each prediction as soon as it is computed; exit with code 3 if files cannot be read.
 
     Args:
-        predictor: configured with what its task is asked for.
-        files: what is predicted, by which predictions are named.
-        sources: the same as the predictor takes it; see `Predictor.sources`.
-        what: called so in the progress.
-        batch_size: of the predictor.
-        table: a CSV file to write.
-        json: whether stdout gets a JSON document.
-        group: the processes that do it together, each its share.
+        predictor: the predictor, configured with the options of its task.
+        files: the files, whose names are written with the predictions.
+        sources: the inputs of the predictor for these files; see `Predictor.sources`.
+        what: the label of the progress bar.
+        batch_size: the predictor's batch size.
+        table: a CSV file to write; None for none.
+        json: whether stdout gets a JSON document instead of lines.
+        group: the processes that share the work.
     """
     from vitrail.cli.progress import counting
     from vitrail.deploy import predictor as road
@@ -146,12 +146,12 @@ def write_predictions(
 
 
 def require_free_outputs(table: Path | None, *, growing: bool = True, **folders: Path | None) -> None:
-    """Refuse a table and folders that exist, or cannot be made, and a table inside a folder.
+    """Raise `ConfigError` for a table or folder that exists or cannot be created, and for a table inside one of the folders.
 
     Args:
         table: the file of ``--csv``.
-        growing: whether they are `partial_of` their names before they are complete.
-        folders: by their flags.
+        growing: whether the outputs have the name `partial_of` until they are complete.
+        folders: the output folders, by the names of their flags.
     """
     from vitrail.runtime.output import require_free, require_free_file, require_outside
 

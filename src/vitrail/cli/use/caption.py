@@ -23,43 +23,43 @@ def caption(
     attention: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Write a sentence about each image: vitrail caption RUN photos/*.jpg
+    """Write a caption for each image: vitrail caption RUN photos/*.jpg
 
-    An image that cannot be read is reported and left out; the exit code is then 3. Captions are written as they come: the table
-    of an interrupted command keeps .partial behind its name.
+    An image that cannot be read is reported and left out; the exit code is then 3. Captions are written as they are computed; an
+    interrupted command leaves its table with the suffix .partial.
 
     Parameters
     ----------
     model
-        A run folder or a model folder, of a run with --task caption.
+        The run folder or model folder of a run with --task caption.
     beam
-        Captions that are followed side by side; 1 takes the likeliest token each time, which is the fastest.
+        Number of beams of the beam search; 1 takes the most probable token at each step, which is the fastest.
     samples
-        Captions that are drawn from the model for each image: of the beams the one most like them is taken. 32 beside
-        --beam 10 make better captions, in about ten times the time; 0 takes the likeliest beam.
+        Number of captions sampled for each image; the beam most similar to all samples is taken. 32 with --beam 10 gives better
+        captions, in about ten times the time; 0 takes the most probable beam.
     no_repeat
-        So many tokens in a row are written once in a caption; 0 for no such rule.
+        Length of token sequences that may occur only once in a caption; 0 for no limit.
     max_length
-        Tokens of a caption, at most; a model that has learned longer ones (task.max_length) can write them.
+        Largest number of tokens of a caption. A model that was trained on longer captions (task.max_length) can write more.
     precision
-        fp32, or bf16 for what looks at the images: quicker on processors that have it, exact to two or three digits.
+        fp32, or bf16 for the image encoder: faster on processors that support it, exact to two or three digits.
     csv
-        A file to write, which must not exist: a row for each image with its caption and its score, as --json has them.
+        A file to write, which must not exist: a row for each image with its caption and score.
     attention
-        A folder to write, which must not exist: for each image a picture that shows where the model looked for each word, and
-        index.html with all of them.
+        A folder to write, which must not exist: for each image a plot of the attention for each word, and index.html with all
+        plots.
     json
-        One JSON document: a list of objects with image, caption, score, the logarithm of its probability, and words, each with
-        its probability behind those before it.
+        One JSON document: a list of objects with image, caption, score (the logarithm of the caption's probability), and words,
+        each with its probability given the words before it.
     """
     from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
     from vitrail.files import path_of
     from vitrail.weights.locate import require_possible
 
-    require_possible(model)  # all of these before torch is imported
+    require_possible(model)  # report mistakes before torch is imported
     require_positive(**{"--beam": beam, "--batch-size": batch_size, "--max-length": max_length})
     require_not_negative(**{"--no-repeat": no_repeat, "--samples": samples})
-    refuse_given("samples choose among several beams, and --beam is 1", {"--samples": beam == 1 and samples > 0})
+    refuse_given("--samples chooses among several beams, but --beam is 1", {"--samples": beam == 1 and samples > 0})
     table, folder = csv and path_of(csv), attention and path_of(attention)
     require_free_outputs(table, attention=folder)
     from vitrail.data.readers.sources import image_files

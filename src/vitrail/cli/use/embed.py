@@ -16,10 +16,10 @@ def embed(
     batch_size: BatchSize = 32,
     precision: Precision = None,
 ) -> None:
-    """Write a vector for each image: what the model's head reads, or what a model without labels gives.
+    """Write a vector for each image: the input of the model's head, or the output of a model without labels.
 
-    An image that cannot be read is reported and left out; the exit code is then 3. An interrupted command writes the vectors that
-    it has, to the same name with .partial behind it.
+    An image that cannot be read is reported and left out; the exit code is then 3. An interrupted command writes the vectors
+    computed so far to a file with the suffix .partial.
 
     Parameters
     ----------

@@ -33,47 +33,46 @@ def evaluate(
     latents: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Measure a model on labelled images, a translator on pairs of sentences, a model that finds joints on people.
+    """Evaluate a model: a classifier on labelled images, a translator on sentence pairs, a pose model on people.
 
-    Classes are matched to the model's labels by name; a whole number is the index of a label. Under torchrun each process takes
-    its share.
+    Classes of the data are matched to the model's labels by name; a number is the index of a label. Under torchrun the processes
+    share the work.
 
     Parameters
     ----------
     data
-        What vitrail train takes. Default: the data of the run.
+        Data as for vitrail train. Default: the data of the run.
     batch_size
         Images per batch. Default: 64.
     workers
-        Processes that prepare images. Default: beside a GPU one for each core, at most 16; beside a CPU none.
+        Number of processes that prepare images. Default: on a GPU one for each core, at most 16; on a CPU none.
     csv
-        A file to write: a row for each image with its true label, the one given, its score, whether that is correct, and the
-        labels that follow; of a model that finds joints a row for each person. It must not exist.
+        A file to write, which must not exist: a row for each image with the true label, the predicted label, its score, whether
+        it is correct, and the next labels; for pose models a row for each person.
     boxes
-        Of a model that finds joints: look for people in the boxes of this file, a detector's results in COCO's format, and not in
-        their own. Scores are COCO's then: who is not found counts as missed.
+        For pose models: a detector's results in COCO's format. Joints are predicted in these boxes instead of the annotated
+        ones, and scores are COCO's: a person without a detection counts as missed.
     mirror
-        Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. Default: not, but of a
-        model that finds joints as in the run, which is the default. A box that is looked at in eight turns has
-        no use for it.
+        Average the predictions for an image, or a box, and its mirror image, in twice the time. Default: on for pose models,
+        unless the run says otherwise, and off for others. It has no effect for models that evaluate a box in eight rotations.
     pictures
-        Of a model that finds joints: a folder to write, which must not exist, with the people who were found worst, and what is
-        marked beside it, and with bars of the joints. Not with boxes. Of a model that makes images: the images nearest to a
-        training image, each beside it.
+        For pose models: a folder to write, which must not exist, with the people of the worst scores next to their annotations,
+        and a bar chart of the joints. It cannot be combined with boxes. For diffusion models: a folder for the samples that
+        are nearest to a training image, next to it.
     count
-        Of a model that makes images: so many are made and compared with real ones; 0 for the loss alone. Default: 600.
+        For diffusion models: number of images to sample and compare with real ones; 0 computes the loss only. Default: 600.
     features
-        Of a model that makes images: a model whose vectors stand for the images. Default: their pixels do.
+        For diffusion models: a model whose feature vectors are compared. Default: the pixels are compared.
     classifier
-        Of a model that makes images: a model that says which class each one shows.
+        For diffusion models: a classifier that checks the class of each sampled image.
     steps
-        Of a model that makes images: steps from noise to image. Default: 50.
+        For diffusion models: number of sampling steps. Default: 50.
     guidance
-        Of a model that makes images: weight of the class. Default: 1, which is none.
+        For diffusion models: weight of classifier-free guidance. Default: 1, without guidance.
     bits
-        Of a model that makes images and has learned a variance: count the bits per dimension of so many images. Default: 32.
+        For diffusion models with a learned variance: number of images whose bits per dimension are counted. Default: 32.
     latents
-        Of a model that makes images from latents: the folder of its VAE. Default: the one that the model names.
+        For diffusion models of latents: the folder of the VAE. Default: the one that the model names.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """

@@ -10,7 +10,7 @@ from vitrail.cli.use.answers import require_free_outputs, write_predictions
 from vitrail.errors import ConfigError
 
 MANY = 1000
-"""Boxes that a file of them is taken to have before it is read."""
+"""Number of boxes that is assumed before the file of boxes is read."""
 
 
 def predict(
@@ -33,59 +33,57 @@ def predict(
     pictures: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Label images, or find the joints of the people in them.
+    """Predict the labels of images, or the joints of the people in them.
 
-    A model that may give an image several labels, or none, tells those whose probabilities reach the thresholds that its
-    training has chosen; without any, one half.
+    A multi-label model returns the labels whose probabilities reach the thresholds chosen in training; without thresholds, 0.5.
 
-    An image that cannot be read is reported and left out; the exit code is then 3. Answers are written as they come: what an
-    interrupted command leaves of a file or folder keeps .partial behind its name. Under torchrun each process labels its share of
-    the images, and the first prints all answers in order.
+    An image that cannot be read is reported and left out; the exit code is then 3. Predictions are written as they are computed;
+    an interrupted command leaves its files and folders with the suffix .partial. Under torchrun the processes share the images,
+    and the first prints all predictions in order.
 
     Parameters
     ----------
     top
-        Labels per image. Default: 5, or of a model that may give several those that it tells.
+        Number of labels per image. Default: 5; for a multi-label model the accepted labels.
     batch_size
-        Images per batch; of a model that finds joints, boxes.
+        Images per batch; for pose models boxes.
     labels
-        Of a CLIP, with its model of texts: the labels to choose from, in words, with commas between them: "a cat, a dog"; or a
-        file with one in each line.
+        For CLIP models with their text encoder: the labels to choose from, separated by commas: "a cat, a dog"; or a file with a
+        label on each line.
     template
-        Makes a sentence of each label: "a photo of a {}".
+        A sentence for each label: "a photo of a {}".
     csv
-        A file to write: a row for each image with its label, the score, and the labels that follow; or with all accepted
-        labels; of a model that finds joints, a row for each person. It must not exist.
+        A file to write, which must not exist: a row for each image with its label, the score, and the next labels; for a
+        multi-label model with all accepted labels; for a pose model a row for each person.
     sort_into
-        A folder to write, which must not exist: each image is copied to FOLDER/LABEL, one of several labels into each, one of
-        none to FOLDER/none. Nothing is moved.
+        A folder to write, which must not exist: each image is copied to FOLDER/LABEL. An image with several labels is copied to
+        each; an image without labels to FOLDER/none. No image is moved.
     boxes
-        Of a model that finds joints: a file of the boxes to look for people in, in COCO's format for results of detection or for
-        annotations, or a table: image,left,top,width,height. Without it an image is one person.
+        For pose models: a file of person boxes, in COCO's format for detections or annotations, or a table:
+        image,left,top,width,height. Without it each image counts as one person.
     mirror
-        Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
-        in eight turns has no use for it.
+        Average the predictions for an image, or a box, and its mirror image, in twice the time. It has no effect for pose models
+        that evaluate a box in eight rotations.
     reject
-        Say "none of these" of an image whose surest label is less probable than that of 95 % of the validation images of the
-        training. It finds some of the images that are none of the labels, not all: see docs/deploy.md.
+        Print "none of these" for an image whose most probable label has a lower probability than that of 95 % of the validation
+        images in training. This finds some, not all, of the images that show none of the classes: see docs/deploy.md.
     pictures
-        Of such a model: a folder to write, which must not exist, with each image, the skeletons that were found, and
-        their boxes and numbers.
+        For pose models: a folder to write, which must not exist, with each image and the predicted skeletons, boxes and numbers.
     json
-        One JSON document: a list of images with their predictions, best first, and with the accepted labels
-        where there may be several; or of people with their joints, as COCO's results of keypoints have them.
+        One JSON document: a list of images with their predictions, best first, and for a multi-label model with the accepted
+        labels; for a pose model a list of people with their joints, in COCO's format for keypoint results.
     """
     from vitrail.checks import require_positive
     from vitrail.files import path_of
     from vitrail.weights.locate import require_possible
 
-    require_possible(model)  # all of these before torch is imported
+    require_possible(model)  # report mistakes before torch is imported
     require_positive(**{"--top": 1 if top is None else top, "--batch-size": batch_size})
     words = None if labels is None else _labels(labels)
     if words is None and template is not None:
-        raise ConfigError("a template is for labels in words", where="--template", hint='add --labels "a cat, a dog"')
+        raise ConfigError("--template is only for --labels", where="--template", hint='add --labels "a cat, a dog"')
     if words is not None and engine != "auto":
-        raise ConfigError("labels in words need a CLIP, which no engine runs", where="--engine", hint="leave it out")
+        raise ConfigError("--labels needs a CLIP model, which only torch can run", where="--engine", hint="leave it out")
     table, sorted_to, drawn_to = (path and path_of(path) for path in (csv, sort_into, pictures))
     require_free_outputs(table, sort_into=sorted_to, pictures=drawn_to)
     options = {
@@ -120,14 +118,14 @@ def predict(
 
 
 def _labels(given: str) -> list[str]:
-    """Read the lines of a file, or words between commas."""
+    """Return the labels in a file's lines, or in a text with commas."""
     from vitrail.files import is_text, path_of, read_lines
     from vitrail.plain_text import clean
 
     file = path_of(given)
     if not os.path.exists(file):
         if not is_text(given):
-            raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
+            raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give the labels in UTF-8")
         return list(map(clean, given.split(",")))
     try:
         return read_lines(file)

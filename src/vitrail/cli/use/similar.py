@@ -20,20 +20,20 @@ def similar(
     precision: Precision = None,
     json: bool = False,
 ) -> None:
-    """Find the images that a model finds most like others: by the cosine of what its head reads.
+    """Find the most similar images to each image, by the cosine of the vectors that the model's head reads.
 
-    An image is not compared with itself. Those that cannot be read are reported and left out; the exit code is then 3.
+    An image is not compared with itself. An image that cannot be read is reported and left out; the exit code is then 3.
 
     Parameters
     ----------
     among
-        The folder, or the glob, to look for them in.
+        The folder or glob of the images to search.
     top
-        Images to find for each.
+        Number of similar images for each image.
     out
-        A folder to write a page with the pictures to, of the first 50 images; it must not exist.
+        A folder to write, which must not exist: an HTML page with the results for the first 50 images.
     json
-        One JSON document: a list of images, each with those that are nearest and their cosines.
+        One JSON document: a list of images, each with the most similar ones and their cosines.
     """
     from vitrail.checks import require_positive
     from vitrail.files import path_of, whole_folder
@@ -50,7 +50,7 @@ def similar(
     from vitrail.deploy.embed import embed_files, nearest
     from vitrail.deploy.vector_files import Vectors
 
-    image_files([*images, among], note)  # counts what is left out once, where one folder is both
+    image_files([*images, among], note)  # a single note for both, since one folder may be in both
     queries, others = image_files(images), image_files([among])
     files = list(dict.fromkeys([*queries, *others]))
     embedded = Vectors(len(files))
@@ -64,7 +64,7 @@ def similar(
     table = embedded.table[[place[file] for file in known]]
     found = []
     for query in (query for query in queries if query in place):
-        itself = query.resolve()  # which may be there under several names
+        itself = query.resolve()  # the same file may have several names
         first = nearest(embedded.table[place[query]], table, top + often[itself])
         found.append((query, [(known[i], cosine) for i, cosine in first if real[i] != itself][:top]))
     if folder is not None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from vitrail.tasks.translation.predictor import Translated
 
 WINDOW = 512
-"""Lines that are read before they are translated together; on a terminal each line is answered at once."""
+"""Number of lines that are translated together; on a terminal each line is translated at once."""
 DRAWN = 16
-"""Sentences on a picture of attention."""
+"""Number of sentences in a plot of attention."""
 
 
 def translate(
@@ -37,14 +37,14 @@ def translate(
     model
         A run folder or a model folder.
     texts
-        A file in UTF-8, a text in each line. Default: standard input.
+        A file in UTF-8 with a text on each line. Default: standard input.
     beam
-        Translations that are followed side by side; 1 takes the likeliest token each time, which is the fastest.
+        Number of beams of the beam search; 1 takes the most probable token at each step, which is the fastest.
     json
-        One JSON document: a list of objects with source, translation and score, the logarithm of its probability.
+        One JSON document: a list of objects with source, translation and score (the logarithm of the translation's probability).
     attention
-        A file to write, which must not exist: .png with a picture for each of the first sentences, or .json with all numbers:
-        how much each token that was written looked at each that was read.
+        A file to write, which must not exist: .png with a plot of the first sentences, or .json with all values: the attention
+        of each target token to each source token.
     """
     from vitrail.checks import require_at_most, require_positive
     from vitrail.plain_text import is_odd
@@ -55,8 +55,8 @@ def translate(
     drawing = attention and path_of(attention)
     if drawing is not None:
         if drawing.suffix.lower() not in (".png", ".json"):
-            what = f"{drawing.name} is neither a picture nor JSON"
-            raise ConfigError(what, where="--attention", hint="end it with .png or .json")
+            what = f"{drawing.name} is neither a PNG nor a JSON file"
+            raise ConfigError(what, where="--attention", hint="give a name that ends with .png or .json")
         require_free_file(drawing, where="--attention", growing=True)
     from vitrail.cli.progress import counting
     from vitrail.tasks.translation.predictor import MOST_BEAMS, Translator
@@ -81,9 +81,9 @@ def _windows(file: Path | None, language_code: Callable[[str], str]) -> Iterator
     """Yield the lines of a file, or of standard input, several at a time.
 
     Raises:
-        DataError: the file cannot be read, or a line is not in UTF-8 or names a language that the model has not.
+        DataError: the file cannot be read, or a line is not in UTF-8 or names a language that the model does not know.
     """
-    before = "what stands before this window of lines is translated"
+    before = "all earlier windows of lines are translated"
     with _lines(file) as lines:
         window, most = [], 1 if file is None and sys.stdin.isatty() else WINDOW
         for number, line in enumerate(lines, 1):
@@ -92,7 +92,7 @@ def _windows(file: Path | None, language_code: Callable[[str], str]) -> Iterator
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 language_code(text.strip())
             except UnicodeDecodeError:
-                raise DataError("a line is not in UTF-8", where=where, hint=f"save it in UTF-8; {before}") from None
+                raise DataError("the line is not in UTF-8", where=where, hint=f"save it in UTF-8; {before}") from None
             except DataError as error:
                 raise DataError(error.what, where=where, hint=f"{error.hint}; {before}") from None
             window.append(text)
@@ -105,7 +105,7 @@ def _windows(file: Path | None, language_code: Callable[[str], str]) -> Iterator
 
 @contextmanager
 def _lines(file: Path | None) -> Iterator[BinaryIO]:
-    """Open what is translated; raises `DataError` for a file that cannot be read, `ConfigError` without standard input."""
+    """Open the file, or standard input, as lines; raises `DataError` for an unreadable file, `ConfigError` without stdin."""
     if file is None:
         if sys.stdin is None:
             raise ConfigError("there is no standard input", where="translate", hint="give a file of lines, or < sentences.txt")
@@ -122,7 +122,7 @@ def _lines(file: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _drawn(file: Path) -> "Iterator[Callable[[Translated], None]]":
-    """Write where the model looked, as a picture of the first sentences or as JSON of all; what there is if anything fails."""
+    """Collect translations, and at the end write their attention to a file; after an error, to `partial_of` the file."""
     found: list[Translated] = []
     try:
         yield found.append

@@ -1,4 +1,4 @@
-"""Recipes: settings as data, each with its expected result, cost and machine beside it."""
+"""Recipes: YAML files of settings, each with its expected result, cost and machine."""
 
 from importlib.resources import files
 from typing import Any
@@ -15,7 +15,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe_text(name: str, *, where: str = "--recipe") -> str:
-    """Return a recipe as it is written, comments included; errors name ``where`` its name was given."""
+    """Return the text of a recipe, with its comments. ``where`` is the flag that an error for an unknown name shows."""
     if name not in recipe_names():
         raise unknown("recipe", name, recipe_names(), where=where)
     return (files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def default_recipe(source: str | None, *, start: str | None = None, task: str | None = None) -> str:
-    """Return the recipe of a run that names none: by its task (and data, where there is one for both), start or data."""
+    """Return the name of the default recipe: the task's (for this data, if there is one), else ``finetune`` with a model to start from, else by the data."""
     if task is not None and (recipe := task_row(task).recipe):
         own = f"{recipe}-{source}"
         return own if start is None and own in recipe_names() else recipe

@@ -1,4 +1,4 @@
-"""A check of every image of a data set: what is wrong with it, and a summary."""
+"""A check of every image of a data set, with its faults and a summary."""
 
 import hashlib
 from collections import Counter
@@ -20,7 +20,7 @@ from vitrail.data.splits import names_of, to_divide
 from vitrail.errors import DataError
 
 IMBALANCE = 10
-"""Ratio of the largest class to the smallest above which a note is made."""
+"""Ratio of the largest to the smallest class above which a notice is issued."""
 
 
 def check_data(
@@ -30,20 +30,20 @@ def check_data(
     on_start: Callable[[int], None] | None = None,
     on_image: Callable[[int], None] | None = None,
 ) -> Check:
-    """Read a data set and decode every image once; of a picture only its digest and miniatures are kept.
+    """Read a data set and decode every image once; only a digest and a miniature of each image stay in memory.
 
-    Two pictures are the same if their decoded pixels are, so a copy in another lossless format counts, too; see
-    `vitrail.data.checks.near_duplicates` for those that are nearly the same, and `vitrail.data.checks.mirror_check`.
+    Images with equal decoded pixels are duplicates, so a copy in another lossless format is found, too. For images that are
+    nearly the same see `vitrail.data.checks.near_duplicates`, for mirrored ones `vitrail.data.checks.mirror_check`.
 
     Args:
         source: as for `open_data`.
-        labelled: False reads it as `open_unlabelled` does.
+        labelled: if False, the source is read as by `open_unlabelled`.
         on_start: called with the number of images.
         on_image: called with 1 after every image.
 
     Raises:
-        DataError: nothing there, or a source that cannot be read at all.
-        ConfigError: what reads this kind of data is not installed.
+        DataError: the source does not exist or cannot be read at all.
+        ConfigError: a library for this kind of data is not installed.
     """
     return check_contents((read_data if labelled else read_unlabelled)(source), on_start=on_start, on_image=on_image)
 
@@ -51,7 +51,7 @@ def check_data(
 def check_contents(
     contents: Contents, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
 ) -> Check:
-    """Check data that is read already; see `check_data`."""
+    """Check contents that have been read; see `check_data`."""
     places = [(split, item) for split, items in contents.splits.items() for item in items]
     if on_start:
         on_start(len(places))
@@ -95,11 +95,11 @@ def check_contents(
 
 
 def _nearly_the_same(places: Places, miniatures: list[np.ndarray]) -> tuple[list[Places], str | None]:
-    """Return the groups of nearly the same pictures; or none, and why they are not looked for."""
+    """Return groups of nearly the same images; or no groups and the reason why there was no search."""
     if len(places) > MOST:
-        return [], f"not looked for among more than {MOST:,} pictures"
+        return [], f"not searched for among more than {MOST:,} images"
     if not places or too_alike(stacked := np.stack(miniatures)):
-        return [], "not looked for: the pictures have too much in common, as characters have" if places else None
+        return [], "not searched for: all images are too similar to each other, as images of characters are" if places else None
     return [[places[place] for place in group] for group in near_duplicates(stacked)], None
 
 
@@ -118,26 +118,26 @@ def _splits_differ(places: Places) -> bool:
 
 
 def _same_picture(places: Places, classes: list[str], divided: str | None) -> Issue:
-    """Return the issue of one picture in several places: a conflict if its labels differ, else a duplicate."""
+    """Return the issue for an image that is stored several times: a conflict if its labels differ, else a duplicate."""
     (split, first), *others = places
-    what = "the same picture as " + ", ".join(path_in(item) for _, item in others) + _differences(places, classes)
+    what = "the same image as " + ", ".join(path_in(item) for _, item in others) + _differences(places, classes)
     if split == divided and not _labels_differ(places) and not _splits_differ(places):
-        what += "; keep one of them, or copies whose files differ may come into different splits"
+        what += "; keep one of them: copies in different files may be put into different splits"
     return Issue("conflict" if _labels_differ(places) else "duplicate", path_in(first), what)
 
 
 def _near_duplicate(places: Places, contents: Contents, divided: str | None) -> Issue:
     (split, first), *others = places
-    what = "nearly the same picture as " + ", ".join(path_in(item) for _, item in others)
+    what = "nearly the same image as " + ", ".join(path_in(item) for _, item in others)
     what += _differences(places, contents.classes)
     groups = {contents.groups.get(item.name) for _, item in places}
     if split == divided and not _splits_differ(places) and (len(groups) > 1 or None in groups):
-        what += "; they may come into different splits, unless a column group of a table gives them the same group"
+        what += "; they may be put into different splits, unless the column group of a table puts them into one group"
     return Issue("near-duplicate", path_in(first), what)
 
 
 def _differences(places: Places, classes: list[str]) -> str:
-    """Return the splits and the labels of a picture that is there several times, where they differ."""
+    """Return the text on the splits and labels of an image that is stored several times; "" if they are the same."""
     what = ""
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
@@ -182,6 +182,6 @@ def _profiles(items: dict[str, list[Item]]) -> list[Issue]:
     notices: list[Issue] = []
     for name, (first, *rest) in items.items():
         more = f"and {len(rest):,} more: " if rest else ""
-        what = f"{more}the colour profile {name!r} is not applied: values are taken as stored"
+        what = f"{more}the colour profile {name!r} is not applied: pixel values are read as stored"
         notices.append(Issue("profile", path_in(first), what))
     return notices

@@ -1,4 +1,4 @@
-"""Images that are stored several times, found by their files' bytes and without decoding one."""
+"""Search for images that are stored several times, by the bytes of their files, without decoding."""
 
 import hashlib
 import os
@@ -15,28 +15,28 @@ from vitrail.data.items import Data
 from vitrail.errors import DataError
 
 ENDING = 4096
-"""Bytes at a file's end that are compared first among files of one length, before any is read whole."""
+"""Number of bytes at the end of files of the same length that are compared before complete files are."""
 BLOCK = 2**20
 
 Place = tuple[str, str]
-"""A split, and the name of an image in it."""
+"""A split and the name of an image in it."""
 
 
 def same_files(images: Sequence[Source]) -> list[list[int]]:
-    """Return the positions of images that are the same to the byte, a group for every image that is there more than once.
+    """Return groups of positions of images whose files are equal byte by byte; each group has two or more.
 
-    Of most files only the length and the end are read; of those that agree in both, all. Files that cannot be read are left out.
-    `vitrail.data.checks.check.check_data` compares pixels, and finds copies in another format, too.
+    Most files are compared by length and end alone; those that agree in both are read completely. Unreadable files are left out.
+    `vitrail.data.checks.check.check_data` compares pixels, and so finds copies in another format, too.
     """
     groups = _alike(images, range(len(images)), _ending)
     return [group for candidates in groups for group in _alike(images, candidates, _content)]
 
 
 def leaks(images: Iterable[tuple[str, str, Source]]) -> list[tuple[Place, Place]]:
-    """Return images with the same bytes in several splits: of each the first place and the first in another split.
+    """Return images with the same bytes in several splits: pairs of the first place and the first place in another split.
 
     Args:
-        images: split, name and content of each.
+        images: the split, name and source of each image.
     """
     places = list(images)
     found = []
@@ -48,7 +48,7 @@ def leaks(images: Iterable[tuple[str, str, Source]]) -> list[tuple[Place, Place]
 
 
 def leak_warning(data: Data, check: str = "vitrail data check") -> str | None:
-    """Return a warning of images in several splits, with the command that lists them; None where none is."""
+    """Return a warning about images that are in several splits; None if there are none. ``check`` is the command to name."""
     leaking = leaks((split, name, image) for split in data.splits for name, image in data.images_of(split).items())
     if not leaking:
         return None
@@ -61,7 +61,7 @@ def leak_warning(data: Data, check: str = "vitrail data check") -> str | None:
 
 
 def digest_of(images: Iterable[Source]) -> str:
-    """Return a digest of the lengths and ends of all files."""
+    """Return a SHA-256 digest of the lengths and ends of all files, in order."""
     digest = hashlib.sha256()
     for image in images:
         try:
@@ -72,7 +72,7 @@ def digest_of(images: Iterable[Source]) -> str:
 
 
 def _alike(images: Sequence[Source], places: Iterable[int], key: Callable[[Source], Hashable]) -> list[list[int]]:
-    """Return the positions of images with the same key, where there are several."""
+    """Return groups of positions whose images have the same key; each group has two or more."""
     groups: dict[Hashable, list[int]] = {}
     for place in places:
         try:
@@ -98,7 +98,7 @@ def _content(source: Source) -> Hashable:
 
 
 def _open(source: Source) -> IO[bytes]:
-    """Open the file of an image; of pixels in memory their bytes, after their shape and kind."""
+    """Open the bytes of an image: its file, or for pixels in memory their shape, type and values."""
     if isinstance(source, bytes):
         return BytesIO(source)
     if isinstance(source, np.ndarray):

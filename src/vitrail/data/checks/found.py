@@ -1,4 +1,4 @@
-"""The result of a check of a data set, and of a data set of images."""
+"""Results of the check of a data set: of any kind, and of images."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,33 +10,33 @@ from typing import Any, ClassVar
 from vitrail.data.items import Contents, Issue, Item, count_classes
 
 Places = list[tuple[str, Item]]
-"""Images with the splits they are in."""
+"""Images, each with its split."""
 MAX_ROWS = 40
-"""Most classes in a table; more are summed up."""
+"""Largest number of classes listed in a table; more are summarized."""
 
 
 class Found:
-    """Result of a check, whatever the data."""
+    """Base of the results of a check."""
 
     issues: list[Issue]
-    """Faults, also those that training passes over; ``faults`` in the document."""
+    """Faults, including those that training ignores; ``faults`` in the JSON document."""
     notices: list[Issue]
     most_issues: ClassVar[int | None] = None
-    """Most faults of a kind in a summary; None for all."""
+    """Number of faults of each kind that a summary lists; None for all."""
     folder: Path | None = None
-    """The folder of the page, where one was written."""
+    """The folder of the HTML page, if one was written."""
 
     @property
     def listed(self) -> dict[str, Any]:
-        """Return the faults and notices for a document."""
+        """Return the faults and notices for the JSON document."""
         return {"faults": [vars(issue) for issue in self.issues], "notices": [vars(notice) for notice in self.notices]}
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything, as one JSON document."""
+        """Return the complete result for a JSON document."""
         raise NotImplementedError
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of a summary for people."""
+        """Yield the lines of a readable summary."""
         raise NotImplementedError
 
 
@@ -44,30 +44,31 @@ class Found:
 class Check(Found):
     """The result of a check of images.
 
-    Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
-    to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
-    ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``,
-    ``group`` (in several splits), ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``; of notices: ``duplicate``
-    and ``near-duplicate`` (within a split), ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``,
-    ``profile`` (of colours other than sRGB's), ``ignored``, ``no-split``, ``hidden``.
+    Kinds of issues: ``unreadable``; ``duplicate`` (the same image in several splits, or twice in data without splits);
+    ``conflict`` (the same image with different labels); ``near-duplicate`` (nearly the same image in several splits);
+    ``missing-class`` (a class without images in a split); ``group`` (a group in several splits); ``empty-class``, ``no-class``,
+    ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``.
+
+    Kinds of notices: ``duplicate`` and ``near-duplicate`` (within a split); ``mirror`` (images that should not be flipped);
+    ``profile`` (a colour profile other than sRGB); ``imbalance``, ``one-class``, ``ignored``, ``no-split``, ``hidden``.
     """
 
     contents: Contents
     sizes: Counter[tuple[int, int]]
-    """Images of every size (width, height), upright."""
+    """Number of images of each size (width, height), after rotation to upright."""
     modes: Counter[str]
-    """Images of every colour mode, by Pillow's names."""
+    """Number of images of each colour mode, by Pillow's names."""
     issues: list[Issue]
     notices: list[Issue]
     alike: list[Places]
-    """Groups of pictures that are nearly the same."""
+    """Groups of images that are nearly the same."""
     unreadable: frozenset[str]
     """The names of images that cannot be read."""
     folder: Path | None = None
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return the number of images of every class in every split; "all" is the split of data without any."""
+        """Return the number of images of each class in each split; data without splits has the split "all"."""
         classes = self.contents.classes
         return {
             split: dict(zip(classes, count_classes(items, len(classes)), strict=True))
@@ -120,7 +121,7 @@ class Check(Found):
 
 
 def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
-    """Return the smallest, median and largest width and height, each for itself, and how many different sizes there are."""
+    """Return the minimum, median and maximum of width and of height separately, and the number of distinct sizes."""
     if not sizes:
         return {"distinct": 0}
     sides = [sorted(side) for side in zip(*sizes.elements(), strict=True)]
@@ -133,10 +134,10 @@ def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
 
 
 def by(sides: Sequence[float]) -> str:
-    """Return width and height as people write them: 32×24."""
+    """Return width and height as text: 32×24."""
     return "×".join(f"{side:g}" for side in sides)
 
 
 def path_in(item: Item) -> str:
-    """Return where an image is: its file, or the name that the data set has for it."""
+    """Return the path of an image's file; without a file, the name of the image in the data set."""
     return str(item.image) if isinstance(item.image, Path) else getattr(item.image, "name", item.name)

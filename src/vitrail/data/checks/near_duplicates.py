@@ -1,4 +1,4 @@
-"""Pictures that are nearly the same: saved smaller, compressed anew, brighter, a little cropped, or mirrored."""
+"""Search for images that are nearly the same: resized, compressed again, brighter, slightly cropped, or mirrored."""
 
 from collections.abc import Iterator
 
@@ -6,25 +6,25 @@ import numpy as np
 from PIL import Image, ImageOps
 
 SIDE = 12
-"""Side of the grey miniature that a picture is compared by."""
+"""Side of the grey miniatures that are compared."""
 SMALLEST = 16
-"""Shortest side of a picture that a miniature can tell from others."""
+"""Least side of an image for a useful miniature; smaller images are not compared."""
 ALIKE = 0.85
-"""The least correlation of two pictures that are nearly the same.
+"""Least correlation of two images that count as nearly the same.
 
-Of a hundred photographs every copy that was halved, saved at quality 40, cropped by 5 %, mirrored, or made brighter or
-darker by 30 % reaches 0.85, and no two different ones 0.61.
+Measured on a hundred photographs: copies of half the size, at JPEG quality 40, cropped by 5 %, mirrored, or brighter or darker by
+30 % all reach 0.85; no two different photographs reach 0.61.
 """
 TOO_ALIKE = 0.2
-"""The median correlation above which copies cannot be recognized: it is 0.05 of photographs, 0.37 of digits."""
+"""Median correlation above which copies cannot be recognized; it is 0.05 for photographs and 0.37 for digits."""
 MOST = 50_000
-"""Most pictures that are compared: the time grows with their square."""
+"""Largest number of images that are compared, since the time grows quadratically."""
 SAMPLE, FEWEST = 1000, 100
-"""Pictures whose pairs show how alike all are, and the least number of them."""
+"""Number of images for the estimate of the median correlation, and the least number of images for which it is made."""
 
 
 def miniature(image: Image.Image) -> np.ndarray | None:
-    """Return a picture's miniature and its mirror image, uint8 (2, 12, 12); None of a picture that is too small."""
+    """Return an image's miniature and the mirrored miniature, uint8 (2, 12, 12); None for an image that is too small."""
     if min(image.size) < SMALLEST:
         return None
     grey = image.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
@@ -32,18 +32,18 @@ def miniature(image: Image.Image) -> np.ndarray | None:
 
 
 def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
-    """Return the positions of pictures that are nearly the same, a group for every picture that is there more than once.
+    """Return groups of positions of images that are nearly the same; each group has two or more.
 
-    Two pictures are compared by the correlation of the changes of brightness between neighbours, which neither light nor size nor
-    compression alters much; the second one also mirrored.
+    Two images are compared by the correlation of their brightness differences between neighbouring pixels, which brightness, size
+    and compression change little. The second image is compared mirrored, too.
 
     Args:
-        miniatures: uint8 (N, 2, 12, 12) of `miniature`; N is at most `MOST`.
+        miniatures: results of `miniature`, uint8 (N, 2, 12, 12); N is at most `MOST`.
     """
     if len(miniatures) < 2:
         return []
     plain, mirrored = _changes(miniatures[:, 0]), _changes(miniatures[:, 1])
-    group = np.arange(len(plain))  # the first picture of each one's group
+    group = np.arange(len(plain))  # for each image, the first image of its group
     for place, others in _alike(plain, mirrored):
         joined = np.unique(group[np.append(others, place)])
         if len(joined) > 1:
@@ -55,7 +55,7 @@ def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
 
 
 def too_alike(miniatures: np.ndarray) -> bool:
-    """Return True if pictures have so much in common, as characters have, that copies cannot be recognized."""
+    """Return True if all images are so similar, as images of characters are, that copies cannot be recognized."""
     some = miniatures[:: -(-len(miniatures) // SAMPLE)] if len(miniatures) >= FEWEST else miniatures[:0]
     if not len(some):
         return False
@@ -65,7 +65,7 @@ def too_alike(miniatures: np.ndarray) -> bool:
 
 
 def _changes(miniatures: np.ndarray) -> np.ndarray:
-    """Compute differences between neighbours, of length 1 as a whole: float32 (N, 264); zero for a picture of one colour."""
+    """Compute differences of neighbouring pixels as vectors of norm 1, float32 (N, 264); zero for an image of one colour."""
     pixels = miniatures.astype(np.float32)
     across, down = np.diff(pixels, axis=2), np.diff(pixels, axis=1)
     changes = np.concatenate([across.reshape(len(pixels), -1), down.reshape(len(pixels), -1)], axis=1)
@@ -74,7 +74,7 @@ def _changes(miniatures: np.ndarray) -> np.ndarray:
 
 
 def _alike(plain: np.ndarray, mirrored: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the position of each picture that later ones are like, with their positions."""
+    """Yield the position of each image that has similar later ones, with the positions of those."""
     rows = max(1, 2**23 // len(plain))
     for start in range(0, len(plain), rows):
         part = plain[start : start + rows]

@@ -1,4 +1,4 @@
-"""Random changes to training images, each a function of (seed, epoch, index) and nothing else."""
+"""Random changes to training images. Each depends only on (seed, epoch, index)."""
 
 import math
 from functools import cache
@@ -19,41 +19,42 @@ Concentration = Annotated[float, Field(ge=0, le=100)]
 
 ERASED_AREA = (0.02, 0.4)
 ERASED_ASPECT = 1 / 0.3
-"""The largest stretch of an erased rectangle; with `ERASED_AREA` the paper's numbers."""
+"""Largest aspect ratio of an erased rectangle; this and `ERASED_AREA` are the paper's values."""
 
 
 class Augmentation(Settings):
     """Random changes to training images, in this order: crop, flips, rotation, policy, colours, erasing, mixing."""
 
     horizontal_flip: Probability = 0.5
-    """Probability of mirroring left and right."""
+    """Probability of a horizontal flip."""
     flips: Literal["random", "turns"] = "random"
-    """Mirror left and right by chance, or in turns: with a probability of a half in every other epoch, from a random first one
-    on, so that two epochs show both sides of an image (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
+    """Flip horizontally at random, or in turns: with a probability of 0.5 each image is flipped in every other epoch, so that any
+    two epochs in a row show both versions (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
     vertical_flip: Probability = 0.0
-    """Probability of mirroring top and bottom."""
+    """Probability of a vertical flip."""
     crop: Literal["none", "pad", "resized"] = "none"
-    """Nothing; pad the edges and cut the size out anywhere; or cut a random share and resize it (Szegedy et al. 2015)."""
+    """none; pad: pad the edges and crop the model's size at a random position; resized: crop a random fraction of the image and
+    resize it (Szegedy et al. 2015)."""
     padding: Annotated[int, Field(ge=0, le=4096)] = 4
-    """Pixels added on every side before the crop "pad", filled with the mean colour."""
+    """Pixels added on every side by the crop "pad", filled with the mean colour."""
     min_area: Share = 0.25
-    """Smallest share of the area that the crop "resized" keeps."""
+    """Least fraction of the image's area in the crop "resized"."""
     max_aspect: Annotated[float, Field(ge=1, le=100)] = 4 / 3
-    """Largest stretch of the crop "resized"."""
+    """Largest aspect ratio of the crop "resized", relative to the model's."""
     rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
-    """Largest angle, in degrees, to turn an image by, either way."""
+    """Largest angle of a random rotation, in degrees, in either direction."""
     scale: Change = 0.0
-    """Largest relative change of a person's box, larger or smaller; of people alone."""
+    """Largest relative change in the size of a person's box, for pose estimation only."""
     half_body: Probability = 0.0
-    """Probability of showing the upper or the lower half of a body by itself; of people alone."""
+    """Probability of cropping to the upper or lower half of a body, for pose estimation only."""
     policy: Literal["none", "randaugment", "trivial"] = "none"
-    """Nothing; some operations of one strength (RandAugment, Cubuk et al. 2020); or one of any strength (TrivialAugment
-    in its wide space, Müller & Hutter 2021)."""
+    """none; randaugment: several random operations of a fixed strength (RandAugment, Cubuk et al. 2020); trivial: one random
+    operation of random strength (TrivialAugment, wide space, Müller & Hutter 2021)."""
     operations: Annotated[int, Field(ge=1, le=14)] = 2
-    """Operations that RandAugment applies, one after another: its N."""
+    """Number of operations that RandAugment applies to an image, its N."""
     magnitude: Annotated[float, Field(ge=0, le=30)] = 9.0
-    """Their strength, RandAugment's M: 10 is the full range of AutoAugment, as in the paper and in big_vision, and more
-    goes beyond. Where 30 is the full range, as in torchvision, give a third."""
+    """Strength of RandAugment's operations, its M. 10 is the full range of AutoAugment, as in the paper and in big_vision; larger
+    values exceed it. In torchvision the full range is 30: divide its values by 3."""
     brightness: Change = 0.0
     """Largest relative change of brightness, up or down."""
     contrast: Change = 0.0
@@ -61,30 +62,30 @@ class Augmentation(Settings):
     saturation: Change = 0.0
     """Largest relative change of saturation, up or down."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Largest turn of the hue, either way, as a share of the colour circle."""
+    """Largest shift of the hue in either direction, as a fraction of the colour circle."""
     erasing: Probability = 0.0
-    """Probability of putting noise in place of a rectangle of 2 to 40 % of the area (Zhong et al. 2020)."""
+    """Probability of replacing a rectangle of 2 to 40 % of the area by noise (random erasing, Zhong et al. 2020)."""
     mixup: Concentration = 0.0
-    """Lay each image over its neighbour in the batch, with a weight from Beta(mixup, mixup); 0 does not."""
+    """Blend each image with its neighbour in the batch (mixup), with a weight drawn from Beta(mixup, mixup); 0 for none."""
     cutmix: Concentration = 0.0
-    """Put a rectangle of its neighbour into each image, its share from Beta(cutmix, cutmix); 0 does not. With both each
-    image draws one of the two."""
+    """Replace a rectangle of each image by its neighbour's pixels (CutMix), with an area fraction drawn from
+    Beta(cutmix, cutmix); 0 for none. With mixup and cutmix, one of the two is drawn for each image."""
     repeats: Annotated[int, Field(ge=1, le=64)] = 1
-    """Repetitions of an image in a row, each changed anew, in an epoch of the same length (repeated augmentation). Copies are not
-    mixed with each other, and so nothing is in a batch smaller than twice this."""
+    """Number of copies of each image in a row, augmented independently; the epoch keeps its length (repeated augmentation).
+    Copies are not mixed with each other, so batches smaller than twice this number are not mixed."""
 
     @property
     def mixes(self) -> bool:
-        """Return True if images are mixed, so that their targets are shares of classes."""
+        """Return True if images are mixed, so that targets are fractions of classes."""
         return self.mixup > 0 or self.cutmix > 0
 
     def plan(self, size: Extent, preparation: Preparation, random: "SampleGenerator") -> Plan:
-        """Draw the plan of a picture of some width and height, from decoded to the model's size; mixing is no part of it."""
+        """Draw the random plan for an image of this (width, height), which resizes it to the model's size; without mixing."""
         frame = self._resized_crop(size, preparation, random) if self.crop == "resized" else preparation.frame(size)
         return Plan(size, frame, self.steps(preparation, random))
 
     def steps(self, preparation: Preparation, random: "SampleGenerator") -> tuple[Step, ...]:
-        """Draw the steps of a picture that has the model's size."""
+        """Draw the random steps that follow the resize to the model's size."""
         steps: list[Step] = []
         if self.crop == "pad":
             left, top = random.integers(0, 2 * self.padding, size=2, endpoint=True).tolist()
@@ -136,7 +137,7 @@ def _random_operation(strength: float, limits: dict[str, float], random: np.rand
 def _erasing(preparation: Preparation, random: np.random.Generator) -> Erase:
     """Draw a rectangle of random values (random erasing, Zhong et al. 2020, https://arxiv.org/abs/1708.04896).
 
-    The paper draws a rectangle until one fits; here one that is longer than the picture is cut to its side.
+    The paper draws again until a rectangle fits; here a rectangle that is too long is cut to the image's side.
     """
     height, width = preparation.image_size
     area = height * width * random.uniform(*ERASED_AREA)
@@ -149,20 +150,20 @@ def _erasing(preparation: Preparation, random: np.random.Generator) -> Erase:
 
 @cache
 def fill_colour(mean: tuple[float, ...]) -> Colour:
-    """Return the mean colour of the preparation, in 0…255, which fills what lies beyond a picture."""
+    """Return the preparation's mean colour as integers 0…255; it fills pixels outside of the image."""
     return tuple(min(255, max(0, round(255 * value))) for value in mean)
 
 
-SAMPLE, TURN, VIEW, VIEW_TURN = 2, 3, 4, 5  # separate this randomness from the order's randomness
+SAMPLE, TURN, VIEW, VIEW_TURN = 2, 3, 4, 5  # keep these random streams apart from the one for the order of samples
 
 
 class SampleGenerator(np.random.Generator):
-    """The random numbers of one sample in one epoch; the same in every process and in any order.
+    """The random generator of one sample in one epoch; it does not depend on the process or on the order of samples.
 
     Args:
-        seed: of the run.
-        epoch, index: of the sample.
-        number: of the `view`; 0 for the sample itself.
+        seed: the seed of the run.
+        epoch, index: the epoch, and the index of the sample in the data set.
+        number: the number of a further `view` of the sample; 0 for the sample itself.
     """
 
     def __init__(self, seed: int, epoch: int, index: int, number: int = 0):
@@ -171,11 +172,11 @@ class SampleGenerator(np.random.Generator):
         self.seed, self.epoch, self.index, self.number = seed, epoch, index, number
 
     def view(self, number: int) -> "SampleGenerator":
-        """Return the random numbers of a further view of the same sample, from 1 on, whatever was drawn for the others."""
+        """Return the generator of a further view (``number`` from 1) of the same sample, independent of the other views."""
         return SampleGenerator(self.seed, self.epoch, self.index, number)
 
     def turn(self, share: float) -> bool:
-        """Return True in a ``share`` of the sample's epochs, spread as evenly as can be."""
+        """Return True in a fraction ``share`` of the sample's epochs, spread as evenly as possible."""
         if share in (0, 1):
             return bool(share)
         own = (VIEW_TURN, self.number, self.seed, self.index) if self.number else (TURN, self.seed, self.index)
@@ -184,5 +185,5 @@ class SampleGenerator(np.random.Generator):
 
 
 def _entropy(*numbers: int) -> np.ndarray | tuple[int, ...]:
-    """Return the seed of a generator, as an array, which NumPy reads faster, unless a number is too large for it."""
+    """Return the entropy for a generator: a uint32 array, which NumPy reads faster, unless a number is too large."""
     return np.array(numbers, np.uint32) if max(numbers) < 2**32 else numbers

@@ -1,4 +1,4 @@
-"""Preparation of a person in a picture: the box around the person, with a rim, at the model's size."""
+"""Preparation of a person in an image: the person's box, with a margin, resized to the model's input."""
 
 import math
 from collections.abc import Mapping
@@ -15,29 +15,29 @@ from vitrail.errors import ConfigError
 from vitrail.settings import numbers
 
 BoxScale = Annotated[float, Field(ge=1, le=10)]
-"""Size of the part that a model sees, in sizes of the box."""
+"""Factor by which a box is enlarged for the model's input."""
 Smoothing = Annotated[float, Field(ge=0, le=100)]
-"""Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
+"""Standard deviation of the Gaussian that smooths heatmaps before joints are located, in heatmap cells; 0 for none."""
 SmallerSizes = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], BeforeValidator(numbers), Field(max_length=8)]
-"""Sizes in which a box is looked at beside the model's own, as shares of it."""
+"""Additional input sizes at which a box is evaluated, as fractions of the model's own size."""
 
 PROCESSOR = "VitPoseImageProcessor"
 OWN = ("box_scale", "upright", "smaller_sizes", "smoothing")
-"""Keys that transformers' processor does not have."""
+"""Vitrail's own keys, which transformers' processor does not have."""
 UNDERSTOOD = {
     *("image_processor_type", "do_affine_transform", "size", "normalize_factor", "do_rescale", "rescale_factor", "do_normalize"),
     *("image_mean", "image_std", *OWN),
     *("_valid_processor_keys", "processor_class", "model_input_names", "data_format", "input_data_format", "device"),
     *("return_tensors", "disable_grouping", "image_seq_length", "auto_map"),
 }
-"""Keys of transformers' processor for ViTPose; its ``normalize_factor`` cancels out."""
+"""Keys of transformers' processor for ViTPose that may appear; its ``normalize_factor`` has no effect."""
 SMOOTHING = 2.0
-"""As the authors of DARK have it, and what is meant where a model's folder says nothing."""
+"""Default smoothing, the value of DARK's authors; a model folder without the key means this value."""
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
 class Box(NamedTuple):
-    """A part of an image in pixels, as COCO has it."""
+    """A box in an image, in pixels, in COCO's format."""
 
     left: float
     top: float
@@ -46,30 +46,30 @@ class Box(NamedTuple):
 
     @classmethod
     def of_picture(cls, size: tuple[int, int]) -> "Box":
-        """Return the box of a whole image of some width and height."""
+        """Return the box that covers an entire image of this (width, height)."""
         return cls(0, 0, *size)
 
 
 class BoxPreparation(Preparation):
-    """Cutting out and normalizing of a person, and reading of joints; a picture without a box is a person from rim to rim.
+    """Cropping and normalizing of a person, and reading of joints. An image without a box counts as one box.
 
-    Coordinates are unbiased (UDP; Huang et al. 2020, https://arxiv.org/abs/1911.07524): the box's sides lie between the centres
-    of the outermost pixels, so that a mirrored input shows exactly the mirrored box.
+    Coordinates are unbiased (UDP; Huang et al. 2020, https://arxiv.org/abs/1911.07524): the box's sides are at the centres of
+    the outermost pixels, so that a mirrored input shows exactly the mirrored box.
     """
 
     box_scale: BoxScale = 1.25
     upright: bool = False
-    """True if the model has learned from people turned upright, so that a box is looked at in eight turns, and joints are read in
-    the mean of all, in which the surest turns weigh the most. The input is square then."""
+    """True if the model was trained on people rotated to upright. A box is then evaluated in eight rotations, and joints are read
+    from their mean, weighted by confidence. The input must be square."""
     smaller_sizes: SmallerSizes = ()
-    """Shares of the model's size in which a box is looked at as well; joints are read in the mean of all, as of turns. The model
-    takes images of any size."""
+    """Additional input sizes at which a box is evaluated, as fractions of the model's size; joints are read from the mean over
+    all sizes. The model must take images of any size."""
     smoothing: Smoothing = SMOOTHING
 
     @model_validator(mode="after")
     def _is_square_to_be_turned(self) -> Self:
         if self.upright and self.image_size[0] != self.image_size[1]:
-            raise ValueError(f"upright people need a square input, not {self.image_size[0]}×{self.image_size[1]}")
+            raise ValueError(f"upright needs a square input, not {self.image_size[0]}×{self.image_size[1]}")
         return self
 
     def __str__(self) -> str:
@@ -81,15 +81,15 @@ class BoxPreparation(Preparation):
 
     @classmethod
     def of_size(cls, image_size: Size, channels: int = 3, **fields: Any) -> Self:
-        """Create one for a model of this size, with ImageNet's mean and deviation as in ViTPose, and with other ``fields``."""
+        """Create the preparation for an input size, with ImageNet's mean and std as in ViTPose; ``fields`` override defaults."""
         colours = IMAGENET if channels == 3 else {"mean": (0.5,), "std": (0.5,)}
         values = {"image_size": image_size, "resize_size": image_size, "fit": "squash", "channels": channels, **colours}
         return cls.read({**values, **fields}, where="preparation")
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """Return ``preprocessor_config.json`` of transformers' processor for ViTPose, with the keys `OWN` beside its own.
+        """Return the content of ``preprocessor_config.json`` for transformers' ViTPose processor, plus the keys `OWN`.
 
-        transformers does not know the name of a processor that turns people upright, and so refuses it.
+        With ``upright`` the processor has a name that transformers does not know and refuses, since it cannot rotate people.
         """
         return {
             "image_processor_type": f"{PROCESSOR}Upright" if self.upright else PROCESSOR,
@@ -108,14 +108,14 @@ class BoxPreparation(Preparation):
 
     @classmethod
     def from_hugging_face(cls, values: Mapping[str, Any], *, model_type: str | None = None, where: object = None) -> Self:
-        """Read what `to_hugging_face` or transformers wrote.
+        """Read the content of a ``preprocessor_config.json``, written by `to_hugging_face` or transformers.
 
         Raises:
-            ModelFileError: incomplete or damaged, or it asks for something that is not supported here.
+            ModelFileError: it is incomplete or damaged, or needs a feature that is not supported.
         """
         try:
             if not str(values.get("image_processor_type", PROCESSOR)).startswith(PROCESSOR):
-                raise ValueError(f"{values['image_processor_type']} cuts no people out")
+                raise ValueError(f"{values['image_processor_type']} is not a processor for people")
             if strange := [key for key in values if key not in UNDERSTOOD]:
                 raise ValueError(f"{strange[0]!r} is not understood")
             for key in ("do_affine_transform", "do_rescale", "do_normalize"):
@@ -131,31 +131,37 @@ class BoxPreparation(Preparation):
 
     @property
     def turns(self) -> range:
-        """Return the eighths of a turn against the clock by which a box is looked at."""
+        """Return the rotations in which a box is evaluated, in steps of 45° anticlockwise."""
         return range(8 if self.upright else 1)
 
     @property
     def views(self) -> int:
-        """Return the number of looks at a box: every turn in every size."""
+        """Return the number of inputs for a box: rotations times sizes."""
         return len(self.turns) * (1 + len(self.smaller_sizes))
 
     def at(self, image_size: tuple[int, int]) -> Self:
         return self.changed(image_size=image_size, resize_size=image_size)
 
     def warp(self, box: Box, *, scale: float = 1.0, angle: float = 0.0) -> Warp:
-        """Return the map that shows a box, widened to the input's shape and enlarged by ``box_scale`` and ``scale``."""
+        """Return the map from a box to the input; the box is extended to the input's shape and scaled by both scales.
+
+        Args:
+            box: the person's box.
+            scale: a further factor on ``box_scale``.
+            angle: degrees by which the box is rotated clockwise.
+        """
         high, wide = self.image_size
         width = max(box.width, box.height * wide / high) * self.box_scale * scale
         height = width * high / wide
-        centre = box.left + box.width / 2 + 0.5, box.top + box.height / 2 + 0.5  # of boxes in which a pixel's centre is whole
+        centre = box.left + box.width / 2 + 0.5, box.top + box.height / 2 + 0.5  # COCO's coordinates: pixel centres are integers
         return Warp(centre, (width / max(1, wide - 1), height / max(1, high - 1)), angle, (wide, high))
 
     def plan_of(self, size: Extent, box: Box) -> Plan:
-        """Return the plan that shows a box of a picture of some width and height."""
+        """Return the plan that crops a box out of an image of this (width, height)."""
         return Plan(size, self.warp(box))
 
     def cut_out(self, picture: Image.Image, box: Box) -> np.ndarray:
-        """Return a box of an upright picture as the model takes it: uint8 (C, H, W)."""
+        """Crop a box of an upright image to the model's input: uint8 (C, H, W)."""
         return self.plan_of(picture.size, box).pixels(picture)
 
     def frame(self, size: Extent) -> Frame:
@@ -166,7 +172,10 @@ class BoxPreparation(Preparation):
 
 
 def in_view(places: np.ndarray, image_size: Size) -> np.ndarray:
-    """Return which positions (…, 2) lie in an input of this height and width; the centre of its first pixel is (0, 0): (…,)."""
+    """Return whether positions (…, 2), as x and y, lie in an input of this height and width: bool (…,).
+
+    The centre of the first pixel is (0, 0).
+    """
     high, wide = image_size
     inside = (places >= -0.5).all(axis=-1) & (places <= (wide - 0.5, high - 0.5)).all(axis=-1)
     return np.asarray(inside)

@@ -1,4 +1,4 @@
-"""Pillow's colour modes to RGB or grey, in memory of a few bytes a pixel however wide the stored values are."""
+"""Conversion of Pillow's colour modes to RGB or grey, with a few bytes of memory per pixel even for 16 and 32 bits."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -9,21 +9,21 @@ from PIL import Image
 Mode = Literal["RGB", "L"]
 
 PLAIN = ("1", "L", "P", "RGB", "RGBX")
-"""Modes that Pillow converts as a viewer would show them, where nothing of the picture is transparent."""
+"""Modes that Pillow itself converts as a viewer would show them, for images without transparency."""
 STRIP = 2**18
-"""Pixels that are converted at a time in any other mode, which takes several copies of them."""
+"""Number of pixels converted at a time in other modes, since the conversion makes several copies."""
 WHITE = {"F": (1, 255), "I": (255, 65_535), "I;16": (65_535,)}
-"""Values that are white by convention in floats, in integers of 32 bits and in integers of 16 bits, the smallest first."""
+"""Conventional values of white, ascending, in floats (F), 32-bit integers (I) and 16-bit integers (I;16)."""
 LEAST_USED = 1 / 4
-"""Fraction of black to white that a file has to use; with less, 64 of 256 greys would be left of it."""
+"""Least fraction of the range black to white that an image must use for a convention to apply: else 64 greys would be left."""
 MISSING = 1e30
-"""Floats from here on stand for pixels without a value, as maps have them."""
+"""Floats from this value on stand for pixels without a value, as in maps."""
 OVERSHOOT = 1 / 8
-"""Fraction of black to white by which a filter may take floats beyond either."""
+"""Fraction of the range by which floats may exceed black or white, as after a filter."""
 
 
 def to_mode(image: Image.Image, mode: Mode) -> Image.Image:
-    """Convert any of Pillow's modes to RGB or grey, as a viewer would show it."""
+    """Convert an image of any of Pillow's modes to RGB or grey, as a viewer would show it."""
     if image.mode in PLAIN and "transparency" not in image.info:
         return image if image.mode == mode else image.convert(mode)
     kind = "I;16" if image.mode.startswith("I;16") else image.mode
@@ -42,10 +42,10 @@ def _strips(image: Image.Image) -> Iterator[Image.Image]:
 
 
 def _ends(image: Image.Image, kind: str) -> tuple[float, float]:
-    """Return the values of a wide grey picture that become black and white.
+    """Return the values that become black and white in a grey image of 16 or 32 bits.
 
-    They are a convention's if the picture keeps to it and uses enough of it. Else they are the picture's own extremes: values of
-    12 bits, of −1…1 and depths keep their steps.
+    They follow the convention `WHITE` if the image's values fit it and use enough of its range. Otherwise they are the image's
+    minimum and maximum, so that values of 12 bits, values of −1…1 and depth maps keep their detail.
     """
     ends = [end for part in map(np.asarray, _strips(image)) for end in _extremes(part[np.abs(part) < MISSING])]
     low, high = min(ends, default=0.0), max(ends, default=0.0)
@@ -62,13 +62,13 @@ def _extremes(values: np.ndarray) -> list[float]:
 
 
 def _converted(image: Image.Image, mode: Mode, ends: tuple[float, float]) -> Image.Image:
-    """Convert some rows of a picture; of wide greys, ``ends`` are the values that become black and white."""
+    """Convert some rows of an image; ``ends`` are the values of black and white for greys of 16 or 32 bits."""
     if image.mode.startswith("I;16") and isinstance(image.info.get("transparency"), int):
         visible = np.asarray(image) != image.info["transparency"]
         image = _eight_bits(image, ends).convert("LA")
         image.putalpha(Image.fromarray(np.where(visible, np.uint8(255), np.uint8(0))))
     colour = image.info.get("transparency")
-    if image.mode == "RGB" and isinstance(colour, tuple) and max(colour) > 255:  # of 16 bits, beside pixels of which 8 are left
+    if image.mode == "RGB" and isinstance(colour, tuple) and max(colour) > 255:  # 16 bits, where Pillow's pixels have 8
         image.info["transparency"] = tuple(value >> 8 for value in colour)
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         image = _eight_bits(image, ends)
@@ -83,7 +83,7 @@ def _converted(image: Image.Image, mode: Mode, ends: tuple[float, float]) -> Ima
 
 
 def _eight_bits(image: Image.Image, ends: tuple[float, float]) -> Image.Image:
-    """Convert wide greys to 8 bits, black and white at ``ends``; what is not a number becomes black."""
+    """Convert greys to 8 bits; ``ends`` become 0 and 255, and NaN becomes 0."""
     low, high = ends
     with np.errstate(over="ignore"):
         scaled = (np.asarray(image).astype(np.float64) - low) / (high - low) * 255

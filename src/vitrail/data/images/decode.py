@@ -1,4 +1,4 @@
-"""Files to pictures, safely: known formats only, the size checked before a pixel is decoded."""
+"""Safe decoding of image files: only known formats, and the size is checked before any pixel is decoded."""
 
 import threading
 import warnings
@@ -19,24 +19,24 @@ from vitrail.errors import DataError, UnreadableImageError
 from vitrail.files import regular_file
 
 SERVED = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
-"""Formats that a server takes from strangers: fewer decoders than for files of one's own."""
+"""Formats that a server accepts from untrusted clients: fewer decoders than for local files."""
 FORMATS = (*SERVED, "TIFF", "AVIF")
-"""Pillow's names of the formats that are opened; beside them HEIC, which needs the extra ``heic``."""
+"""Pillow's names of the supported formats. HEIC is supported, too, with the extra ``heic``."""
 MASKS = ("PNG",)
-"""Formats of masks, which lose nothing."""
+"""Formats of masks, which must be lossless."""
 VALUES = ("1", "L", "P", "I", "I;16")
-"""Pillow's modes with one integer a pixel."""
+"""Pillow's modes with one integer per pixel."""
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".bmp", ".gif"),
     *(".tif", ".tiff", ".avif", ".avifs", ".heic", ".heics", ".heif", ".heifs", ".hif"),
 )
-"""Suffixes of files in these formats, in small letters. An MPO of a phone or a camera is a JPEG with a second image."""
+"""Lower-case suffixes of files in these formats. An MPO file of a phone or camera is a JPEG with a second image."""
 HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
-"""Fifth and further bytes of a HEIC file, where an AVIF file has ``ftypavif`` or ``ftypavis``."""
+"""Bytes from the fifth on that identify a HEIC file; an AVIF file has ``ftypavif`` or ``ftypavis`` there."""
 JPEG = b"\xff\xd8\xff"
-"""First bytes of a JPEG, whatever stands at its fifth byte."""
+"""First bytes of a JPEG; its later bytes could look like HEIC's."""
 MAX_PIXELS = 100_000_000
-"""Most pixels of an image: 100 megapixels take 400 MB in memory, as WebP 1.6 GB."""
+"""Largest number of pixels of an image: decoding 100 megapixels takes 400 MB of memory, and 1.6 GB for WebP."""
 
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -47,45 +47,44 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""The turn that makes a picture upright, by its EXIF orientation; with any other it stays as it is stored."""
+"""The transpose that makes an image upright, by its EXIF orientation; other values change nothing."""
 EXIF = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
-"""Keys under which Pillow finds a picture's orientation."""
+"""Keys of ``Image.info`` in which Pillow finds the orientation."""
 TRANSPOSED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
-"""EXIF orientations that swap width and height; that put the stored last column (or row) at the left; that put it at the top."""
+"""EXIF orientations that swap width and height; that show the stored last column or row at the left; and at the top."""
 
 
 class Stored(Protocol):
-    """An image in an archive or a table, which is read when it is opened."""
+    """An image in an archive or table; it is read when it is opened."""
 
     @property
     def name(self) -> str:
         """Name of the image in error messages."""
 
     def open(self) -> IO[bytes]:
-        """Open the content of the image's file, of which as little is read as the caller needs."""
+        """Open the image's encoded content as a binary file, which the caller may read in part."""
 
 
 Source = str | Path | bytes | Image.Image | np.ndarray | Stored
-"""An image that can be decoded: a file, its content, a picture, uint8 pixels (H, W) or (H, W, 3), or a `Stored` one."""
+"""An image to decode: a path, a file's content, a Pillow image, uint8 pixels (H, W) or (H, W, 3), or a `Stored` image."""
 
 
 def decode(source: Source, *, channels: int = 3, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode an image upright, in RGB (``channels`` 3) or grey (``channels`` 1).
+    """Decode an image upright, in RGB (``channels=3``) or grey (``channels=1``).
 
-    The first frame of an animation; turned by its EXIF orientation; transparency over white; 16 bits to 8. Colour
-    profiles are not applied: the values are those that the file stores.
+    Of an animation the first frame is decoded. The EXIF orientation is applied, transparent pixels are laid over white, and 16
+    bits become 8. Colour profiles are not applied.
 
     Raises:
-        DataError: not an image of a known format, damaged, truncated, or larger than ``max_pixels``.
+        DataError: the file is no image of a known format, is damaged or truncated, or has more than ``max_pixels`` pixels.
     """
     return decode_reduced(source, channels=channels, least=None, max_pixels=max_pixels).image
 
 
 def decode_reduced(source: Source, *, channels: int = 3, least: int | None, max_pixels: int = MAX_PIXELS) -> Reduced:
-    """Decode as `decode` a picture that will be made smaller anyway.
+    """Decode an image like `decode`, but a JPEG perhaps at 1/2, 1/4 or 1/8 of its size, which is faster.
 
-    A JPEG may come at a half, a quarter or an eighth of its size, in a fraction of the time, as long as both its sides keep
-    ``least`` pixels. With None, and in any other format, the whole picture is decoded.
+    ``least`` is the number of pixels that both sides must keep. With None, and in other formats, the full size is decoded.
     """
     with _explained(source):
         upright = _upright(source, max_pixels, least)
@@ -93,12 +92,12 @@ def decode_reduced(source: Source, *, channels: int = 3, least: int | None, max_
 
 
 def decode_mask(source: Source, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Decode a mask upright and without loss: the indices of its palette, or its grey values, (H, W).
+    """Decode a mask upright and without loss: its palette indices or grey values, (H, W).
 
-    Grey of one bit gives 0 and 1; of 2 and 4 bits it is scaled to 0…255, as in any viewer.
+    Greys of one bit become 0 and 1; greys of 2 and 4 bits are scaled to 0…255, as in an image viewer.
 
     Raises:
-        DataError: it is no PNG, or has several values a pixel; or what `decode` refuses.
+        DataError: the mask is not a PNG, has several values per pixel, or cannot be decoded.
     """
     with _explained(source, MASKS):
         image = _upright(source, max_pixels, formats=MASKS).image
@@ -109,9 +108,9 @@ def decode_mask(source: Source, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
 
 def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str, str | None]:
-    """Decode as `decode` in RGB; return the picture, Pillow's name of its stored colour mode, and its colour profile's name.
+    """Decode an image to RGB; return it, Pillow's name of the stored colour mode, and the name of its colour profile.
 
-    The last is None where there is no profile, or the profile is sRGB.
+    The name of the profile is None if there is no profile, or if it is sRGB.
     """
     with _explained(source):
         image = _upright(source, max_pixels).image
@@ -124,7 +123,7 @@ def _profile(image: Image.Image) -> str | None:
         return None
     try:
         name = ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(BytesIO(content))).strip()
-    except Exception:  # damaged profiles fail in several ways, and change no pixel here
+    except Exception:  # damaged profiles raise many types of errors
         return "damaged"
     return None if "srgb" in name.lower() else name
 
@@ -132,10 +131,13 @@ def _profile(image: Image.Image) -> str | None:
 def check_head(
     source: Source, *, least: int | None = None, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] | None = None
 ) -> int:
-    """Refuse by its head alone what `decode` would refuse: another format, a damaged head, too large.
+    """Check an image by its header, and return the number of pixels that `decode_reduced` would process with this ``least``.
 
-    ``formats`` are the only ones to be opened, by Pillow's names; by default all that `decode` knows. Return the number of pixels
-    that `decode_reduced` would go through with this ``least``; of a progressive JPEG all, at whatever size it comes.
+    For a progressive JPEG this is the full number of pixels, at any size. ``formats`` are Pillow's names of the allowed formats,
+    by default all that `decode` supports.
+
+    Raises:
+        DataError: the image has another format, a damaged header, or too many pixels.
     """
     with _explained(source, formats), _opened(source, formats) as image:
         _check_size(image, max_pixels)
@@ -145,15 +147,15 @@ def check_head(
 
 
 def upright_size(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Return width and height of the upright picture, by its head alone; refuse as `check_head`."""
+    """Return width and height of the upright image, by its header; raises `DataError` as `check_head` does."""
     with _explained(source), _opened(source) as image:
         _check_size(image, max_pixels)
-        turned = image.format != "TIFF" and _orientation(image) in TRANSPOSED  # a TIFF's is upright
+        turned = image.format != "TIFF" and _orientation(image) in TRANSPOSED  # Pillow applies a TIFF's orientation itself
         return (image.height, image.width) if turned else image.size
 
 
 class _Silence:
-    """A context without Pillow's warnings; many threads may be inside at once, unlike in `warnings.catch_warnings`."""
+    """A context that ignores Pillow's warnings and, unlike `warnings.catch_warnings`, may be entered by many threads at once."""
 
     def __init__(self) -> None:
         self._inside, self._lock = 0, threading.Lock()
@@ -178,13 +180,13 @@ _SILENCE = _Silence()
 
 @contextmanager
 def _explained(source: Source, formats: tuple[str, ...] | None = None) -> Iterator[None]:
-    """Turn any error inside into a `DataError` that names the file; ignore Pillow's warnings."""
+    """Convert any error inside the block to a `DataError` that names the file; ignore Pillow's warnings."""
     try:
         with _SILENCE:
             yield
     except DataError as error:
         raise UnreadableImageError(error.what, where=_name(source), hint=error.hint) from None
-    except Exception as error:  # Pillow raises many kinds for damaged files
+    except Exception as error:  # Pillow raises many types of errors for damaged files
         unknown = isinstance(error, UnidentifiedImageError)
         reason = "not an image of a known format" if unknown else str(error) or type(error).__name__
         hint = f"give a {', '.join(formats or (*FORMATS, 'HEIC'))} file, or remove it"
@@ -198,7 +200,7 @@ def _name(source: Source) -> object:
 
 
 def _upright(source: Source, max_pixels: int, least: int | None = None, formats: tuple[str, ...] | None = None) -> Reduced:
-    """Return the picture in the mode it is stored in, turned by its EXIF orientation."""
+    """Decode an image in its stored colour mode, and apply its EXIF orientation."""
     with _opened(source, formats) as image:
         _check_size(image, max_pixels)
         size, end = image.size, (float(image.width), float(image.height))
@@ -215,7 +217,7 @@ def _upright(source: Source, max_pixels: int, least: int | None = None, formats:
             _check_used(image)
         orientation = _orientation(image)
         upright = image.transpose(TURNS[orientation]) if orientation in TURNS else image
-        for name in EXIF if orientation in TURNS else ():  # `exif_transpose` writes all of EXIF anew, and fails at unusual values
+        for name in EXIF if orientation in TURNS else ():  # `exif_transpose` rewrites all EXIF data, and fails at unusual values
             upright.info.pop(name, None)
         if orientation in TRANSPOSED:
             size, end = size[::-1], end[::-1]
@@ -227,12 +229,12 @@ def _upright(source: Source, max_pixels: int, least: int | None = None, formats:
 def _orientation(image: Image.Image) -> int | None:
     try:
         return image.getexif().get(ExifTags.Base.Orientation)
-    except Exception:  # Pillow raises many kinds; the picture itself is sound
+    except Exception:  # damaged EXIF data raises many types of errors
         return None
 
 
 def _reduce(source: Source, image: Image.Image, least: int | None) -> tuple[float, float] | None:
-    """Have a JPEG decoded at a fraction of its size; return the picture's end there, None where all is decoded."""
+    """Set up a JPEG for decoding at a fraction of its size; return the right and bottom edge there, None for the full size."""
     if least is None or isinstance(source, Image.Image | np.ndarray):
         return None
     drafted = image.draft(None, (least, least))
@@ -241,7 +243,7 @@ def _reduce(source: Source, image: Image.Image, least: int | None) -> tuple[floa
 
 @contextmanager
 def _opened(source: Source, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
-    """Open a picture, whose pixels may still be in the file that is open inside."""
+    """Open an image; its file stays open inside the block, since Pillow reads the pixels later."""
     if isinstance(source, np.ndarray):
         yield _from_pixels(source)
     elif isinstance(source, Image.Image):
@@ -255,7 +257,7 @@ def _opened(source: Source, formats: tuple[str, ...] | None = None) -> Iterator[
 
 def _from_pixels(pixels: np.ndarray) -> Image.Image:
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
-        what = f"pixels of type {pixels.dtype} and shape {pixels.shape} are no image"
+        what = f"an array of type {pixels.dtype} and shape {pixels.shape} is no image"
         raise DataError(what, hint="give uint8 of shape (H, W) or (H, W, 3)")
     if not pixels.size:
         raise DataError("the image has no pixels", hint="remove it")
@@ -267,16 +269,16 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
         raise DataError("the image has no pixels", hint="remove it")
     if image.width * image.height > max_pixels:
         what = f"image of {image.width}×{image.height} pixels is over the limit of {max_pixels:,}"
-        raise DataError(what, hint="make it smaller")
+        raise DataError(what, hint="resize the image")
 
 
 def _check_used(image: Image.Image) -> None:
-    """Refuse colours of 16 bits that use 12 or fewer: of 16 bits Pillow keeps the upper eight."""
+    """Refuse an image with 16 bits per colour that uses only the lower 12 bits: Pillow keeps the upper 8 bits."""
     colours = (image.getchannel(band) for band in image.getbands() if band != "A")
     brightest = max(cast(tuple[int, int], colour.getextrema())[1] for colour in colours)
     if 0 < brightest < 16:
-        what = f"none of the colours of 16 bits reaches {256 * (brightest + 1):,} of 65,535: the image would be nearly black"
-        raise DataError(what, hint="multiply its values, or save it with 8 bits a channel")
+        what = f"all 16-bit colour values are below {256 * (brightest + 1):,} of 65,535: the image would be nearly black"
+        raise DataError(what, hint="scale its values, or save it with 8 bits per channel")
 
 
 def _open(file: IO[bytes], formats: tuple[str, ...] | None) -> Image.Image:
@@ -292,6 +294,6 @@ def _register_heic() -> None:
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
-        what = "a HEIC picture needs the extra heic: pip install 'vitrail[heic]'"
-        raise DataError(what, hint="install it, or save the picture as JPEG") from None
+        what = "a HEIC image needs the extra heic: pip install 'vitrail[heic]'"
+        raise DataError(what, hint="install it, or save the image as JPEG") from None
     register_heif_opener(thumbnails=False)

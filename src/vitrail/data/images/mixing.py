@@ -1,4 +1,4 @@
-"""Mixup and CutMix: images and targets mixed with their neighbours in the batch."""
+"""Mixup and CutMix: images and targets are mixed with those of a neighbour in the batch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def partners(count: int, step: int) -> np.ndarray:
-    """Return the position of every sample's partner in a batch: ``step`` further on, the last with the first.
+    """Return the position of each sample's partner in a batch of ``count``: ``step`` positions further on, cyclically.
 
-    No sample has one in a batch of fewer than ``2 step``, where a copy of an image might meet another.
+    The array is empty for fewer than ``2 * step`` samples, where two copies of one image could become partners.
     """
     return np.roll(np.arange(count), -step) if count >= 2 * step else np.arange(0)
 
@@ -23,20 +23,20 @@ def mix(
 ) -> dict[str, np.ndarray]:
     """Mix every sample with its partner.
 
-    Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412) lays both images over each other, CutMix (Yun et al.
-    2019, https://arxiv.org/abs/1905.04899) puts a rectangle of the other in the image's place. Targets are mixed in the
-    shares that the two images have of the pixels.
+    Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412) blends the two images; CutMix (Yun et al. 2019,
+    https://arxiv.org/abs/1905.04899) replaces a rectangle of the image by the partner's pixels. Targets are mixed with the same
+    weights, for CutMix the fractions of the pixels.
 
     Args:
-        batch: ``images``, uint8 (B, C, H, W), and targets, float32 (B, …).
-        others: the partners, of the same names and shapes.
-        randoms: each sample's own randomness (B,).
-        mixup: the weight of an image is drawn from Beta(mixup, mixup); 0 is without.
-        cutmix: one less the rectangle's share is drawn from Beta(cutmix, cutmix), before its edges are cut to the image;
-            0 is without. With both each sample draws one of them, half and half.
+        batch: ``images``, uint8 (B, C, H, W), and targets, float32 (B, …), by name.
+        others: the partners, with the same names and shapes.
+        randoms: B random generators, one for each sample.
+        mixup: the weight of the image is drawn from Beta(mixup, mixup); 0 switches mixup off.
+        cutmix: the fraction of the image that stays is drawn from Beta(cutmix, cutmix), before the rectangle is clipped to the
+            image; 0 switches CutMix off. With both, each sample draws one of the two with equal probability.
 
     Returns:
-        The same names, kinds and shapes.
+        The mixed images and targets, with the same names, types and shapes.
     """
     pixels, other_pixels = batch["images"], others["images"]
     cut, weights, shares = pixels.copy(), np.ones(len(pixels), np.float32), np.ones(len(pixels), np.float32)
@@ -56,13 +56,13 @@ def mix(
 
 
 def _between(a: np.ndarray, b: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return ``a`` at weight 0 and ``b`` at weight 1; exactly ``a`` where the two are equal."""
+    """Interpolate between ``a`` (weight 0) and ``b`` (weight 1); where the two are equal the result is exactly ``a``."""
     a, b = a.astype(np.float32), b.astype(np.float32)
     return a + weight * (b - a)
 
 
 def _rectangle(height: int, width: int, kept: float, random: np.random.Generator) -> tuple[slice, slice]:
-    """Draw rows and columns of ``1 - kept`` of the area, shaped as the image, about a point anywhere in it."""
+    """Draw the rows and columns of a rectangle around a random point, with the image's shape and ``1 - kept`` of its area."""
     side = np.sqrt(1 - kept)
     rows, columns = round(height * side), round(width * side)
     top, left = (int(random.integers(size) - part // 2) for size, part in ((height, rows), (width, columns)))

@@ -1,6 +1,6 @@
-"""Operations on pictures that augmentation chooses from. RGB and grey; size and mode stay.
+"""Image operations for augmentation, on RGB and grey; they keep size and mode.
 
-Each takes the picture, an amount in units of its own, of which 0 changes nothing, and the colour that fills what comes into view.
+Each takes the image, an amount in its own unit (0 changes nothing), and the colour that fills pixels from outside the image.
 """
 
 import math
@@ -11,10 +11,10 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 Colour = tuple[int, ...]
-"""One value of 0…255 per channel."""
+"""One value 0…255 for each channel."""
 Operation = Callable[[Image.Image, float, Colour], Image.Image]
 Matrix = tuple[float, float, float, float, float, float]
-"""a, b, c, d, e, f: takes the place (x, y) to (a x + b y + c, d x + e y + f)."""
+"""a, b, c, d, e, f of an affine map: (x, y) to (a x + b y + c, d x + e y + f)."""
 
 
 def _rotation(amount: float, width: int, height: int) -> Matrix:
@@ -30,8 +30,8 @@ BACK: dict[str, Callable[[float, int, int], Matrix]] = {
     "translate_x": lambda amount, width, height: (1, 0, -amount, 0, 1, 0),
     "translate_y": lambda amount, width, height: (1, 0, 0, 0, 1, -amount),
 }
-"""For the operations that move pixels: the map from a place in the result back to its place in a picture of some width and
-height. Pillow's own rotation, which copies pixels at right angles, goes by the same."""
+"""For operations that move pixels: functions from an amount, width and height to the map from a position in the result to the
+position in the image. Pillow's rotation uses the same map."""
 
 
 def _enhanced(enhancer: Any) -> Operation:
@@ -51,7 +51,7 @@ def _hue(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     if image.mode == "L" or not turn:
         return image
     pixels = np.array(image.convert("HSV"))
-    pixels[..., 0] += np.uint8(turn)  # goes round: 255 is next to 0
+    pixels[..., 0] += np.uint8(turn)  # wraps around: 255 is next to 0
     return Image.fromarray(pixels, "HSV").convert("RGB")
 
 
@@ -72,12 +72,12 @@ POLICY: dict[str, Operation] = {
     "sharpness": _enhanced(ImageEnhance.Sharpness),
     **{name: _moved(name) for name in ("shear_x", "shear_y", "translate_x", "translate_y")},
 }
-"""The fourteen operations of RandAugment and TrivialAugment, with these amounts: degrees anticlockwise of ``rotate``; bits set to
-0 by ``posterize``; the upper share of the scale inverted by ``solarize``; -1…1 of the next four, from grey, mean grey, black or
-smoothed to as far the other way; the share of the distance from the middle row or column; pixels."""
+"""The fourteen operations of RandAugment and TrivialAugment. Units of their amounts: ``rotate`` in degrees anticlockwise;
+``posterize`` in bits that are set to 0; ``solarize`` as the upper fraction of 0…255 that is inverted; ``saturation``,
+``contrast``, ``brightness`` and ``sharpness`` as a factor minus 1, in -1…1; shears as a tangent; translations in pixels."""
 
 OPERATIONS: dict[str, Operation] = {**POLICY, "hue": _hue}
-"""All operations; ``hue`` turns colours by a share of the colour circle, and leaves grey."""
+"""All operations; ``hue`` shifts colours by a fraction of the colour circle, and leaves grey unchanged."""
 
 BOTH_WAYS = set(POLICY) - {"identity", "auto_contrast", "equalize", "posterize", "solarize"}
 """Operations whose amount may be negative."""
@@ -85,10 +85,10 @@ ENHANCED = ("saturation", "contrast", "brightness", "sharpness")
 
 
 def randaugment_limits(width: int, height: int) -> dict[str, float]:
-    """Return the amounts of magnitude 10 in RandAugment (Cubuk et al. 2020, https://arxiv.org/abs/1909.13719).
+    """Return the amount of each operation at RandAugment's magnitude 10 (Cubuk et al. 2020, https://arxiv.org/abs/1909.13719).
 
-    The ranges are AutoAugment's (Cubuk et al. 2019, https://arxiv.org/abs/1805.09501), translation as a share of
-    the side: 150 of 331 pixels.
+    The ranges are those of AutoAugment (Cubuk et al. 2019, https://arxiv.org/abs/1805.09501); its translation of 150 of 331
+    pixels is scaled to the image's side.
     """
     moved = {"shear_x": 0.3, "shear_y": 0.3, "translate_x": 150 / 331 * width, "translate_y": 150 / 331 * height}
     return {"rotate": 30, "posterize": 4, "solarize": 1, **dict.fromkeys(ENHANCED, 0.9), **moved}
@@ -97,7 +97,7 @@ def randaugment_limits(width: int, height: int) -> dict[str, float]:
 def trivial_limits(width: int, height: int) -> dict[str, float]:
     """Return the largest amounts of TrivialAugment's wide space (Müller & Hutter 2021, https://arxiv.org/abs/2103.10158).
 
-    Translation goes up to 32 pixels whatever the size, but not beyond the picture.
+    Translation is at most 32 pixels at any image size, and at most the image's side.
     """
     moved = {"translate_x": min(32, width), "translate_y": min(32, height)}
     return {"rotate": 135, "posterize": 6, "solarize": 1, **dict.fromkeys((*ENHANCED, "shear_x", "shear_y"), 0.99), **moved}

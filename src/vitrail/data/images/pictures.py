@@ -1,4 +1,4 @@
-"""The pictures that a person gives in Python: files, their content, pixels of any library, one or many."""
+"""Images passed in Python: paths, encoded bytes, or pixels of Pillow, NumPy and torch; one or many."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,20 +15,20 @@ from vitrail.errors import DataError
 from vitrail.files import path_of
 
 Picture = str | Path | bytes | bytearray | IO[bytes] | Image.Image | np.ndarray | Tensor
-"""One picture: a path, the content of its file, an open file, or pixels; or as pixels a batch of them.
+"""One image: a path, the content of a file, an open file, or pixels; an array or tensor may also be a batch.
 
-Pixels are uint8, or floats of 0…1. NumPy's are (H, W), (H, W, 3) or a batch (B, H, W, 3), torch's (H, W), (3, H, W) or
-(B, 3, H, W); the three colours may be one grey, or four with opacity.
+Pixels are uint8, or floats of 0…1. Shapes are (H, W), (H, W, 3) or (B, H, W, 3) for NumPy, and (H, W), (3, H, W) or (B, 3, H, W)
+for torch. Instead of 3 channels there may be 1 (grey) or 4 (with opacity).
 """
 COLOURS = (1, 3, 4)
 SHAPES = {np.ndarray: "(H, W), (H, W, 3) or a batch (B, H, W, 3)", Tensor: "(H, W), (3, H, W) or a batch (B, 3, H, W)"}
 
 
 def pictures_of(images: Picture | Iterable[Picture]) -> list[Source]:
-    """Return one picture, a batch, or several pictures as sources for `vitrail.data.images.decode`.
+    """Convert one image, a batch or several images to a list of sources for `vitrail.data.images.decode`.
 
     Raises:
-        DataError: something that is no picture, with its type or its shape.
+        DataError: a value is no image; the message names its type or shape.
     """
     if isinstance(images, np.ndarray | Tensor):
         return [_picture(image, images) for image in (images if images.ndim == 4 else [images])]
@@ -40,7 +40,7 @@ def pictures_of(images: Picture | Iterable[Picture]) -> list[Source]:
 
 def _one(image: Any) -> Source:
     if isinstance(image, str) and URL.match(image):
-        raise DataError(f"{image!r} is a URL, and nothing is fetched", where="images", hint="download it, and give the file")
+        raise DataError(f"{image!r} is a URL, and nothing is downloaded", where="images", hint="download it, and give the file")
     if isinstance(image, str | Path):
         return path_of(image)
     if isinstance(image, bytes | bytearray):
@@ -59,7 +59,7 @@ def _one(image: Any) -> Source:
 
 
 def _picture(pixels: np.ndarray | Tensor, given: np.ndarray | Tensor) -> Source:
-    """Return one picture, in the order of its library, as uint8 (H, W) or (H, W, 3); errors name the shape of ``given``."""
+    """Convert one image to a source, from uint8 (H, W) or (H, W, 3) or a Pillow image; errors name the shape of ``given``."""
     array = pixels if isinstance(pixels, np.ndarray) else _as_array(pixels)
     if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in COLOURS):
         kind = "a tensor" if isinstance(given, Tensor) else "an array"
@@ -78,7 +78,7 @@ def _as_array(pixels: Tensor) -> np.ndarray:
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
-    """Return pixels of 0…1 as uint8; refuse other numbers, such as normalised ones."""
+    """Convert floats of 0…1 to uint8; raises `DataError` for other ranges, such as normalized pixels."""
     if array.dtype == np.uint8:
         return array
     if array.dtype.kind != "f":
@@ -86,6 +86,6 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
         raise DataError(f"pixels of type {array.dtype} are no image", where="images", hint=hint)
     low, high = float(array.min()), float(array.max())
     if not (low >= 0 and high <= 1):
-        hint = "give floats of 0…1 that are not normalised, or uint8 of 0…255"
+        hint = "give floats of 0…1 that are not normalized, or uint8 of 0…255"
         raise DataError(f"pixels from {low:g} to {high:g} are no image", where="images", hint=hint)
     return np.rint(array * 255).astype(np.uint8)

@@ -1,6 +1,6 @@
 """A geometric plan: the sampled crop, flip and warp of one image. Points, boxes and masks are transformed by the same plan.
 
-Places are (x, y) in pixels, x to the right and y down; the centre of the first pixel is at (0.5, 0.5).
+Positions are (x, y) in pixels, x to the right and y down; the centre of the first pixel is at (0.5, 0.5).
 """
 
 from collections.abc import Callable, Iterable
@@ -18,47 +18,47 @@ Extent = tuple[int, int]
 
 
 class Move(NamedTuple):
-    """A change of places."""
+    """An affine map of positions from an image to a result."""
 
     back: Matrix
-    """Takes a place in the result to its place in the picture."""
+    """Maps a position in the result to the position in the image."""
     size: Extent
-    """Size of the picture; positions beyond it show nothing of it."""
+    """Size of the image; positions outside of it show no image."""
 
 
 class Step(Protocol):
-    """A change of a picture that leaves its size as it is."""
+    """A change of an image that keeps its size."""
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """Return changed pixels, uint8 (C, H, W), and leave ``pixels`` as they are."""
+        """Return the changed pixels, uint8 (C, H, W), without changing ``pixels``."""
 
     def moves(self, size: Extent) -> Iterable[Move]:
-        """Return the moves of positions in a picture of this size, one after another."""
+        """Return the maps of positions in an image of this size, in the order of their application."""
 
 
 class Frame(Protocol):
-    """A way to bring a picture to the model's size."""
+    """A resize or crop of an image to the model's size."""
 
     @property
     def result(self) -> Extent:
-        """Width and height of the resulting picture."""
+        """Width and height of the resulting image."""
 
     def __call__(self, picture: Image.Image) -> Image.Image: ...
 
     def of(self, move: Callable[[Box], Box]) -> "Frame":
-        """Return the same frame for another picture, to which ``move`` takes boxes of this one."""
+        """Return the same frame for another resolution of the image; ``move`` maps boxes of this one to that one."""
 
     def moves(self, size: Extent) -> Iterable[Move]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """A part of the picture is brought to a size, of which a part is kept."""
+    """A resize of a part of the image to ``size``, followed by a crop to ``kept``."""
 
     part: Box
     size: Extent
     kept: tuple[int, int, int, int]
-    """Left, top, right, bottom."""
+    """Left, top, right, bottom of the crop in the resized image."""
     resampling: Image.Resampling
 
     def __call__(self, picture: Image.Image) -> Image.Image:
@@ -72,7 +72,7 @@ class Resize:
 
     @property
     def seen(self) -> Box:
-        """Return the kept part in the picture's own pixels."""
+        """Return the box that remains after the crop, in the image's own pixels."""
         x, y = self._pitch
         left, top, right, bottom = self.kept
         return (
@@ -98,7 +98,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The picture moved by whole pixels, with a colour where it was."""
+    """A shift of the image by whole pixels; ``fill`` is the colour of the uncovered area."""
 
     right: int
     down: int
@@ -120,7 +120,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """Left and right exchanged (``across``), top and bottom (``down``), or both."""
+    """A horizontal flip (``across``), a vertical flip (``down``), or both."""
 
     across: bool
     down: bool
@@ -139,7 +139,7 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Operations of `data.operations`, by their names, each with its amount, and the colour of what comes into view."""
+    """Operations of `vitrail.data.images.operations`: pairs of a name and an amount, and the colour for uncovered pixels."""
 
     operations: tuple[tuple[str, float], ...]
     fill: Colour
@@ -156,7 +156,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """Noise, uint8 (C, rows, columns), in place of a rectangle."""
+    """Random erasing: ``noise``, uint8 (C, rows, columns), replaces a rectangle."""
 
     left: int
     top: int
@@ -174,36 +174,36 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The changes of an image of one size: it is brought to the model's size, then changed in some steps.
+    """The changes of an image of one size: ``frame`` resizes it to the model's size, then ``steps`` change it.
 
-    Every step is an affine map of places, or leaves them where they are, and so whatever belongs to the picture follows.
+    Each step maps positions by an affine map or not at all, so points, boxes and masks can be transformed by the same plan.
     """
 
     size: Extent
-    """Size of the picture."""
+    """Width and height of the image."""
     frame: Frame
     steps: tuple[Step, ...] = ()
 
     def pixels(self, picture: Image.Image | Reduced) -> np.ndarray:
-        """Bring a picture, or one decoded at a fraction of its size, to the model's size, and change it: uint8 (C, H, W)."""
+        """Resize an image, which may be decoded at a fraction of its size, and apply the steps: uint8 (C, H, W)."""
         if isinstance(picture, Reduced):
             return Plan(picture.image.size, self.frame.of(picture.whole.inside), self.steps).pixels(picture.image)
         self._require(picture.size)
         return self.changed(to_pixels(self.frame(picture)))
 
     def changed(self, pixels: np.ndarray) -> np.ndarray:
-        """Apply the steps to pixels of the model's size: a new uint8 (C, H, W), or the same where nothing changes."""
+        """Apply the steps to pixels of the model's size, uint8 (C, H, W); without steps the same array is returned."""
         for step in self.steps:
             pixels = step(pixels)
         return np.ascontiguousarray(pixels)
 
     def of_whole(self, whole: Whole) -> "Plan":
-        """Return the same plan for the whole picture, where this one is for a reduction of it."""
+        """Return the same plan for the full-size image, if this plan is for a reduced one."""
         return self if whole.size == self.size else Plan(whole.size, self.frame.of(whole.outside), self.steps)
 
     @property
     def matrix(self) -> np.ndarray:
-        """Return the map of (x, y, 1) in the picture to its position in the result: float64 (3, 3)."""
+        """Return the matrix that maps (x, y, 1) in the image to the result: float64 (3, 3)."""
         back = np.eye(3)
         for move in self._moves():
             back = back @ (*np.reshape(move.back, (2, 3)), (0, 0, 1))
@@ -211,34 +211,34 @@ class Plan:
 
     @property
     def mirrored(self) -> bool:
-        """Return True if the result is a mirror image, in which a left hand looks like a right one.
+        """Return True if the result is mirrored, so that a left hand looks like a right hand.
 
-        Turned by half a circle, which is flipped both ways, it is not.
+        Flipping both ways is a rotation by 180°, and not mirrored.
         """
         return bool(np.linalg.det(self.matrix) < 0)
 
     def points(self, points: np.ndarray) -> np.ndarray:
-        """Return the positions of points (N, 2) of the image in the result: float64 (N, 2), some perhaps beyond its sides.
+        """Map points (N, 2) of the image to the result: float64 (N, 2), where they may be outside of the result.
 
-        One that leaves the picture in one step and comes back in another is where it would be seen, had it not left.
+        A point that leaves the image in one step and returns in a later one is mapped as if it had stayed visible.
         """
         matrix = self.matrix
         return np.asarray(points, np.float64) @ matrix[:2, :2].T + matrix[:2, 2]
 
     def boxes(self, boxes: np.ndarray) -> np.ndarray:
-        """Return the boxes around the moved corners of boxes (N, 4), left, top, right, bottom, cut to the result: float64 (N, 4).
+        """Map boxes (N, 4), left, top, right, bottom, to the boxes around their mapped corners, clipped: float64 (N, 4).
 
-        One that is not in view has no area.
+        A box outside of the result gets an area of 0.
         """
         corners = np.asarray(boxes, np.float64)[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]  # (N, 4, 2)
         moved = self.points(corners).clip(0, self.frame.result)
         return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1)
 
     def mask(self, mask: np.ndarray, fill: int = 255) -> np.ndarray:
-        """Return a mask of the image (H, W), of any integers, moved as its pixels are: int64 (H', W').
+        """Map an integer mask of the image (H, W) to the result: int64 (H', W').
 
-        Each pixel takes the value of the nearest one, and ``fill`` where there is no image. Operations on colors and random
-        erasing leave a mask as it is.
+        Each pixel takes the nearest value of the mask, or ``fill`` outside of the image. Colour operations and random erasing do
+        not change a mask.
         """
         self._require(mask.shape[::-1])
         width, height = self.frame.result
@@ -256,14 +256,14 @@ class Plan:
 
     def _require(self, size: tuple[int, ...]) -> None:
         if tuple(size) != self.size:
-            raise ValueError(f"a plan for {self.size} (width, height) cannot be followed at {tuple(size)}")
+            raise ValueError(f"a plan for {self.size} (width, height) cannot be applied to {tuple(size)}")
 
 
 def to_pixels(image: Image.Image) -> np.ndarray:
-    """Return a picture as uint8 (C, H, W)."""
+    """Convert a Pillow image to uint8 (C, H, W)."""
     return np.stack([np.asarray(channel) for channel in image.split()])
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
-    """Return uint8 (C, H, W) as a picture, RGB or grey."""
+    """Convert uint8 (C, H, W) to a Pillow image, RGB or grey."""
     return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))

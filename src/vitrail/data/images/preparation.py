@@ -1,4 +1,4 @@
-"""The one preparation of images: what training, evaluation, prediction and the model folder share."""
+"""The preparation of images, common to training, evaluation, prediction and the model folder."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -30,46 +30,46 @@ RESAMPLING = {
 }
 
 SPARE = 4
-"""A JPEG is decoded at a smaller size if both its sides are still so many times as long as in the resized image."""
+"""A JPEG is decoded at a reduced size only if both its sides stay at least this many times those of the resized image."""
 MOST_PIXELS = 2**24
-"""A resized image with more pixels is not made whole: of one a thousand times as long as wide only the centre is."""
+"""Largest number of pixels of a resized image before the crop; of larger ones (very long images) only the crop is computed."""
 
 
 class Preparation(Settings):
-    """The way from an image to a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
+    """The preprocessing of an image to a tensor: decode, resize, crop the centre, scale to 0…1, normalize."""
 
     image_size: Size
-    """Height and width the model takes."""
+    """Height and width of the model's input."""
     channels: Literal[1, 3] = 3
     """3 for RGB, 1 for grey."""
     resize_size: Size
-    """Height and width of the resized image, of which the centre of ``image_size`` is cut out."""
+    """Height and width of the resized image, before the central crop to ``image_size``."""
     fit: Literal["cover", "squash"] = "cover"
-    """Keep the image's shape and just cover ``resize_size``, or squash it to exactly that."""
+    """cover: keep the aspect ratio, and cover ``resize_size``; squash: resize to exactly ``resize_size``."""
     crop_rounding: Literal["even", "down"] = "even"
-    """Start of a crop whose middle falls between two pixels: at the even one of the two, as in torchvision and timm,
-    or at the first, as in transformers."""
+    """Rounding of a crop's start that falls between two pixels: to the even one, as in torchvision and timm, or down, as in
+    transformers."""
     resampling: Literal["nearest", "lanczos", "bilinear", "bicubic"] = "bilinear"
     """Interpolation of the resize, with antialiasing."""
     mean: tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
-    """Per channel, subtracted from values of 0…1."""
+    """Mean of each channel, subtracted from values of 0…1."""
     std: tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...]
-    """Per channel, divided by."""
+    """Standard deviation of each channel, by which the differences are divided."""
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if not len(self.mean) == len(self.std) == self.channels:
-            raise ValueError(f"{len(self.mean)} means and {len(self.std)} deviations for {self.channels} channels")
+            raise ValueError(f"found {len(self.mean)} means and {len(self.std)} deviations for {self.channels} channels")
         if any(crop > resize for crop, resize in zip(self.image_size, self.resize_size, strict=True)):
             raise ValueError(f"the crop {self.image_size} is larger than the resized image {self.resize_size}")
         return self
 
     @classmethod
     def standard(cls, image_size: tuple[int, int], channels: int = 3, crop_ratio: float = 1.0, **fields: Any) -> Self:
-        """Create a preparation with mean and deviation 0.5 as in the paper, and with other ``fields`` of this class.
+        """Create a preparation with mean and standard deviation 0.5 as in ViT's paper; ``fields`` override other fields.
 
-        Squares are covered, other shapes squashed to, as transformers can describe it. ``crop_ratio`` is the share of the resized
-        image that is kept.
+        ``fit`` is "cover" for a square ``image_size`` and "squash" for others, as transformers can express it. ``crop_ratio`` is
+        the side of the crop as a fraction of the resized image's side.
         """
         resize = tuple(math.floor(side / crop_ratio) for side in image_size)  # as timm rounds
         half = (0.5,) * channels
@@ -79,21 +79,21 @@ class Preparation(Settings):
 
     @property
     def crop_ratio(self) -> float:
-        """Compute the share of the resized image that is kept, from which `standard` and timm compute its size.
+        """Compute the crop's side as a fraction of the resized side, from which `standard` and timm compute ``resize_size``.
 
         Raises:
-            ConfigError: no one share gives both sides, rounded down.
+            ConfigError: no single fraction gives both sides, rounded down.
         """
         sides = list(zip(self.image_size, self.resize_size, strict=True))
-        share = min(side / size for side, size in sides)  # the largest that leaves no side shorter than it is
-        for ratio in (share, math.nextafter(share, 0)):  # a quotient that was rounded up would lose a row
+        share = min(side / size for side, size in sides)  # the largest possible
+        for ratio in (share, math.nextafter(share, 0)):  # a rounding error upwards would lose a row
             if all(math.floor(side / ratio) == size for side, size in sides):
                 return ratio
-        what = f"{self.resize_size} cut to {self.image_size} keeps different shares of rows and columns"
-        raise ConfigError(what, where="preparation", hint="give one share of both")
+        what = f"a crop of {self.resize_size} to {self.image_size} keeps different fractions of rows and columns"
+        raise ConfigError(what, where="preparation", hint="give sizes with one fraction for both")
 
     def at(self, image_size: tuple[int, int]) -> Self:
-        """Return the same preparation for images of another size; the same share of the resized image is kept."""
+        """Return the same preparation for another input size; the crop keeps its fraction of the resized image."""
         if image_size == self.image_size:
             return self
         sides = zip(image_size, self.resize_size, self.image_size, strict=True)
@@ -106,15 +106,15 @@ class Preparation(Settings):
         return f"{resize} ({self.resampling}), centre {self.image_size[0]}×{self.image_size[1]}, {', '.join(numbers)}"
 
     def decode(self, source: Source, *, share: float | None = None) -> Image.Image:
-        """Return the upright picture in the model's colours; ``share`` as in `reduced`."""
+        """Decode an image, upright and in the model's colours; ``share`` as in `reduced`."""
         return self.reduced(source, share=share).image
 
     def reduced(self, source: Source, *, share: float | None) -> Reduced:
-        """Return the upright picture in the model's colours, and its box in the whole one.
+        """Decode an image, upright and in the model's colours, perhaps at a reduced size; return it with its full-size geometry.
 
-        ``share`` is the smallest share of its area that will be brought to the model's size. A JPEG with far more pixels than
-        that needs is decoded at a smaller size, without a last row or column that would stand for less than others. With None all
-        of its pixels are decoded.
+        ``share`` is the least fraction of the image's area that will be resized to the model's size. A JPEG with far more pixels
+        than needed for it is decoded at a reduced size, without a last row or column that covers fewer pixels than the others.
+        With None the full size is decoded.
         """
         image, (size, (left, top, right, bottom)) = reduced = self._reduced(source, share)
         if image.size == size:
@@ -126,19 +126,24 @@ class Preparation(Settings):
         return decode_reduced(source, channels=self.channels, least=self._least(share))
 
     def _least(self, share: float | None = 1.0) -> int | None:
-        """Return the pixels that each side of a reduced JPEG must keep; None where it may not be reduced."""
-        if share is None or self.resampling == "nearest":  # which picks single pixels: they must be the file's own
+        """Return the least side of a JPEG decoded at a reduced size, in pixels; None if it may not be reduced."""
+        if share is None or self.resampling == "nearest":  # "nearest" takes single pixels, which must be the file's
             return None
         return math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
 
     def check(self, source: Source, *, max_pixels: int, formats: tuple[str, ...]) -> int:
-        """Refuse images of other sizes and formats by their heads alone; return the pixels that `pixels` would decode."""
+        """Check the size and format of an image by its header, and return the number of pixels that `pixels` would decode.
+
+        Raises:
+            DataError: another format, a damaged header, or too many pixels.
+        """
         return check_head(source, least=self._least(), max_pixels=max_pixels, formats=formats)
 
     def frame(self, size: Extent) -> Frame:
-        """Return the way from a picture of some width and height to the model's size: in one step where two would be too large.
+        """Return the resize and crop of an image of this (width, height) to the model's size.
 
-        One step is the same but for the rounding between the passes over rows and columns.
+        If the resized image would be too large, a single resize of the cropped part replaces both; its result differs only in
+        the rounding between the passes over rows and columns.
         """
         frame, (high, wide) = self._in_two_steps(size), self.image_size
         if math.prod(frame.size) <= MOST_PIXELS:
@@ -146,7 +151,7 @@ class Preparation(Settings):
         return Resize(frame.seen, (wide, high), (0, 0, wide, high), frame.resampling)
 
     def _in_two_steps(self, size: Extent) -> Resize:
-        """Return the resize by `fit` and the cut of the centre, as torchvision has them."""
+        """Return the resize by ``fit`` and the central crop, as torchvision computes them."""
         rows, columns = self._resized(*size)
         spare = (rows - self.image_size[0], columns - self.image_size[1])
         top, left = (side // 2 if self.crop_rounding == "down" else round(side / 2) for side in spare)
@@ -155,36 +160,36 @@ class Preparation(Settings):
         return Resize(whole, (columns, rows), (left, top, left + wide, top + high), RESAMPLING[self.resampling])
 
     def plan(self, size: Extent) -> Plan:
-        """Return the plan of a picture of some width and height that is not changed at random."""
+        """Return the plan without augmentation for an image of this (width, height)."""
         return Plan(size, self.frame(size))
 
     def planned(self, source: Source) -> tuple[np.ndarray, Plan]:
-        """Decode, resize and crop: uint8 (C, H, W), and the plan by which positions moved."""
+        """Decode, resize and crop an image: uint8 (C, H, W), and the plan, which maps positions."""
         reduced = self._reduced(source)
         plan = self.plan(reduced.whole.size)
         return plan.pixels(reduced), plan
 
     def pixels(self, source: Source) -> np.ndarray:
-        """Decode, resize and crop: uint8 (C, H, W)."""
+        """Decode, resize and crop an image: uint8 (C, H, W)."""
         return self.planned(source)[0]
 
     def crop(self, image: Image.Image) -> Image.Image:
-        """Resize as `fit` has it, and cut out the centre."""
+        """Resize an image by ``fit`` and crop its centre."""
         return self.frame(image.size)(image)
 
     def framed(self, source: Source) -> tuple[Image.Image, Box]:
-        """Return the picture at the model's size, and the box of the upright one that it shows, in shares of the sides."""
+        """Return the image at the model's size, and the box that it shows, as fractions of the upright image's sides."""
         image, whole = self._reduced(source)
         (width, height), (left, top, right, bottom) = whole.size, self.box(*whole.size)
         shown = self.frame(whole.size).of(whole.inside)(image)
         return shown, (left / width, top / height, right / width, bottom / height)
 
     def box(self, width: int, height: int) -> Box:
-        """Return the box that the model sees of a picture of this size: left, top, right, bottom in its own pixels."""
+        """Return the box that the model sees of an image of this size: left, top, right, bottom in the image's pixels."""
         return self._in_two_steps((width, height)).seen
 
     def _resized(self, width: int, height: int) -> Size:
-        """Return height and width of the resized image, rounded as torchvision has it for squares, timm for other shapes."""
+        """Return height and width of the resized image, rounded as in torchvision for squares and as in timm otherwise."""
         rows, columns = self.resize_size
         if self.fit == "squash":
             return rows, columns
@@ -196,14 +201,14 @@ class Preparation(Settings):
 
     def normalize(self, pixels: "Tensor") -> "Tensor":
         """Compute ``(x / 255 - mean) / std`` of uint8 (B, C, H, W): float32."""
-        import torch  # takes seconds, and settings are read without it
+        import torch  # importing torch takes seconds
 
         both = torch.tensor([self.mean, self.std]).view(2, -1, 1, 1)
-        mean, std = both.to(pixels.device, non_blocking=pixels.is_cuda)  # else the program would wait for the GPU
+        mean, std = both.to(pixels.device, non_blocking=pixels.is_cuda)  # a blocking copy would wait for the GPU
         return pixels.float().div_(255).sub_(mean).div_(std)
 
     def pictures(self, images: "Tensor") -> "list[Image.Image]":
-        """Return normalized images (B, C, H, W) as pictures, without what is beyond black and white; undoes `normalize`."""
+        """Convert normalized images (B, C, H, W) to Pillow images, clipped to 0…255: the inverse of `normalize`."""
         import torch
 
         mean, std = torch.tensor([self.mean, self.std], device=images.device).view(2, -1, 1, 1)
@@ -211,10 +216,10 @@ class Preparation(Settings):
         return [to_picture(image) for image in pixels]
 
     def __call__(self, images: "Picture | Iterable[Picture]") -> "Tensor":
-        """Prepare one image or several, as `vitrail.predict` takes them, for a model: float32 (B, C, H, W).
+        """Prepare one image or several, in any form that `vitrail.predict` takes, for a model: float32 (B, C, H, W).
 
         Raises:
-            DataError: an image that cannot be read, or what is none.
+            DataError: an image cannot be read, or a value is no image.
         """
         import torch
 
@@ -225,10 +230,10 @@ class Preparation(Settings):
         return self.normalize(torch.from_numpy(np.stack([self.pixels(picture) for picture in pictures])))
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """Return ``preprocessor_config.json`` in the keys of transformers' image processors.
+        """Return the content of ``preprocessor_config.json``, in the keys of transformers' image processors.
 
-        They can cover a square and squash. A preparation that covers another shape has a ``size`` in keys of our own, which they
-        refuse. They ignore our key ``crop_rounding``.
+        These can cover a square, or squash. To cover another shape, ``size`` has keys of Vitrail's, which transformers refuses.
+        transformers ignores Vitrail's key ``crop_rounding``.
         """
         (height, width), covers = self.resize_size, self.fit == "cover"
         if covers:
@@ -253,12 +258,13 @@ class Preparation(Settings):
 
     @classmethod
     def from_hugging_face(cls, values: Mapping[str, Any], *, model_type: str | None = None, where: object = None) -> Self:
-        """Read what `to_hugging_face` or transformers wrote; what it leaves out is as in the class that it names.
+        """Read the content of a ``preprocessor_config.json``, written by `to_hugging_face` or transformers.
 
-        ``model_type`` is from the model's ``config.json``; it gives the class where the file does not.
+        Missing keys take the defaults of the processor class. ``model_type`` of the model's ``config.json`` determines the class
+        if the file does not name it.
 
         Raises:
-            ModelFileError: incomplete or damaged, or it asks for something that is not supported here.
+            ModelFileError: it is incomplete or damaged, or needs a feature that is not supported.
         """
         try:
             fields = read_processor(values, model_type)
@@ -279,6 +285,6 @@ class Preparation(Settings):
 
 
 def damaged(error: Exception, where: object) -> ModelFileError:
-    """Return the error for a description of the preprocessing that cannot be followed."""
-    what = f"the description of the preprocessing is incomplete or damaged, or asks for what is not supported here: {error}"
+    """Return the error for a ``preprocessor_config.json`` that cannot be used."""
+    what = f"the description of the preprocessing is incomplete or damaged, or needs an unsupported feature: {error}"
     return ModelFileError(what, where=where, hint="write the model folder again")

@@ -1,4 +1,4 @@
-"""Transformers' image processors, by the name that ``preprocessor_config.json`` has for them."""
+"""The image processors of transformers, by their name in ``preprocessor_config.json``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.2
 OPENAI = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 BILINEAR, BICUBIC = 2, 3
 WARPED_FROM = 384
-"""From this side on ConvNext's processor squashes images and crops nothing."""
+"""From this side on ConvNext's processor squashes images and does not crop."""
 
 
 @dataclass(frozen=True)
 class Processor:
-    """One of transformers' classes."""
+    """An image processor class of transformers."""
 
     defaults: Mapping[str, Any]
-    """Its values for keys that the file leaves out."""
+    """Values of keys that a file omits."""
     square: bool = True
-    """True if a single number as size means both sides, else the shorter side."""
+    """True if a single number as size means both sides; False if it means the shorter side."""
     floats: bool = False
-    """True if it resizes numbers of 0…1, neither rounded nor cut off, in place of whole levels."""
+    """True if it resizes floats of 0…1, without rounding and clipping, and not integers of 0…255."""
 
 
 def _squashing(side: int, resample: int, colours: Mapping[str, Any], crop: int = 0) -> dict[str, Any]:
@@ -49,7 +49,7 @@ PROCESSORS = {
     "Pvt": Processor(_squashing(224, BICUBIC, IMAGENET)),
     "DINOv3ViT": Processor(_squashing(224, BILINEAR, IMAGENET), floats=True),
 }
-"""Processors that can be followed, by their names without the ending ImageProcessor."""
+"""Supported processors, by their names without the ending ImageProcessor."""
 PROCESSOR_OF_MODEL = {
     **dict.fromkeys(("vit", "vit_mae", "vit_msn", "ijepa"), "ViT"),
     **dict.fromkeys(("beit", "data2vec-vision"), "Beit"),
@@ -62,7 +62,7 @@ PROCESSOR_OF_MODEL = {
     "siglip2": "Siglip2",
     "dinov3_vit": "DINOv3ViT",
 }
-"""The processor of a model whose file names none, by its ``model_type``; older files do not."""
+"""The processor for each ``model_type``, used for older files that name no processor."""
 
 UNDERSTOOD = {
     *("do_resize", "size", "default_to_square", "resample", "crop_pct", "do_center_crop", "crop_size"),
@@ -74,22 +74,22 @@ HARMLESS = {
     *("do_convert_rgb", "do_reduce_labels", "reduce_labels", "pad_size", "image_seq_length", "model_input_names"),
     *("data_format", "input_data_format", "return_tensors", "disable_grouping", "device"),
 }
-"""Keys that change no pixel of a picture: every one is brought to the model's colours here, and padded only by ``do_pad``."""
+"""Keys that change no pixel: images are always converted to the model's colours, and padded only with ``do_pad``."""
 
 
 def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[str, Any]:
-    """Read the size, resize and crop of a file, with the defaults of its class for keys that it leaves out.
+    """Read the size, resize and crop of a ``preprocessor_config.json``; missing keys take the defaults of the class.
 
-    Return the fields ``image_size``, ``resize_size``, ``fit`` and ``crop_rounding`` of a preparation, and below ``values`` all
-    values of the file and its class, by transformers' keys.
+    Return the fields ``image_size``, ``resize_size``, ``fit`` and ``crop_rounding`` of a preparation, and as ``values`` all keys
+    of the file and defaults of its class.
 
     Raises:
-        ValueError: a class or a key that is not understood, or images whose size would depend on the picture.
-        KeyError, TypeError: a size without its parts.
+        ValueError: a class or key is not supported, or the input size would depend on the image.
+        KeyError, TypeError: a size is incomplete.
     """
     name = _name(values, model_type)
     if name not in PROCESSORS:
-        raise ValueError(f"{name}ImageProcessor is not known here; known are {', '.join(PROCESSORS)}")
+        raise ValueError(f"{name}ImageProcessor is not supported; supported are {', '.join(PROCESSORS)}")
     processor = PROCESSORS[name]
     given = {**processor.defaults, **{key: value for key, value in values.items() if value is not None}}
     strange = [key for key, value in given.items() if value is not False and key not in UNDERSTOOD | HARMLESS]
@@ -97,9 +97,9 @@ def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[st
         raise ValueError(f"{strange[0]!r} is not understood")
     for key in ("do_resize", "do_rescale"):
         if not given.get(key, True):
-            raise ValueError(f"{key!r} is false: images that are not resized or not rescaled are not known here")
+            raise ValueError(f"{key!r} is false: images must be resized and rescaled")
     if processor.floats and given["resample"] not in (0, BILINEAR):
-        what = f"does not cut off what 'resample' {given['resample']} brings beyond black and white"
+        what = f"does not clip values below 0 and above 1, which 'resample' {given['resample']} produces"
         raise ValueError(f"{name}ImageProcessor {what}")
     resize, covers = _size(given["size"], given.get("default_to_square", processor.square))
     crop = _size(given["crop_size"], square=True)[0] if given.get("do_center_crop") else None
@@ -109,11 +109,11 @@ def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[st
         crop, covers = resize, resize[0] < WARPED_FROM
         resize = (int(crop[0] / given["crop_pct"]),) * 2 if covers else crop
     elif given.get("crop_pct"):
-        raise ValueError(f"'crop_pct' is not understood of {name}ImageProcessor")
+        raise ValueError(f"'crop_pct' is not supported for {name}ImageProcessor")
     if name == "Levit" and covers:
         resize = (int(256 / 224 * resize[0]),) * 2
     if covers and crop is None:
-        raise ValueError("'do_center_crop' is not set, and 'size' keeps each picture's shape: the model takes one")
+        raise ValueError("'do_center_crop' is not set, and 'size' keeps the aspect ratio: images would have different shapes")
     return {
         "image_size": crop or resize,
         "resize_size": resize,
@@ -124,7 +124,7 @@ def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[st
 
 
 def _name(values: Mapping[str, Any], model_type: str | None) -> str:
-    """Return the name of the class without the endings of its version."""
+    """Return the name of the processor class without endings such as ImageProcessor and Fast."""
     name = values.get("image_processor_type") or values.get("feature_extractor_type")
     if name is None:
         if model_type not in PROCESSOR_OF_MODEL:
@@ -136,7 +136,10 @@ def _name(values: Mapping[str, Any], model_type: str | None) -> str:
 
 
 def _size(size: Any, square: bool) -> tuple[tuple[Any, Any], bool]:
-    """Return height and width, and True if pictures keep their shape and cover them; older files have a number or two."""
+    """Return (height, width), and True if images keep their aspect ratio and cover this size.
+
+    Older files have one or two numbers in place of a mapping.
+    """
     if type(size) is int:
         return (size, size), not square
     if isinstance(size, list):
@@ -145,7 +148,7 @@ def _size(size: Any, square: bool) -> tuple[tuple[Any, Any], bool]:
     parts = {key: value for key, value in size.items() if value is not None}
     if parts.keys() == {"shortest_edge"}:
         return (parts["shortest_edge"],) * 2, True
-    if parts.keys() == {"min_height", "min_width"}:  # our own: transformers' processors cannot cover what is no square
+    if parts.keys() == {"min_height", "min_width"}:  # Vitrail's keys: transformers can cover only a square
         return (parts["min_height"], parts["min_width"]), True
     if parts.keys() == {"height", "width"}:
         return (parts["height"], parts["width"]), False

@@ -1,4 +1,4 @@
-"""Pictures that were decoded at a fraction of their size."""
+"""Images that were decoded at a fraction of their size, and the geometry of the full size."""
 
 from typing import NamedTuple
 
@@ -9,31 +9,32 @@ Box = tuple[float, float, float, float]
 
 
 class Whole(NamedTuple):
-    """The whole picture, upright, of which another is a reduction."""
+    """The geometry of a full-size upright image, relative to a reduced version of it."""
 
     size: tuple[int, int]
-    """Its width and height."""
+    """Width and height of the full-size image."""
     box: Box
-    """Its box in the reduction: an eighth of 403 pixels is 51, of which three fill the last, so the picture ends at 50⅜."""
+    """The box of the full image in the reduced one. At 1/8, 403 pixels become 51, and the last is only 3/8 covered: the box ends
+    at 50⅜."""
 
     def inside(self, box: Box) -> Box:
-        """Return the box in the reduction that a box of the whole picture becomes."""
+        """Map a box of the full-size image to the reduced one."""
         (left, top, _, _), (x, y) = self.box, self._scale
         return left + box[0] * x, top + box[1] * y, left + box[2] * x, top + box[3] * y
 
     def outside(self, box: Box) -> Box:
-        """Return the box in the whole picture that a box of the reduction becomes."""
+        """Map a box of the reduced image to the full-size one."""
         (left, top, _, _), (x, y) = self.box, self._scale
         return (box[0] - left) / x, (box[1] - top) / y, (box[2] - left) / x, (box[3] - top) / y
 
     @property
     def _scale(self) -> tuple[float, float]:
-        left, top, right, bottom = self.box  # powers of two, by which nothing is rounded
+        left, top, right, bottom = self.box  # the scale is a power of two, so nothing is rounded
         return (right - left) / self.size[0], (bottom - top) / self.size[1]
 
 
 class Reduced(NamedTuple):
-    """A picture that may have been decoded at a fraction of its size."""
+    """An image that may have been decoded at a fraction of its size, with its full-size geometry."""
 
     image: Image.Image
     whole: Whole

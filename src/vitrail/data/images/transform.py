@@ -1,4 +1,4 @@
-"""A user's own change to training images: any callable, such as a torchvision transform."""
+"""A user's transform of training images: any callable, such as a torchvision transform."""
 
 import random as python_random
 from collections.abc import Callable, Iterator
@@ -16,19 +16,19 @@ from vitrail.errors import ConfigError
 from vitrail.runtime.device import forks
 
 Transform = Callable[[Image.Image], Any]
-"""Takes the decoded picture; returns a picture, or pixels (C, H, W) of the model's size as an array or tensor."""
+"""A function from the decoded image to an image, or to pixels (C, H, W) of the model's size, as an array or tensor."""
 
 
 def transformed(
     transform: Transform, image: Image.Image, preparation: Preparation, random: np.random.Generator
 ) -> Image.Image | np.ndarray:
-    """Apply ``transform`` to a picture: return a picture in the model's colours, or finished pixels, uint8 (C, H, W).
+    """Apply ``transform`` to an image: return an image in the model's colours, or final pixels, uint8 (C, H, W).
 
-    Floating-point pixels of 0…1 are brought to 0…255. The generators of Python, NumPy and torch are seeded from ``random``, and
-    afterwards as they were.
+    Floating-point pixels of 0…1 are scaled to 0…255. The generators of Python, NumPy and torch are seeded from ``random``, and
+    restored afterwards.
 
     Raises:
-        ConfigError: it returns anything else.
+        ConfigError: the transform returns anything else.
     """
     try:
         with _seeded(random):
@@ -37,7 +37,7 @@ def transformed(
         if "forked subprocess" not in str(error):
             raise
         hint = "set data.workers to 0"
-        raise ConfigError("the transform uses a GPU, which a worker process cannot", where="transform", hint=hint) from None
+        raise ConfigError("the transform uses a GPU, and a worker process cannot", where="transform", hint=hint) from None
     if isinstance(result, Image.Image):
         return preparation.decode(result)
     if isinstance(result, Tensor):
@@ -56,7 +56,7 @@ def _finished(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         raise _refused(f"pixels of type {pixels.dtype}", "return uint8, or floating-point values of 0…1")
     if not (pixels.min() >= 0 and pixels.max() <= 1):
         what = f"values from {pixels.min():.3g} to {pixels.max():.3g}, not of 0…1"
-        raise _refused(what, "leave normalisation out; Vitrail normalises")
+        raise _refused(what, "remove the normalization: Vitrail normalizes the result")
     return np.ascontiguousarray(np.rint(pixels * 255).astype(np.uint8))
 
 
@@ -72,7 +72,7 @@ def _seeded(random: np.random.Generator) -> Iterator[None]:
         with torch.random.fork_rng(devices=[]):
             python_random.seed(seed)
             np.random.seed(seed)
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the accelerators, too
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs, too
             yield
     finally:
         python_random.setstate(python_state)
@@ -80,12 +80,12 @@ def _seeded(random: np.random.Generator) -> Iterator[None]:
 
 
 def require_sendable(transform: Transform) -> None:
-    """Refuse a transform that cannot be sent to worker processes; forked ones have it already."""
+    """Raise `ConfigError` for a transform that cannot be pickled for worker processes; forked processes need no pickle."""
     if forks():
         return
     try:
         ForkingPickler.dumps(transform)
-    except Exception as error:  # each class has its own way of not being picklable
+    except Exception as error:  # pickling fails with many types of errors
         what = f"the transform cannot be sent to worker processes: {error}"
-        hint = "define it by name in a module, no lambda and no inner function, or set data.workers to 0"
+        hint = "define it as a function of a module, not as a lambda or inner function, or set data.workers to 0"
         raise ConfigError(what, where="transform", hint=hint) from None

@@ -1,4 +1,4 @@
-"""A box of a picture, perhaps turned, brought to a size by one affine map."""
+"""A crop of a box, perhaps rotated, to a fixed size by one affine map."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,19 +14,19 @@ from vitrail.data.images.reduction import Box
 
 @dataclass(frozen=True, slots=True)
 class Warp:
-    """A map that shows a turned box of the picture, black where the box leaves it."""
+    """An affine map from a rotated box of an image to a result; outside of the image the result is black."""
 
     centre: tuple[float, float]
-    """Centre of the box, in the picture."""
+    """Centre of the box in the image."""
     pitch: tuple[float, float]
-    """Pixels of the picture per pixel of the result, along its width and its height."""
+    """Pixels of the image per pixel of the result, along its width and its height."""
     angle: float
-    """Degrees by which the box is turned clockwise, so that the picture turns the other way."""
+    """Degrees by which the box is rotated clockwise; the image content rotates anticlockwise."""
     result: Extent
-    """Width and height of the resulting picture."""
+    """Width and height of the resulting image."""
 
     def __call__(self, picture: Image.Image) -> Image.Image:
-        """Return the box, resized: bilinear, after a reduction by a whole number of a picture with far more pixels."""
+        """Return the resized box, bilinear; a much larger image is first reduced by an integer factor."""
         factor = int(min(self.pitch))
         if factor < 2:
             return self._resized(picture, self.back)
@@ -42,7 +42,7 @@ class Warp:
 
     @property
     def back(self) -> Matrix:
-        """Return the map of a position in the result to its position in the picture."""
+        """Return the map from a position in the result to the position in the image."""
         cos, sin = math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))
         (x, y), (width, height) = self.pitch, self.result
         a, b, d, e = cos * x, -sin * y, sin * x, cos * y
@@ -50,22 +50,22 @@ class Warp:
 
     @property
     def seen(self) -> Box:
-        """Return the part of the picture that it shows unturned: left, top, right, bottom, perhaps beyond the picture's sides."""
+        """Return the box before rotation: left, top, right, bottom in the image, which may be outside of it."""
         (x, y), (across, down) = self.centre, (pitch * side / 2 for pitch, side in zip(self.pitch, self.result, strict=True))
         return x - across, y - down, x + across, y + down
 
     def outside(self, places: np.ndarray) -> np.ndarray:
-        """Map positions (…, 2) of the result into the picture; in both the centre of the first pixel is (0, 0)."""
+        """Map positions (…, 2) of the result to the image; in both the centre of the first pixel is (0, 0)."""
         a, b, c, d, e, f = self.back
         return (np.asarray(places, np.float64) + 0.5) @ np.array([[a, d], [b, e]]) + (c - 0.5, f - 0.5)
 
     def inside(self, places: np.ndarray) -> np.ndarray:
-        """Map positions (…, 2) of the picture into the result: the inverse of `outside`."""
+        """Map positions (…, 2) of the image to the result: the inverse of `outside`."""
         a, b, c, d, e, f = self.back
         return (np.asarray(places, np.float64) + 0.5 - (c, f)) @ np.linalg.inv([[a, d], [b, e]]) - 0.5
 
     def of(self, move: Callable[[Box], Box]) -> "Warp":
-        # a reduction is as much smaller in width as in height
+        # a reduced image has the same scale in width and height
         x, y = self.centre
         left, top, right, bottom = move((x, y, x + self.pitch[0], y + self.pitch[1]))
         return Warp((left, top), (right - left, bottom - top), self.angle, self.result)
@@ -74,7 +74,7 @@ class Warp:
         yield Move(self.back, size)
 
     def _around(self, size: Extent) -> tuple[int, int, int, int]:
-        """Return the part of a picture of this size that the box touches, with a rim for interpolation."""
+        """Return the part of an image of this size that the box touches, with a margin for interpolation."""
         (a, b, c, d, e, f), (width, height) = self.back, self.result
         corners = [(0, 0), (width, 0), (0, height), (width, height)]
         xs, ys = [a * x + b * y + c for x, y in corners], [d * x + e * y + f for x, y in corners]

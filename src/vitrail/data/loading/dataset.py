@@ -1,4 +1,4 @@
-"""Images as samples: decoded once, changed anew in every epoch, stacked into batches."""
+"""Images as samples: decoded once, augmented again in every epoch, stacked into batches."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -26,35 +26,33 @@ from vitrail.data.targets import Arrays, ClassIndex, Targets
 from vitrail.errors import ConfigError, VitrailError
 
 KEPT_BYTES = 2**30
-"""Memory for the pictures of a data set, in all workers together."""
+"""Memory for decoded images of a data set, in all workers together, in bytes."""
 UNCHANGED = Augmentation(horizontal_flip=0)
 
 
 class ImageDataset(Dataset[Batch]):
-    """Images prepared for a model. A sample has a `Key`, which with ``seed`` fixes all that is random in it.
+    """Images prepared for a model. The `Key` of a sample and ``seed`` determine all randomness in it.
 
     A batch has ``images``, uint8 (B, C, H, W), and the arrays of the targets, by name.
 
-    A picture, decoded or at the model's size, is kept in memory for the next epoch if it takes no more than an item's even share
-    of `KEPT_BYTES`: all images of a data set that fits, else its smaller ones.
+    An image, decoded or at the model's size, stays in memory for later epochs if it needs at most `KEPT_BYTES` divided by the
+    number of items. So a data set that fits stays in memory completely, and of a larger one the smaller images do.
 
     Args:
         items: the images.
-        preparation: brings them to the model's size.
-        augmentation: changes them at random; None changes nothing.
-        seed: of all that is random.
-        targets: make arrays of an item; by default the index of its class.
-        transform: a user's callable that takes the decoded picture before anything else. It returns a picture, which goes on as
-        any
-            other, or pixels (C, H, W) of the model's size, uint8 or floating-point of 0…1 and not normalised, which are only
-            mixed.
+        preparation: the resize and crop to the model's size.
+        augmentation: random changes; None for none.
+        seed: the seed of all randomness.
+        targets: a function from an item to its target arrays; by default the index of its class.
+        transform: a user's callable that receives the decoded image first. It returns an image, which is augmented and prepared
+            as usual, or final pixels (C, H, W) of the model's size, uint8 or floats of 0…1, not normalized, which are only mixed.
 
     Raises:
-        ConfigError: images are to be mixed, and their targets cannot be; or settings of people are given for whole images.
+        ConfigError: the augmentation mixes images whose targets cannot be mixed, or has settings for boxes of people.
     """
 
     shows_boxes = False
-    """True if items are cut out of their pictures by boxes."""
+    """True if items are boxes in images."""
 
     def __init__(
         self,
@@ -69,11 +67,11 @@ class ImageDataset(Dataset[Batch]):
         self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
         self.targets, self.transform = targets or ClassIndex(), transform
         self._kept: dict[int, tuple[np.ndarray, Any]] = {}
-        self._origins: dict[Any, Any] = {}  # one for all pictures of a size
+        self._origins: dict[Any, Any] = {}  # equal origins share one object
         self.reading: Any = None
         if self.augmentation.mixes and not self.targets.mixable:
-            hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are shares of classes"
-            raise ConfigError("images cannot be mixed whose targets cannot be mixed", where="augmentation", hint=hint)
+            hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are fractions of classes"
+            raise ConfigError("the images cannot be mixed, since their targets cannot be", where="augmentation", hint=hint)
         if not self.shows_boxes:
             of_boxes = {f"augmentation.{name}": getattr(self.augmentation, name) > 0 for name in ("scale", "half_body")}
             refuse_given("whole images have no boxes", of_boxes)
@@ -109,11 +107,11 @@ class ImageDataset(Dataset[Batch]):
             return error
 
     def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
-        """Return the samples ``own`` of a batch, mixed with others of the batch if the augmentation mixes.
+        """Return the slice ``own`` of a batch; if the augmentation mixes, samples are mixed with others of the complete batch.
 
         Raises:
             DataError: an image cannot be read.
-            ConfigError: the transform returned something else than it may.
+            ConfigError: the transform returned an unsupported value.
         """
         mine, a = keys[own], self.augmentation
         others = [keys[place] for place in partners(len(keys), a.repeats)[own]] if a.mixes else []
@@ -126,14 +124,14 @@ class ImageDataset(Dataset[Batch]):
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
-        """Return one item, changed at random; a subclass may add further views, `_planned` with ``random.view(1)``."""
+        """Return one augmented item; a subclass may add further views by `_planned` with ``random.view(1)``."""
         pixels, plan = self._planned(number, random)
         return {"images": pixels, **self.targets(self.items[number], plan, random)}
 
     def _planned(self, number: int, random: SampleGenerator) -> tuple[np.ndarray, Plan | None]:
-        """Return one item, changed at random, uint8 (C, H, W), and the plan for points and boxes of the whole upright picture.
+        """Return the pixels of an augmented item, uint8 (C, H, W), and the plan that maps points and boxes of the upright image.
 
-        There is no plan after a transform of the user's own.
+        The plan is None with a user's transform.
         """
         preparation, augmentation = self.preparation, self.augmentation
         if self.transform is None and augmentation.crop != "resized":
@@ -152,7 +150,7 @@ class ImageDataset(Dataset[Batch]):
         return result, None
 
     def _remembered(self, number: int, read: Callable[[Source], tuple[np.ndarray, Any]]) -> tuple[np.ndarray, Any]:
-        """Return the pixels and their origin that ``read`` gives of an item, or gave in an earlier epoch."""
+        """Return the result of ``read`` for an item, pixels and their origin, from memory if an earlier epoch read it."""
         kept = self._kept.get(number)
         if kept is None:
             worker = get_worker_info()

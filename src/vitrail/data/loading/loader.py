@@ -1,4 +1,4 @@
-"""A loader of batches, which are the same whatever the number of workers."""
+"""A loader of batches; the batches do not depend on the number of workers."""
 
 import multiprocessing
 import os
@@ -19,22 +19,22 @@ from vitrail.errors import DataError, VitrailError
 from vitrail.runtime.signals import HEARD
 
 WAIT = 600
-"""Seconds without a batch after which workers are ended: a disk that has gone keeps them waiting for ever."""
+"""Seconds without a batch after which workers are killed: reading from a lost disk would wait forever."""
 LOOK = 5
-"""Seconds between looks at the workers while none gives a batch."""
+"""Seconds between checks of the workers while there is no batch."""
 
 
 class EpochLoader:
-    """Batches of one epoch after another from one set of workers, or one process's part of each.
+    """Batches of one epoch after another, loaded by one set of workers; each process loads its part of every batch.
 
     Args:
-        dataset: what to load.
-        batch_size: images, or tokens, as the data set counts; the last batch of an epoch may be smaller.
-        shuffle: gives each epoch its own order, by the data set's seed.
-        workers: processes that prepare samples; 0 prepares them in this one.
+        dataset: the data set.
+        batch_size: images per batch, or tokens, as the data set counts; the last batch of an epoch may be smaller.
+        shuffle: gives each epoch a random order, by the data set's seed.
+        workers: the number of processes that prepare samples; 0 prepares them in this process.
         balance: shows every class equally often in an epoch; see `epoch_order`.
-        part: the number of a part of every batch, from 0, and the number of equal parts.
-        device: for a GPU workers put batches into pinned memory, which it fetches faster.
+        part: the index of this process's part of each batch, from 0, and the number of equal parts.
+        device: for a GPU, batches are put into pinned memory, from which copies are faster.
 
     Raises:
         ConfigError: the data set's transform cannot be sent to workers.
@@ -55,7 +55,7 @@ class EpochLoader:
         workers = min(workers, dataset.count_batches(batch_size))
         if workers:
             if "tokenizers" in sys.modules:
-                os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else it warns in every process that is forked
+                os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else the library warns in every forked process
             dataset.require_sendable()
             dataset.reading = RawArray("q", 2 * workers)
         self._keys: list[list[Key]] = []  # of every batch of the current epoch
@@ -76,16 +76,16 @@ class EpochLoader:
         return self.dataset.count_batches(self.batch_size)
 
     def size(self, batch: int) -> int:
-        """Return the number of samples in a batch of the current epoch, all its parts together."""
+        """Return the number of samples in a batch of the current epoch, summed over all parts."""
         return len(self._epoch_keys()[batch])
 
     def places(self, batch: int) -> range:
-        """Return the positions of this part in the batch: none where there are more parts than samples."""
+        """Return the positions of this part in the batch; the range is empty if there are more parts than samples."""
         part, parts = self.part
         return range(self.size(batch) * part // parts, self.size(batch) * (part + 1) // parts)
 
     def units(self, batch: int) -> int:
-        """Return the number of things in a batch that losses are means over, all its parts together."""
+        """Return the number of units in a batch over which losses are averaged, summed over all parts."""
         return self.dataset.units(self._epoch_keys()[batch])
 
     def _epoch_keys(self, epoch: int = 0) -> list[list[Key]]:
@@ -94,11 +94,11 @@ class EpochLoader:
         return self._keys
 
     def epoch(self, epoch: int = 0, *, skip: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, without the first ``skip``; a part of a batch without a sample gets its first.
+        """Yield the batches of an epoch, without the first ``skip``; an empty part of a batch gets the batch's first sample.
 
         Raises:
-            DataError: an image cannot be read, or a worker died over it.
-            ConfigError: the data set's transform returned something else than it may.
+            DataError: an image cannot be read, or a worker died while reading it.
+            ConfigError: the data set's transform returned an unsupported value.
         """
         self._keys, self._following.batches = [], []
         for number, keys in enumerate(self._epoch_keys(epoch)[skip:], skip):
@@ -109,11 +109,11 @@ class EpochLoader:
                 try:
                     raise batch
                 finally:
-                    del batch  # else its traceback would hold it, and with it the workers
+                    del batch  # its traceback refers to it, and would keep the workers alive
             yield batch
 
     def close(self) -> None:
-        """End the workers at once; another epoch would start new ones."""
+        """End the workers at once; the next epoch starts new ones."""
         iterator: Any = self._loader._iterator
         self._loader._iterator = None
         if iterator is not None:
@@ -126,17 +126,17 @@ class EpochLoader:
                 batch = next(iterator)
             except StopIteration:
                 return
-            except (RuntimeError, OSError, EOFError) as error:  # the error depends on what a worker was at
+            except (RuntimeError, OSError, EOFError) as error:  # the type depends on what the worker was doing
                 silent = "timed out" in str(error)
                 if silent and not _pins(iterator):
                     self.close()
-                    hint = "were there too many open files (ulimit -n), or too little memory in /dev/shm?"
+                    hint = "raise the limit of open files (ulimit -n), or give /dev/shm more memory;"
                     hint += " else take --data.workers 0"
-                    what = "what processes prepared cannot be taken over any more"
+                    what = "batches of the worker processes cannot be received any more"
                     raise DataError(what, where="data.workers", hint=hint) from None
                 if silent and time.monotonic() - since < WAIT:
                     continue
-                time.sleep(0.1)  # until the system knows of it
+                time.sleep(0.1)  # until the system reports the end of the process
                 if silent:
                     self._give_up()
                 self._require_alive(error)
@@ -145,47 +145,47 @@ class EpochLoader:
             since = time.monotonic()
 
     def _iterator(self) -> Iterator[Any]:
-        """Return the iterator of torch's loader, without its handler of SIGCHLD, which would raise in the middle of anything."""
+        """Return the iterator of torch's loader, without its SIGCHLD handler, which could raise at any point of the program."""
         heard = self._loader.num_workers and hasattr(signal, "SIGCHLD")
         if not heard or threading.current_thread() is not threading.main_thread():
             return iter(self._loader)
         before, open_to = signal.getsignal(signal.SIGCHLD), signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
         try:
-            return iter(self._loader)  # workers begin deaf, as this thread is here, until they are `_patient`
+            return iter(self._loader)  # workers inherit the blocked signals, until `_patient` unblocks them
         finally:
             signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
 
     def _give_up(self) -> NoReturn:
-        """End workers that have given nothing for `WAIT` seconds; raise an error that names the images they are at."""
+        """Kill workers that have returned nothing for `WAIT` seconds, and raise an error with the images that they were at."""
         workers: list[Any] = getattr(self._loader._iterator, "_workers", [])
         for process in workers:
             process.kill()
         self.close()
         where = ", ".join(dict.fromkeys(map(self.dataset.name, list(self.dataset.reading or ())[1::2])))
-        hint = "is the disk, or the server of its files, still there, and memory free in /dev/shm? else take --data.workers 0"
+        hint = "check the disk or file server, and the free memory in /dev/shm; else take --data.workers 0"
         raise DataError(f"nothing was read for {WAIT} seconds", where=where, hint=hint) from None
 
     def _require_alive(self, error: Exception) -> None:
-        """Raise an error that names the images at which workers ended, if any has."""
+        """Raise an error if a worker has died, with the images that the dead workers were reading."""
         reading = list(self.dataset.reading or ())
         alive = {process.pid for process in multiprocessing.active_children()}
         dead = [number for process, number in zip(reading[::2], reading[1::2], strict=True) if process and process not in alive]
         if dead or "exited unexpectedly" in str(error):
             self.close()
             where = ", ".join(map(self.dataset.name, dead)) or "before its first image"
-            hint = "if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it"
+            hint = "if memory was short, take fewer --data.workers; else the image may crash its decoder: remove it"
             raise DataError("a process that prepares images was killed", where=where, hint=hint) from None
 
 
 def _pins(iterator: Any) -> bool:
-    """Return False if the thread that takes batches over into pinned memory has ended."""
+    """Return False if the thread that copies batches to pinned memory has ended."""
     thread = getattr(iterator, "_pin_memory_thread", None)
     return thread is None or thread.is_alive()
 
 
 class _Following:
-    """The batch sampler that torch's loader asks at the start of every epoch."""
+    """The batch sampler of torch's loader; its batches are replaced for every epoch."""
 
     def __init__(self) -> None:
         self.batches: list[Wanted] = []
@@ -202,7 +202,7 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _patient(worker: int) -> None:
-    """Ignore signals of a terminal or a cluster, which reach every process: a worker ends when its main process ends it."""
+    """Ignore signals that a terminal or cluster sends to every process: the main process ends the workers itself."""
     first: list[float] = []
 
     def once(number: int, frame: FrameType | None) -> None:

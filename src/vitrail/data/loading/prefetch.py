@@ -1,4 +1,4 @@
-"""Pictures read batch by batch, for a GPU while the ones before them are in use."""
+"""Reading of images batch by batch; with a GPU the next batch is read while the current one is in use."""
 
 import os
 from collections import deque
@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:
-    """Yield the answers of all batches, one after another; raise the error in place of one."""
+    """Yield the predictions of all batches, one after another; raise the error that stands in place of a prediction."""
     for answers in batches:
         for answer in answers:
             if isinstance(answer, DataError):
@@ -24,10 +24,10 @@ def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:
 
 
 def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterator[list[T | DataError]]:
-    """Yield what ``read`` gives of pictures, batch by batch, with the error in place of one that cannot be read.
+    """Yield the results of ``read`` for each batch, with a `DataError` in place of an image that cannot be read.
 
-    While a GPU uses a batch, the pictures of the next one are read. On a CPU the two take turns, each with all cores: at the same
-    time both are slower (docs/performance.md).
+    While a GPU computes a batch, the next one is read. On a CPU, reading and computing alternate, each on all cores: running both
+    at the same time is slower (docs/performance.md).
     """
     most = 0 if pick_device().type == "cpu" else 1
 
@@ -48,6 +48,6 @@ def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterat
             for last in ahead:
                 yield [image.result() for image in last]
     finally:
-        # Garbage collection may end this in a thread that holds a lock of the module threading, which the pool's threads need:
-        # waiting for them would last for ever.
+        # Do not wait: garbage collection may run this in a thread that holds a lock of the module threading, which the pool's
+        # threads need.
         pool.shutdown(wait=False, cancel_futures=True)

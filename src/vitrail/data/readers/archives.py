@@ -1,4 +1,4 @@
-"""The members of a tar archive, by headers that may be damaged or hostile."""
+"""Members of a tar archive, read safely from headers that may be damaged or malicious."""
 
 import tarfile
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ BLOCK = 2**16
 
 
 def entries(stream: BufferedIOBase, *, most: int) -> Iterator[tarfile.TarInfo]:
-    """Yield the headers of an archive to its very end; the content of each lies at ``offset_data`` of the stream.
+    """Yield the header of each member of an archive; the member's content begins at ``offset_data`` of the stream.
 
     Args:
-        stream: an archive that is not compressed, or is unpacked on the way, and can be sought.
-        most: bytes of headers, and behind the last file, before the archive is refused.
+        stream: the archive, uncompressed and seekable.
+        most: largest total number of bytes in headers and after the last member.
 
     Raises:
-        tarfile.TarError: damaged; damage may raise other errors, too, so see `explained`.
+        tarfile.TarError: the archive is damaged. Damage may raise other errors, too, so use `explained` around this.
     """
     headers: Any = _Headers(stream, most)
     with tarfile.TarFile(fileobj=headers) as tar:
@@ -28,7 +28,7 @@ def entries(stream: BufferedIOBase, *, most: int) -> Iterator[tarfile.TarInfo]:
             if tar.offset <= entry.offset:
                 raise tarfile.ReadError("a header leads backwards")
             yield entry
-        headers.seek(tar.offset)  # the library stops at a damaged header as it does at the end, which is all zeros
+        headers.seek(tar.offset)  # tarfile also stops at a damaged header; at the real end only zeros follow
         while block := headers.read(BLOCK):
             if block.strip(b"\0"):
                 raise tarfile.ReadError(f"the header at byte {tar.offset:,} is damaged")
@@ -36,7 +36,7 @@ def entries(stream: BufferedIOBase, *, most: int) -> Iterator[tarfile.TarInfo]:
 
 @contextmanager
 def explained(archive: Path, *, hint: str) -> Iterator[None]:
-    """Turn any error inside into a `DataError` that names the archive."""
+    """Convert any error inside the block to a `DataError` that names the archive."""
     try:
         yield
     except DataError:
@@ -47,7 +47,7 @@ def explained(archive: Path, *, hint: str) -> Iterator[None]:
 
 
 class _Headers:
-    """A file of which only a limited number of bytes is read: a header may claim any length."""
+    """A file whose reads are limited to a number of bytes, since a header may claim any length."""
 
     def __init__(self, stream: BufferedIOBase, most: int):
         self.tell, self.seek, self._read = stream.tell, stream.seek, stream.read

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009) as it is given out, in its binary and its Python version."""
+"""CIFAR-10 (Krizhevsky 2009) as published, in the binary and the Python version."""
 
 import gzip
 from collections.abc import Mapping
@@ -20,19 +20,19 @@ FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 MAX_BYTES = 64 * 2**20
-"""Most bytes of a batch: the original ones have 30 MB."""
+"""Size limit of a batch in bytes; the original batches have 30 MB."""
 MAX_ARCHIVE, MAX_HEADERS = 16 * MAX_BYTES, 2**20
-"""Most bytes of an unpacked archive and of its headers: the original ones hold eight files of 180 MB."""
+"""Size limits of an unpacked archive and of its headers in bytes; the original archives have eight files and 180 MB."""
 
 
 def read_cifar10(path: Path) -> Contents:
-    """Read the archive as downloaded, or the folder it unpacks to, or the folder around that.
+    """Read CIFAR-10 from the downloaded archive, from its unpacked folder, or from that folder's parent.
 
-    The five training batches in order are the training split and the test batch is the test split: images of 32×32
-    pixels in RGB, all views of one array. Nothing of an archive is written to the disk, and no call in a pickle is made.
+    The five training batches, in order, are the training split, and the test batch is the test split. Images are 32×32 RGB
+    pixels, all views of one array. Archives are read in memory, and no code in a pickle is run.
 
     Raises:
-        DataError: nothing there, a batch missing or damaged, a label beyond the classes.
+        DataError: the path has no data, a batch is missing or damaged, or a label is not among the classes.
     """
     files = _unpacked(path) if path.is_dir() else _archived(path)
     suffix = ".bin" if any(f"{batch}.bin" in files for batch in BATCHES) else ""
@@ -91,7 +91,7 @@ def _check_size(what: str, size: int, limit: int, where: Path) -> None:
 
 
 def _read_binary(content: bytes, where: str) -> tuple[np.ndarray, list[int]]:
-    """Read records of a label and 3,072 values, red first: uint8 (N, 3072), and the labels."""
+    """Read records of a label and 3,072 pixel values (red, green, blue); return pixels uint8 (N, 3072) and labels."""
     if not content or len(content) % (1 + PIXELS):
         raise DataError(f"{len(content):,} bytes are no whole number of {1 + PIXELS}-byte records", where=where, hint=ANEW)
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
@@ -115,12 +115,12 @@ def _classes(files: Mapping[str, bytes], where: Path) -> list[str]:
     elif content := files.get(META):
         names = _by_name(read_pickle(content, where=f"{META} in {where}"), f"{META} in {where}").get("label_names")
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
-        raise DataError(f"no list of names of the classes in {META}", where=where, hint=ANEW)
+        raise DataError(f"{META} holds no list of class names", where=where, hint=ANEW)
     return [name for name in (_text(name).strip() for name in names) if name]
 
 
 def _by_name(value: object, where: str) -> dict[str, object]:
-    """Return a mapping with keys of text, whichever Python wrote it."""
+    """Return a mapping with its keys as text; a pickle of Python 2 has bytes."""
     if not isinstance(value, dict):
         raise DataError(f"the pickle holds a {type(value).__name__}, not a mapping", where=where, hint=ANEW)
     return {_text(key): inner for key, inner in value.items() if isinstance(key, bytes | str)}

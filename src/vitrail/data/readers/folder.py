@@ -1,4 +1,4 @@
-"""Folders of images, a folder for each class: ``train/CLASS/*`` and so on, or ``CLASS/*`` alone."""
+"""Folders of images with a subfolder for each class: ``train/CLASS/*``, ``test/CLASS/*``, or ``CLASS/*`` without splits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from vitrail.errors import DataError
 
 @dataclass(frozen=True)
 class _Classes:
-    """The folders of classes, with their splits; a class in several splits has one in each."""
+    """The class folders with their splits; a class has one folder in each of its splits."""
 
     folders: list[tuple[str, Path]]
     files: dict[Path, list[Path]]
@@ -41,12 +41,12 @@ class _Classes:
 
 
 def read_folder(root: Path) -> Contents:
-    """Read a folder that has folders for splits, or folders for classes.
+    """Read a folder whose subfolders are splits or classes.
 
-    Hidden files and folders are ignored, and so are runs; classes sort naturally, 2 before 10.
+    Hidden files and folders and run folders are ignored. Classes are sorted naturally: 2 before 10.
 
     Raises:
-        DataError: no images, or folders that can be read in several ways; see `vitrail.data.readers.folder_layout`.
+        DataError: there are no images, or the layout is ambiguous; see `vitrail.data.readers.folder_layout`.
     """
     below = folders_of(root)
     parts = _split_folders(below)
@@ -71,15 +71,15 @@ def read_folder(root: Path) -> Contents:
     ignored = [issue for issue in others if issue.kind == "ignored"]
     unused = [folder for folder in found.files if folder.name not in index]
     warnings += [Issue("empty-class", str(folder), "no images in the folder of this class") for folder in unused]
-    warnings += [Issue("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
-    ignored += [Issue("no-split", str(folder), "a folder that is no split with folders of classes") for folder in aside]
+    warnings += [Issue("no-class", str(file), "an image outside the class folders") for file in beside if is_image(file)]
+    ignored += [Issue("no-split", str(folder), "a folder that is not a split with class folders") for folder in aside]
     ignored += dict.fromkeys([*found.left_out, *left_out_of(root)])
     notes = tuple(pooled_notes((split, part.name) for split, part in parts))
     return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored, notes=notes)
 
 
 def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
-    """Return the names of the folders that have images, sorted; raises `DataError` where there is none."""
+    """Return the sorted names of the class folders that have images; raises `DataError` if there is none."""
     classes = sorted({folder.name for folder, found in images.items() if found}, key=natural_key)
     if classes:
         return classes
@@ -91,17 +91,17 @@ def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
     hint += f"or {listed}"
     if not unsorted:
         raise no_images(root, left_out, hint=hint)
-    raise DataError(f"{len(unsorted):,} images and no labels: none is in the folder of a class", where=root, hint=hint)
+    raise DataError(f"{len(unsorted):,} images have no labels: none of them is in a class folder", where=root, hint=hint)
 
 
 def has_class_folders(root: Path) -> bool:
-    """Return True if a folder sorts images by folders: into splits and classes, or into two classes or more."""
+    """Return True if a folder has subfolders for splits and classes, or for two classes or more."""
     below = folders_of(root)
     classes = [f for f in below if not split_of(f.name) and images_below(f)]
     return bool(_split_folders(below)) or len(classes) > 1
 
 
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
-    """Return the folders called like a split that hold folders, each after its split."""
+    """Return pairs (split, folder) of the folders that are named like a split and have subfolders."""
     splits = splits_by_name(folder.name for folder in below)
     return [(splits[folder.name], folder) for folder in below if folder.name in splits and folders_of(folder)]

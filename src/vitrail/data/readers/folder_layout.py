@@ -1,4 +1,4 @@
-"""Folders that can be read in several ways, of which the wrong one would train without a complaint."""
+"""Ambiguous folder layouts: they are refused, since a wrong reading would train without any error."""
 
 import shlex
 from collections import Counter, defaultdict
@@ -14,33 +14,35 @@ from vitrail.files import read_lines
 from vitrail.plain_text import clean
 
 CLASSES = "classes.txt"
-"""File with the names of the classes, one a line, which is read where folders can be read in two ways."""
+"""File with the names of the classes, one on each line; it decides between two readings of the folders."""
 
 Images = Mapping[Path, list[Path]]
-"""Images below every folder that could be a class's."""
+"""The images below each folder that could be a class."""
 
 
 class Inside(NamedTuple):
-    """The folders in the folders that could be classes, at the first depth where their names differ."""
+    """The subfolders of the possible class folders, at the first depth where their names differ."""
 
     way: tuple[str, ...]
-    """The names between, which are the same everywhere; mostly none."""
+    """Names of the folders between, which are the same everywhere; usually empty."""
     parents: dict[str, set[str]]
-    """Names of the folders around each."""
+    """For each subfolder's name, the names of the possible class folders that contain it."""
     images: Counter[str]
-    """Number of images of each."""
+    """For each subfolder's name, the number of images."""
 
 
 def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...] | None:
-    """Return None if the folders of ``images`` are the classes, else the way from these to the folders that hold them.
+    """Return None if the folders of ``images`` are the classes, else the path from them to the parents of the class folders.
+
+    The path is a tuple of folder names; ``()`` means that the class folders are directly in the folders of ``images``.
 
     Args:
-        root: the data.
-        images: by folder; several have the same name where there are splits.
+        root: the folder of the data.
+        images: the images by folder; with several splits, folders have the same name.
         flat: True for data without splits.
 
     Raises:
-        DataError: there are two ways to read the folders, or a way that cannot be meant, and `CLASSES` does not name the classes.
+        DataError: the folders can be read in two ways, or in an implausible one, and `CLASSES` does not name the classes.
     """
     outer = _sorted({folder.name for folder, found in images.items() if found})
     named = _named(root)
@@ -49,8 +51,8 @@ def way_to_classes(root: Path, images: Images, *, flat: bool) -> tuple[str, ...]
     inside = _inside(images)
     splits = splits_by_name(outer)
     exact = any(name.lower() in SPLIT_OF_NAME for name in outer)
-    if len(splits) == len(outer) and (exact or len(set(splits.values())) > 1):  # Test 1 and Test 2 are classes
-        if not flat and inside.images:  # a folder of a split in one: train/train/cat
+    if len(splits) == len(outer) and (exact or len(set(splits.values())) > 1):  # not for "Test 1" and "Test 2", which are classes
+        if not flat and inside.images:  # a split folder inside a split folder: train/train/cat
             return inside.way
         raise _unsorted_splits(root, outer)
     most = sum(map(len, images.values())) / 2
@@ -89,14 +91,14 @@ def _named(root: Path) -> list[str] | None:
 
 
 def _is_named(named: list[str] | None, folders: Iterable[str]) -> bool:
-    """Return True if the file of classes, whose lines are cleaned, names just these folders."""
+    """Return True if the names in the file `CLASSES` are exactly those of the folders."""
     return named is not None and set(named) == set(map(clean, folders))
 
 
 def _unsorted_splits(root: Path, names: list[str]) -> DataError:
     hint = f"sort the images into one folder per class: {names[0]}/CLASS/image.jpg, or list them in {shown(root / TABLE)}; "
     hint += f"if {_list(names)} {'are classes' if len(names) > 1 else 'is a class'}: {_command(root, names)}"
-    return DataError(f"no folders of classes in {_list(names)}", where=root, hint=hint)
+    return DataError(f"no class folders in {_list(names)}", where=root, hint=hint)
 
 
 def _too_deep(root: Path, holder: Path, inside: Inside, others: list[Path]) -> DataError:
@@ -104,7 +106,7 @@ def _too_deep(root: Path, holder: Path, inside: Inside, others: list[Path]) -> D
     holds = f"the folders {_list(_sorted(set(inside.parents)))}" if inside.images else f"a {TABLE}"
     advice = f"did you mean --data {shlex.quote(shown(meant))}?"
     if others:
-        advice = f"did you mean to have these in {shown(holder.parent)}? Move them up, and so in every split."
+        advice = f"move the content of {shown(holder)} up to {shown(holder.parent)}, in every split."
     what = f"one folder too deep: all images are in {shown(holder)}, which would be the only class; "
     what += f"{'it' if meant == holder else shown(meant)} holds {holds}"
     return DataError(what, where=root, hint=f"{advice} If {holder.name!r} is a class: {_command(root, [holder.name])}")
@@ -114,13 +116,13 @@ def _two_ways(root: Path, outer: list[str], inner: list[str], named: list[str] |
     file = shown(root / CLASSES)
     wrong = "" if named is None else f"; {file} names neither, but {_list(named) if named else 'nothing'}"
     hint = f"did you mean {_list(inner)}? Write these names into a file: {_command(root, inner)}; "
-    hint += f"or there {_list(outer)}, if these are the classes. Folders of splits are called train, val and test"
+    hint += f"or write {_list(outer)} into it, if these are the classes. Folders of splits are called train, val and test"
     splits = {name: found[0] for name in outer if len(found := splits_in(name)) == 1}
     if len(splits) == len(outer) > 1:
-        hint = f"call folders of splits so: {', '.join(f'{split} in place of {name}' for name, split in splits.items())}; "
+        hint = f"rename folders of splits: {', '.join(f'{name} to {split}' for name, split in splits.items())}; "
         hint += f"if {_list(outer)} are the classes, write these names into a file: {_command(root, outer)}"
     what = f"the folders can be read in two ways: as classes {_list(outer)}, or as classes {_list(inner)}, "
-    return DataError(f"{what}which are in several of them{wrong}", where=root, hint=hint)
+    return DataError(f"{what}which are in several of those folders{wrong}", where=root, hint=hint)
 
 
 def _command(root: Path, names: list[str]) -> str:
@@ -129,15 +131,15 @@ def _command(root: Path, names: list[str]) -> str:
 
 
 def similar_classes(source: str, classes: list[str]) -> list[Issue]:
-    """Return issues for classes whose names differ in case, blanks, leading zeros, accents' coding or invisible characters alone.
+    """Return issues for classes whose names differ only in case, blanks, leading zeros, Unicode form or invisible characters.
 
-    Single letters, A and a, may be meant.
+    Single letters such as A and a are no issue: they may be classes of characters.
     """
     alike = defaultdict(list)
     for name in classes:
         plain = "".join(clean(name).casefold().split())
         alike[plain.lstrip("0") if plain.isdecimal() else plain].append(name)
-    how = "differ in capitals, blanks, leading zeros or invisible characters alone; give them one name, or names that differ more"
+    how = "differ only in capitals, blanks, leading zeros or invisible characters; give them one name, or names that differ more"
     several = [names for names in alike.values() if len(names) > 1 and any(len(name) > 1 for name in names)]
     return [Issue("similar-classes", source, f"the classes {_list(names)} {how}") for names in several]
 

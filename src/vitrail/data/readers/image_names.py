@@ -1,4 +1,4 @@
-"""Images by the names that tables and annotations give them: the files they mean, and those nearest to a name without a file."""
+"""Image files by the names in tables and annotations, and similar files for a name without a file."""
 
 import os
 import re
@@ -15,25 +15,26 @@ from vitrail.errors import DataError
 from vitrail.plain_text import clean
 
 TRIED = 100
-"""Images that are looked for in each folder they may be in."""
+"""Number of names that are looked up in each possible folder."""
 OF_A_SPLIT = ("person_keypoints_", "captions_")
-"""Prefixes of the split in the names of COCO's files."""
+"""Prefixes before the split in the names of COCO's files."""
 URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-"""The beginning of an address, of which nothing is fetched."""
+"""The beginning of a URL; nothing is downloaded."""
 KEYS: tuple[Callable[[str], str], ...] = (
     str,
     str.casefold,
     lambda name: os.path.splitext(name)[0].casefold(),
     lambda name: re.sub(r"0*(\d+)", r"\1", os.path.splitext(name)[0].casefold()),
 )
-"""A file's name, from to the letter to without capitals, ending and leading zeros: what two alike ones share."""
+"""Functions from a file name to a key; similar names have the same key. From strict to loose: the exact name, without case,
+without suffix, without leading zeros."""
 
 
 def find_image(folder: Path, name: str) -> Path | None:
-    """Return the file of an image, None where there is none.
+    """Return the file of an image name, None if there is none.
 
-    The name may lack its suffix, have the backslashes of Windows, the per cent signs of a URL (``my%20cat.png``) or invisible
-    characters, or hold letters that look alike: an é is one letter on some systems, and an e with an accent on others.
+    The name may lack the suffix, or have backslashes of Windows, URL escapes (``my%20cat.png``), invisible characters, or
+    another Unicode form than the file (é as one character, or as e with a combining accent).
     """
     plain = clean(name.replace("\\", "/"))
     spellings = [name, plain, unquote(plain), normalize("NFD", plain)]
@@ -47,7 +48,7 @@ def find_image(folder: Path, name: str) -> Path | None:
 
 
 def with_suffixes(image: Path) -> list[Path]:
-    """Return the different files that an image without suffix could be, with one in small letters or in capitals."""
+    """Return the existing files that have a path's name with an image suffix; none if the path has such a suffix itself."""
     if image.suffix.lower() in SUFFIXES:
         return []
     whole = [Path(f"{image}{end}") for suffix in SUFFIXES for end in (suffix, suffix.upper()) if os.path.isfile(f"{image}{end}")]
@@ -55,10 +56,10 @@ def with_suffixes(image: Path) -> list[Path]:
 
 
 def folder_of(file: Path, names: Sequence[str]) -> Path:
-    """Return the folder that the names in a table or a file of annotations start from.
+    """Return the folder that the image names in a table or annotation file are relative to.
 
-    It is the one of the usual folders with the most of the first images; where they have none, the only other folder beside the
-    file that has the first image; else the file's own.
+    It is the usual folder that contains the most of the first names. If none contains any, it is the only other folder next to
+    the file that contains the first image; else the file's own folder.
     """
     split = file.stem
     for prefix in OF_A_SPLIT:
@@ -76,10 +77,10 @@ def folder_of(file: Path, names: Sequence[str]) -> Path:
 
 
 class MissingImages:
-    """Compares names without a file with the images below a folder, which is read when the first is asked for.
+    """A search for names without a file among the images below a folder, which is listed at the first search.
 
     Args:
-        folder: names start from it.
+        folder: the folder that names are relative to.
     """
 
     def __init__(self, folder: Path):
@@ -99,22 +100,22 @@ class MissingImages:
         return next(found, None)
 
     def near(self, name: str) -> str:
-        """Return what an error adds about a name: the image on the disk that is most like it."""
+        """Return the end of an error message about a missing name: the most similar image on the disk, if there is one."""
         file = self._find(name)
-        url = "; it is a URL, and nothing is fetched" if URL.match(name) else ""
+        url = "; it is a URL, and nothing is downloaded" if URL.match(name) else ""
         return url + (f"; there is {os.path.relpath(file, self.folder)}" if file else "")
 
     def prefix(self, names: Sequence[str]) -> str | None:
-        """Return what is wrong with names that are all missing, if they begin with the same folder and the disk lacks it."""
+        """Return an error message if all names are missing since they begin with a folder that does not exist; else None."""
         parts = [name.replace("\\", "/").split("/")[:-1] for name in names]
         shared = [same[0] for same in takewhile(lambda same: len(set(same)) == 1, zip(*parts, strict=False))]
         length = len("/".join([*shared, ""])) if shared else 0
         start = names[0][:length] if names else ""
         if len(names) < 2 or not start.strip("./\\") or os.path.isdir(self.folder / start):
             return None
-        what = f"none of the {len(names):,} images is there: their names begin with '{start}', and there is no such folder"
+        what = f"none of the {len(names):,} images exists: their names begin with '{start}', and there is no such folder"
         folders = {file.parent for name in names if (file := self._find(name))}
         if not folders:
             return f"{what}, nor any image of these names below {shown(self.folder)}"
         holder = Path(os.path.commonpath(folders))
-        return f"{what}; images of these names are in {shown(holder)}: take '{start}' out of the table's names"
+        return f"{what}; images of these names are in {shown(holder)}: remove '{start}' from the names in the table"

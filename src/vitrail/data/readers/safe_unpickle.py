@@ -1,4 +1,4 @@
-"""The content of a pickle of NumPy arrays, without running anything in it."""
+"""Safe reading of a pickle of NumPy arrays: no code in the pickle is run."""
 
 import pickle
 from dataclasses import dataclass
@@ -16,30 +16,30 @@ NAMES = {
     ("numpy", "dtype"),
     ("_codecs", "encode"),
 }
-"""Names in a pickle of arrays and bytes."""
-ANEW = "download the data anew"
+"""The functions that a pickle of arrays and bytes refers to."""
+ANEW = "download the data again"
 
 
 def read_pickle(content: bytes, *, where: object) -> Any:
     """Read lists, mappings, numbers, text, bytes and uint8 arrays from a pickle of Python 2 or 3.
 
-    Text of Python 2 becomes bytes, and so does a bytearray. Nothing is imported and nothing is called, NumPy included:
-    calls in the pickle are noted, and arrays are made from these notes by `numpy.frombuffer`.
+    Text of Python 2 and bytearrays become bytes. Nothing in the pickle is imported or called, not even NumPy: its calls are
+    recorded as `_Note` objects, and arrays are built from them by `numpy.frombuffer`.
 
     Raises:
-        DataError: a damaged pickle, or one with anything but arrays and bytes.
+        DataError: the pickle is damaged, or holds other objects.
     """
     try:
         return _plain(_Notes(BytesIO(content), encoding="bytes").load(), {})
     except DataError as error:
         raise DataError(error.what, where=where, hint=f"do not trust this file; {ANEW}") from None
-    except Exception as error:  # damaged pickles fail in as many ways as there are opcodes
+    except Exception as error:  # damaged pickles fail in many ways
         raise DataError(f"the pickle is damaged: {error}", where=where, hint=ANEW) from None
 
 
 @dataclass(eq=False)
 class _Note:
-    """A call in a pickle, with its arguments, which is not made."""
+    """A recorded call in a pickle, with its arguments; it is never made."""
 
     name: str
     arguments: tuple[Any, ...] | None = None
@@ -52,18 +52,18 @@ class _Note:
         self.state = state
 
 
-class _Notes(pickle._Unpickler):  # the one in Python: the one in C reserves whatever memory a damaged pickle names
-    # a bytearray's memory would be taken before its content is read, so it is read as bytes are
+class _Notes(pickle._Unpickler):  # in Python, since the C version allocates any size that a damaged pickle claims
+    # a bytearray would be allocated before its content is read, so it is read like bytes
     dispatch: ClassVar[Any] = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: pickle._Unpickler.dispatch[pickle.BINBYTES8[0]]}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in NAMES:
-            raise DataError(f"the pickle wants to call {module}.{name}; arrays need nothing of the kind")
+            raise DataError(f"the pickle calls {module}.{name}, which a pickle of arrays does not need")
         return _Note(name)
 
 
 def _plain(value: Any, known: dict[int, Any]) -> Any:
-    """Return the value that notes stand for; one that is referred to often is made once."""
+    """Return the value with its notes replaced by arrays and bytes; a value with several references is built once."""
     if id(value) not in known:
         known[id(value)] = _made(value, known)
     return known[id(value)]
@@ -92,4 +92,4 @@ def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
             return np.frombuffer(raw, np.uint8).reshape(shape, order=order)
         case _Note("dtype", (kind, *_)):
             raise DataError(f"the pickle holds an array of type {kind!r}, not of uint8")
-    raise DataError("the pickle holds an array of no known type")
+    raise DataError("the pickle holds an array of an unknown type")

@@ -1,4 +1,4 @@
-"""Images in tar archives as WebDataset lays them out: the files of a sample share their name up to its first dot."""
+"""Images in tar archives in WebDataset's layout: files of one sample have the same name up to the first dot."""
 
 import json
 import os
@@ -18,14 +18,15 @@ from vitrail.files import is_text, path_of
 from vitrail.plain_text import clean
 
 LABELS = (".cls", ".txt", ".json")
-"""Suffixes of the file with the label, the usual ones first: a number or a name, a name, or ``{"label": …}``."""
+"""Suffixes of the label file, in order of precedence: ``.cls`` (a number or name), ``.txt`` (a name), ``.json``
+(``{"label": …}``)."""
 MAX_LABEL_BYTES = 2**16
 MAX_ARCHIVES = 100_000
 
 
 @dataclass(frozen=True)
 class Member:
-    """One file inside an archive, read where it lies."""
+    """A file inside an archive, read at its offset without unpacking."""
 
     archive: str
     member: str
@@ -41,15 +42,14 @@ class Member:
 
 
 def read_shards(pattern: str) -> Contents:
-    """Read the archives that a pattern such as ``shards-{000..009}.tar`` names.
+    """Read the archives that match a pattern such as ``shards-{000..009}.tar``.
 
-    Their headers are read once, and every image when it is needed, so images can be taken in any order. An
-    archive with train, val or test as a word in its name belongs to that split; otherwise the word is looked for in the
-    folders around it, up to the folder that holds all of them.
+    The headers are read once, and each image when it is needed, in any order. The word train, val or test in an archive's name
+    is its split; without one, the names of its parent folders are searched, up to the common parent of all archives.
 
     Raises:
-        DataError: an archive missing, damaged or compressed; archives with a split beside others without. What is wrong
-            with a single sample is an issue of the contents.
+        DataError: an archive is missing, damaged or compressed, or only some archives name a split. Faults of single samples
+            are reported as issues of the contents.
     """
     pattern = os.path.abspath(path_of(pattern))
     archives = [Path(name) for name in expand(pattern)]
@@ -57,7 +57,7 @@ def read_shards(pattern: str) -> Contents:
     splits = {archive: _split(archive.relative_to(root)) for archive in archives}
     if "all" in splits.values() and len(set(splits.values())) > 1:
         bare = next(archive for archive in archives if splits[archive] == "all").relative_to(root)
-        raise DataError(f"{bare} names no split, others do", where=pattern, hint="put train, val or test into every name")
+        raise DataError(f"{bare} names no split, but others do", where=pattern, hint="put train, val or test in every name")
     issues: list[Issue] = []
     found: list[Named] = []
     for archive in archives:
@@ -73,10 +73,10 @@ def read_shards(pattern: str) -> Contents:
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the names a pattern stands for: ``{a,b}`` is either, ``{08..11}`` every number between, as many digits wide.
+    """Expand a pattern to names: ``{a,b}`` to a and b, ``{08..11}`` to 08, 09, 10 and 11.
 
     Raises:
-        DataError: braces that mean nothing, or more names than any data set has archives.
+        DataError: the braces cannot be parsed, or stand for no name or for too many.
     """
     start = pattern.find("{")
     if start < 0:
@@ -91,7 +91,7 @@ def expand(pattern: str) -> list[str]:
     parts = [pattern[before + 1 : after] for before, after in pairwise(marks)]
     numbers = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", parts[0]) if len(parts) == 1 else None
     if depth or not (numbers or len(parts) > 1):
-        raise DataError(f"cannot make out {pattern[start:]!r}", where=pattern, hint="write {000..009} or {a,b}")
+        raise DataError(f"cannot expand {pattern[start:]!r}", where=pattern, hint="write {000..009} or {a,b}")
     if numbers:
         span = range(int(numbers[1]), int(numbers[2]) + 1)
         choices = [f"{number:0{len(numbers[1])}d}" for number in span[: MAX_ARCHIVES + 1]]
@@ -104,12 +104,12 @@ def expand(pattern: str) -> list[str]:
 
 
 def _split(archive: Path) -> str:
-    """Return the split in an archive's name, or else in the innermost folder whose name has one."""
+    """Return the split in an archive's name, else in the name of the nearest parent folder that has one, else "all"."""
     return next((split for part in (archive.stem, *archive.parts[-2::-1]) for split in splits_in(part)), "all")
 
 
 class _SampleError(Exception):
-    """An error about a sample, with the kind of its issue."""
+    """A fault of a sample, with the kind of its issue."""
 
     def __init__(self, kind: str, what: str):
         self.kind = kind
@@ -120,7 +120,7 @@ def _samples(archive: Path) -> dict[str, dict[str, list[Member]]]:
     samples: dict[str, dict[str, list[Member]]] = {}
     if not os.path.isfile(archive):
         raise DataError(f"there is no archive {archive}", where="--data", hint="write wds:shards-{000..009}.tar")
-    with explained(archive, hint="give whole archives that are not compressed"), open(archive, "rb") as file:
+    with explained(archive, hint="give complete archives that are not compressed"), open(archive, "rb") as file:
         for entry in entries(file, most=2 * os.path.getsize(archive)):  # the end is read twice
             folder, name = os.path.split(entry.name.removeprefix("./"))
             key, dot, ending = name.partition(".")
@@ -142,7 +142,7 @@ def _label(files: dict[str, list[Member]]) -> str:
     if not suffix:
         raise _SampleError("no-label", f"none of {', '.join(LABELS)} in the sample, which has {_names(files)}")
     if len(files[suffix]) > 1 or files[suffix][0].size > MAX_LABEL_BYTES:
-        raise _SampleError("no-label", f"{files[suffix][0].member} stands there twice, or is too long for a label")
+        raise _SampleError("no-label", f"{files[suffix][0].member} appears twice, or is too long for a label")
     try:
         with files[suffix][0].open() as file:
             text = file.read().decode("utf-8-sig").strip()

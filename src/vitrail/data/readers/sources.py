@@ -1,4 +1,4 @@
-"""Sources of images: from the ``--data`` argument to named splits of labelled images."""
+"""Sources of images: from the ``--data`` argument to splits of labelled images."""
 
 import glob
 import os
@@ -47,9 +47,9 @@ READERS: dict[str, Callable[[str], Contents]] = {
     "hf:": read_hub,
     "wds:": read_shards,
 }
-"""Readers of data by the beginning of its argument."""
+"""Readers of data by the prefix of the ``--data`` argument."""
 LOOKED_AT = 1000
-"""Images of a table that are compared with the folders beside it."""
+"""Number of images in a table whose labels are compared with the names of their folders."""
 
 
 def open_data(
@@ -63,54 +63,55 @@ def open_data(
     """Open labelled images with their splits.
 
     Args:
-        source: ``digits``; a folder with ``train/CLASS/*`` and so on, or flat with ``CLASS/*``; a table ``labels.csv``
-            with ``image,label[,split]``; ``cifar10:PATH``, an archive as downloaded or what it unpacks to;
-            ``hf:NAME[@REVISION]`` or ``hf:PATH`` through the library ``datasets``; ``wds:shards-{000..009}.tar``.
-        split_seed: data without splits is split by it into train, validation and test, the same share of every class;
-            of data with a training split and no validation a part of the training images becomes validation.
-        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
-        assignment: repeats an earlier split.
-        group: of a table, the column that names the group of each image, ``group`` by default; a group is in one split.
+        source: ``digits``; a folder with ``train/CLASS/*``, ``test/CLASS/*``, or with ``CLASS/*``; a table ``labels.csv`` with
+            ``image,label[,split]``; ``cifar10:PATH``, the downloaded archive or its unpacked folder;
+            ``hf:NAME[@REVISION]`` or ``hf:PATH``, read by the library ``datasets``; ``wds:shards-{000..009}.tar``.
+        split_seed: seed for splitting data without splits into train, val and test, with the same fractions of every class.
+            Data with a training split and no validation split gets one from the training images.
+        shares: the fractions for test and validation in such data; by default {"test": 0.2, "val": 0.1}.
+        assignment: an earlier assignment of images to splits, which is repeated.
+        group: the table's column that names the group of each image, by default ``group``; a group is never divided
+            between splits.
 
     Raises:
-        DataError: nothing there, no images, or labels and images that do not fit each other.
-        ConfigError: what reads this kind of data is not installed.
+        DataError: the source does not exist, has no images, or its labels and images contradict each other.
+        ConfigError: a library for this kind of data is not installed.
     """
     return open_contents(read_data(source, group), split_seed, shares, assignment)
 
 
 def open_contents(contents: Contents, split_seed: int, shares: Mapping[str, float], assignment: Assignment | None) -> ImageData:
-    """Split data that is read already; see `open_data`."""
+    """Split contents that have been read, see `open_data`; raises `DataError` if they have faults."""
     if contents.issues:
         first, *others = contents.issues
         what = first.what + (f" (and {len(others):,} more faults)" if others else "")
-        hint = f"vitrail data check {shlex.quote(contents.source)} lists all there is to correct"
+        hint = f"vitrail data check {shlex.quote(contents.source)} lists all faults"
         raise DataError(what, where=first.path, hint=hint)
     if contents.source == "digits":
-        return replace(with_splits(contents, 0), has_splits=True)  # one split for all time
+        return replace(with_splits(contents, 0), has_splits=True)  # always the same split
     return with_splits(contents, split_seed, assignment, shares)
 
 
 def is_named(source: str | Path) -> bool:
-    """Return True for ``digits`` and prefixes such as ``hf:``, False for a path."""
+    """Return True for ``digits`` and for sources with a prefix such as ``hf:``, False for a path."""
     return str(source) == "digits" or str(source).startswith(tuple(READERS))
 
 
 def require_there(source: str | Path) -> None:
-    """Raise `DataError` if a path of data is not there; `read_data` checks what is in it."""
+    """Raise `DataError` if the path of the data does not exist; `read_data` checks its content."""
     path = str(source).removeprefix("cifar10:")
     if not is_named(path):
         _existing(path)
 
 
 def read_data(source: str | Path, group: str | None = None) -> Contents:
-    """Read the contents of a data set, with everything that is wrong with it; see `open_data`."""
+    """Read the contents of a data set, with its faults as issues; see `open_data`."""
     contents = _read(source, group)
     if group and not contents.groups and not contents.issues:
         hint = f"give a table such as {TABLE} with this column, or leave --data.group out"
         raise DataError(f"the data has no column {group!r} of groups", where=contents.source, hint=hint)
-    unwritable = [  # no model could have such a class; names of images may be anything that the disk holds
-        Issue("bad-name", contents.source, f"the name of the class {name!r} is not in UTF-8; call it, or its folder, otherwise")
+    unwritable = [  # a model file cannot store such a class name
+        Issue("bad-name", contents.source, f"the name of the class {name!r} is not in UTF-8; rename the class or its folder")
         for name in contents.classes
         if not is_text(name)
     ]
@@ -129,16 +130,16 @@ def _read(source: str | Path, group: str | None = None) -> Contents:
 
 
 def _require_one_reading(table: Path) -> None:
-    """Raise `DataError` for a table that gives images in folders of classes other labels."""
+    """Raise `DataError` if a table's labels contradict the class folders of the images."""
     try:
         listed = read_table(table)
-    except DataError:  # it is of other things
+    except DataError:  # it is no table of labels
         return
     for item in islice(chain.from_iterable(listed.splits.values()), LOOKED_AT):
         labels, file = [listed.classes[label] for label in item.labels], item.image
         if isinstance(file, Path) and file.is_file() and file.parent.name not in (*labels, table.parent.name):
-            what = f"{table.name} says of {item.name} that it is {brief(', '.join(labels))}, and its folder that it is"
-            hint = f"give the table itself, {table}, or take it away to go by the folders"
+            what = f"{table.name} labels {item.name} as {brief(', '.join(labels))}, but it is in the folder"
+            hint = f"give --data {table} to use the table, or remove the table to use the folders"
             raise DataError(f"{what} {brief(file.parent.name)}", where=table.parent, hint=hint)
 
 
@@ -151,18 +152,18 @@ def _read_path(path: Path, group: str | None = None) -> Contents:
         if by_folders:
             _require_one_reading(table)
         if by_folders or (folders_of(path) and not labels_in(path)):
-            return read_folder(path)  # a table of other things may lie beside folders
+            return read_folder(path)  # the table is no table of labels, or agrees with the folders
         contents = read_table(table, group)
         return replace(contents, ignored=_unlisted(path, [table], [contents]))
     if path.suffix.lower() not in NAMED_ENDINGS:
-        people = "; people and their joints are learned with --task pose" if path.suffix.lower() == ".json" else ""
+        people = "; for annotated people add --task pose" if path.suffix.lower() == ".json" else ""
         hint = f"give the folder that holds the images, or a table such as {TABLE}{people}"
         raise DataError(f"{path} is a file", where="--data", hint=hint)
     return read_table(path, group)
 
 
 def _read_tables_of_splits(root: Path, group: str | None) -> Contents | None:
-    """Read the folders of splits that have a table beside their images each; None where none has."""
+    """Read split folders that each have a table next to their images; return None if no folder has a table."""
     folders = [(split, folder) for folder in folders_of(root) if (split := split_of(folder.name))]
     tables = [(split, table) for split, folder in folders if not has_class_folders(folder) and (table := table_of(folder))]
     if not any(labels_in(table.parent) for _, table in tables):
@@ -181,7 +182,7 @@ def _read_tables_of_splits(root: Path, group: str | None) -> Contents | None:
 
 
 def _unlisted(root: Path, tables: list[Path], read: list[Contents]) -> list[Issue]:
-    """Return issues for files in a folder that no table lists."""
+    """Return an issue for each file in a folder that no table lists."""
     items = (item for contents in read for item in chain.from_iterable(contents.splits.values()))
     return unlisted_in(root, {os.path.abspath(str(item.image)) for item in items} | set(map(str, tables)))
 
@@ -205,16 +206,16 @@ def _digits() -> Contents:
 
 
 def image_files(paths: list[str], note: Note = lambda text: None) -> list[Path]:
-    """Return the images that ``paths`` name: files as given, folders searched, globs and ``~`` expanded, each image once.
+    """Return the images at ``paths``: files, all images below folders, and the matches of globs; each image once.
 
-    The line that counts what else is in the folders goes to ``note``.
+    ``~`` is expanded. A line that counts the other files in the folders is passed to ``note``.
 
     Raises:
-        DataError: a path that names nothing.
-        ConfigError: no path at all.
+        DataError: a path names no image.
+        ConfigError: ``paths`` is empty.
     """
     if not paths:
-        raise ConfigError("no images given", where="predict", hint="name image files, folders or globs like 'photos/*.jpg'")
+        raise ConfigError("no images given", where="predict", hint="give image files, folders or globs such as 'photos/*.jpg'")
     found: dict[str, Path] = {}
     left_out: dict[str, Issue] = {}
     for path in map(os.path.expanduser, paths):
@@ -222,9 +223,9 @@ def image_files(paths: list[str], note: Note = lambda text: None) -> list[Path]:
         others: list[Issue] = []
         files = [f for hit in hits for f in (images_of_data(hit, others) if hit.is_dir() else [hit])]
         if not files and hits:
-            raise no_images(hits[0], others, hint=f"name images, or a folder with some below it: {', '.join(SUFFIXES)}")
+            raise no_images(hits[0], others, hint=f"give images, or a folder with images below it: {', '.join(SUFFIXES)}")
         if not files:
-            hint = "check the path; quote a glob so that the shell leaves it alone"
+            hint = "check the path; write a glob in quotation marks, so that the shell does not expand it"
             raise DataError(f"no image at {path!r}", where=path, hint=hint)
         for file in files:
             found.setdefault(os.path.abspath(file), file)

@@ -1,4 +1,4 @@
-"""Folders with a file of annotations for each split, such as COCO's."""
+"""Folders with an annotation file for each split, such as COCO's."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -9,35 +9,35 @@ from vitrail.data.readers.tree import files_of, folders_of
 from vitrail.errors import DataError
 
 Kind = Literal["caption", "keypoint", "instances"]
-"""Kinds of COCO's files of the same images: a part of their names."""
+"""Kinds of COCO's annotation files; the kind is a part of the file's name."""
 UNCLEAR = (
-    "put one of the words train, val or test into the name of each; or move elsewhere what is no part of the data; or name one "
-    "file that holds all of it in place of the folder"
+    "put train, val or test into the name of each file, or move files that are no annotations out of the folder, or give one "
+    "file with all annotations instead of the folder"
 )
 FURTHER_WORDS = {"caption": ("token",)}
-"""Other words in the names of files of a kind: Flickr8k's captions are in ``Flickr8k.token.txt``."""
+"""Other words that identify a kind in file names: Flickr8k's captions are in ``Flickr8k.token.txt``."""
 LEMMAS = ".lemma"
-"""A part of the name of Flickr8k's other file, which has the same captions with each word in its basic form."""
+"""Part of the name of Flickr8k's file of lemmatized captions, which is ignored."""
 PLAIN = ".txt"
-"""The suffix of files that count only where their names have the kind; any other may be a README."""
+"""Suffix of files that are read only if their name has the kind: others may be a README."""
 MOST_NAMED = 4
-"""Most files in an error; more are counted."""
+"""Number of files that an error names; the others are counted."""
 
 
 def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str) -> dict[str, Path]:
-    """Return the file of each split of a folder, or its only file for all.
+    """Return the annotation file of each split in a folder; a single file without a split has the key "all".
 
-    A split is a word in the name of its file, perhaps with a number behind it: ``captions_train2017.json``. Hidden files do not
-    count.
+    The split is a word in the file's name, perhaps with a number after it: ``captions_train2017.json``. Hidden files are
+    ignored.
 
     Args:
-        folder: has the files, or has them in a folder ``annotations``.
-        kind: where some files have it in their names, others do not count, nor do files of other kinds.
-        endings: of the files that may count.
-        hint: the content of such a folder.
+        folder: contains the files, or a folder ``annotations`` with them.
+        kind: if some file names contain the kind, only these files are read; files of other kinds are never read.
+        endings: the suffixes of files that may be annotations.
+        hint: the hint of an error: what such a folder contains.
 
     Raises:
-        DataError: there is no file, or it is not clear which split each of several is.
+        DataError: there is no file, or the split of a file is not clear.
     """
     places = [place for place in (folder, folder / "annotations") if place.is_dir()]
     files = [file for place in places for file in files_of(place) if file.suffix.lower() in endings and file.is_file()]
@@ -64,7 +64,7 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
 
 
 def _inside_splits(folder: Path, endings: Collection[str]) -> dict[str, Path]:
-    """Return the only such file in each folder that is called like a split: ``train/metadata.jsonl``."""
+    """Return the annotation file in each folder named like a split, if it is the only one there: ``train/metadata.jsonl``."""
     found: dict[str, Path] = {}
     for place in folders_of(folder):
         files = [own for own in files_of(place) if own.suffix.lower() in endings and own.suffix.lower() != PLAIN]

@@ -1,4 +1,4 @@
-"""Images listed in a table: a CSV file with the columns ``image,label[,split]``, or what others call them."""
+"""Images listed in a table: a CSV file with the columns ``image,label[,split]``, or usual other names of these."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,25 +17,25 @@ from vitrail.errors import DataError
 from vitrail.settings import brief
 
 TABLE = "labels.csv"
-"""The table that a folder without folders for classes may hold."""
+"""Name of the table in a folder that has no class folders."""
 METADATA = ("metadata.csv", "metadata.jsonl")
-"""Names of the table of a folder of images in the library ``datasets``."""
+"""Names that the library ``datasets`` gives to the table of an image folder."""
 LABEL = ("labels", "class", "class_name", "category", "target", "tags", "finding_labels", "label_name")
-"""Other names of the column of labels."""
+"""Other names of the label column."""
 NUMBERS = ("image_id", "id")
-"""Names of the column of images where no usual one is there."""
+"""Names of the image column if there is none of the usual names."""
 BESIDE_LABELS = ("image", "split", GROUP)
-"""Columns without labels."""
+"""Columns that hold no labels."""
 ON, OFF = {"1", "1.0", "true", "yes"}, {"", "0", "0.0", "false", "no", "nan"}
-"""Cells of a column for one label, in small letters."""
+"""Lower-case cell values that mean yes and no in a column for one label."""
 HINT = (
-    "begin the table with the line image,label or image,label,split; filename, path or id for image and class or category for "
-    "label are understood, and so is a column of 0 and 1 for each label"
+    "begin the table with the line image,label or image,label,split; filename, path or id work for image, and class or category "
+    "for label, and so does a column of 0 and 1 for each label"
 )
 
 
 def table_of(folder: Path) -> Path | None:
-    """Return the table of a folder: `TABLE`, one of `METADATA`, or the only one beside images; None without one."""
+    """Return the table of a folder: `TABLE`, one of `METADATA`, or the only table in a folder with images; else None."""
     if usual := next((folder / name for name in (TABLE, *METADATA) if os.path.isfile(folder / name)), None):
         return usual
     tables = [file for file in files_of(folder) if file.suffix.lower() in ENDINGS]
@@ -43,7 +43,7 @@ def table_of(folder: Path) -> Path | None:
 
 
 def labels_in(folder: Path) -> bool:
-    """Return True if a table labels the images of a folder; one of other things, which is not `TABLE`, does not."""
+    """Return True if a folder has a table of labels: `TABLE`, or another table with an image and a label column."""
     table = table_of(folder)
     try:
         return table is not None and (table.name == TABLE or bool(_rows(table)))
@@ -52,23 +52,23 @@ def labels_in(folder: Path) -> bool:
 
 
 def has_labels(names: Sequence[str]) -> bool:
-    """Return True if a column has a name of labels."""
+    """Return True if one of the column names is a usual name of the label column."""
     return column_of(names, "label", LABEL, first=True) is not None
 
 
 def read_table(file: Path, group: str | None = None) -> Contents:
-    """Read a table in UTF-8 whose first line names ``image``, ``label`` and perhaps ``split``, or what others call them.
+    """Read a table in UTF-8 whose first line names the columns ``image``, ``label`` and optionally ``split``.
 
-    Paths of images are relative to the file's folder, or to `folder_of` them; see `find_image`. Several labels of an image stand
-    in one cell, see `labels_in_cells`, or each label has a column of 0 and 1: an empty label then means none of the classes.
-    Classes sort naturally, 2 before 10.
+    Usual other names of the columns work, too. Image paths are relative to `folder_of` the table; see `find_image`. Several
+    labels of an image are in one cell, see `labels_in_cells`, or each label has a column of 0 and 1; then an image without a
+    label belongs to none of the classes. Classes are sorted naturally: 2 before 10.
 
     Args:
         file: the table.
-        group: the column that names the group of each image; `GROUP` by default, if it is there.
+        group: the column that names the group of each image; by default `GROUP`, if there is such a column.
 
     Raises:
-        DataError: no such table. What is wrong with a single row is an issue of the contents.
+        DataError: the file is not such a table. Faults of single rows are reported as issues of the contents.
     """
     table, rows, read, classes = _rows(file, group)
     names = [row.cells["image"] for row in rows if not row.problem]
@@ -98,7 +98,7 @@ def read_table(file: Path, group: str | None = None) -> Contents:
 
 
 def _of_labels(found: Sequence[Named]) -> str:
-    """Return why a column of groups is not used: it sorts labels, as an order of animals does, and not images; else ""."""
+    """Return a note if the group column cannot be used, since each label is in one group only; else ""."""
     groups: dict[str, set[str]] = {}
     for one in found:
         for label in one.labels:
@@ -108,7 +108,7 @@ def _of_labels(found: Sequence[Named]) -> str:
 
 
 def _rows(file: Path, group: str | None = None) -> tuple[Table, list[Row], CellLabels, list[str] | None]:
-    """Return the table, its rows, the labels of each, and the classes where columns name them."""
+    """Return the table, its rows, the labels of each row, and the classes if each has a column (else None)."""
     table = open_table(file, partial(columns_of, group=group))
     rows = list(table.rows())
     if not rows:
@@ -124,16 +124,20 @@ def _rows(file: Path, group: str | None = None) -> tuple[Table, list[Row], CellL
 
 
 def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
-    """Return the columns of images, labels, splits and groups, and where none is of labels all others; raises `DataError`."""
+    """Return the columns of images, labels, splits and groups; without a label column, all other columns are included.
+
+    Raises:
+        DataError: there is no image column, or no column that could hold labels.
+    """
     find = partial(column_of, names)
     image = find("image", IMAGE) or find("image", NUMBERS, first=True)
     if image is None:
-        hint = f"{HINT}; if it holds sentences, name two languages: --source en --target de, and to train --task translate"
+        hint = f"{HINT}; for a table of sentences name two languages: --source en --target de, and to train --task translate"
         raise DataError(f"no columns are called 'image'; there are {listed(names)}", hint=hint)
     label, split = find("label", LABEL), find("split", SPLIT)
     together = find(group or GROUP)
     if group and together is None:
-        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="name a column by --data.group")
+        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="give a column with --data.group")
     own = {"image": image, "label": label, "split": split, GROUP: together}
     columns = {word: name for word, name in own.items() if name}
     others = [name for name in names if name and name not in columns.values()]
@@ -151,13 +155,13 @@ def _no_label(names: Sequence[str]) -> DataError:
 
 
 def _label_columns(table: Table, rows: Sequence[Row]) -> list[str]:
-    """Return the columns that hold 0 and 1 alone; raises `DataError` where there are fewer than two, or some hold -1 as well."""
+    """Return the columns that hold only 0 and 1; raises `DataError` if there are fewer than two, or if one holds -1, too."""
     labels = []
     for name in (name for word, name in table.columns.items() if word not in BESIDE_LABELS):
         values = {row.cells[_of_label(name)].lower() for row in rows if not row.problem}
         if values <= {*ON, *OFF, "-1", "-1.0"} and not values <= {"", "nan"}:
             if unclear := values - ON - OFF:
-                what = f"the column {brief(name)} has {unclear.pop()} beside 0 and 1"
+                what = f"the column {brief(name)} has {unclear.pop()} as well as 0 and 1"
                 raise DataError(what, where=table.file, hint="write 1 where the image has the label, and 0 or nothing elsewhere")
             labels.append(name)
     if len(labels) < 2:
@@ -167,7 +171,7 @@ def _label_columns(table: Table, rows: Sequence[Row]) -> list[str]:
 
 
 def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool, missing: MissingImages) -> Iterator[tuple[str, str]]:
-    """Yield the kinds of issues of a row, and what each is."""
+    """Yield the kind and the message of each fault of a row."""
     if row.problem:
         yield "bad-row", row.problem
         return
@@ -175,7 +179,7 @@ def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool, missing: 
         yield "missing-file", "the row names no image"
         return
     if earlier is not None:
-        yield "repeated-row", f"{image} stands in line {earlier}, too"
+        yield "repeated-row", f"{image} is also in line {earlier}"
     elif not os.path.isfile(image):
         near = missing.near(row.cells["image"])
         several = " or ".join(file.name for file in with_suffixes(image))

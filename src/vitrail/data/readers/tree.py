@@ -1,4 +1,4 @@
-"""Files below a folder: images, others, and those that are no part of any data."""
+"""Files below a folder: images, other files, and files that are never data (hidden files, runs)."""
 
 import os
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -13,25 +13,25 @@ SYSTEM = {
     *("__macosx", "@eadir", "#recycle", "$recycle.bin", "system volume information", "lost+found"),
     *("thumbs.db", "ehthumbs.db", "desktop.ini"),
 }
-"""Folders and files that systems leave behind, in small letters, beside names that begin with a dot."""
+"""Lower-case names of files and folders that operating systems create; they count as hidden, as names with a dot do."""
 RUNS = {"run": ("status.json", "config.yaml"), "sweep": ("sweep.json",)}
-"""Files in every run, and in every folder of a sweep's runs, whose pictures are no data."""
+"""Files that identify the folder of a run or a sweep; the plots in it are no data."""
 REASONS = {
-    "hidden": "hidden, or left behind by a system",
-    "run": "a run, whose pictures are no data",
-    "sweep": "a sweep, whose pictures are no data",
-    "linked": "a link to a folder, and neither a class nor a split",
+    "hidden": "hidden, or created by the operating system",
+    "run": "a run folder, whose plots are no data",
+    "sweep": "a sweep folder, whose plots are no data",
+    "linked": "a link to a folder that is neither a class nor a split",
 }
-"""Kinds of things left out below a folder, with their words."""
+"""Reasons for leaving out a file or folder, with the text of the issue."""
 
 
 def is_image(file: Path) -> bool:
-    """Return True for a file that is there, with the suffix of an image."""
+    """Return True for a file that exists and has the suffix of an image."""
     return file.suffix.lower() in SUFFIXES and os.path.isfile(file)
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for a hidden file or folder, or a system's own."""
+    """Return True for the name of a hidden file or folder, or of one that an operating system creates."""
     return name.startswith(".") or name.lower() in SYSTEM
 
 
@@ -43,15 +43,15 @@ def images_below(folder: Path) -> list[Path]:
 def files_below(
     folder: Path, left_out: list[Issue] | None = None, *, follow: Callable[[Path], bool] = lambda place: False
 ) -> list[Path]:
-    """Return files anywhere below a folder, in natural order.
+    """Return all files below a folder at any depth, in natural order.
 
     Args:
-        folder: where.
-        left_out: gets the rest: hidden files and folders, runs, and links to folders.
-        follow: returns True for a folder whose links to folders are followed.
+        folder: the folder to search.
+        left_out: receives an issue for everything left out: hidden files and folders, runs, and links to folders.
+        follow: returns True for a folder in which links to folders are followed.
 
     Raises:
-        DataError: a folder cannot be read, whose images would be missing without a word.
+        DataError: a folder cannot be read; its images would otherwise be missing without notice.
     """
     found: list[Path] = []
     aside = [] if left_out is None else left_out
@@ -67,15 +67,15 @@ def files_below(
 
 
 def files_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]:
-    """Return `files_below` the folder of some data.
+    """Return the files below a data folder.
 
-    Links are followed where classes and splits may be: in the folder itself, and in folders called like splits.
+    Links to folders are followed where classes and splits can be: in ``root`` itself, and in its folders named like splits.
     """
     return files_below(root, left_out, follow=lambda at: at == root or (at.parent == root and split_of(at.name) is not None))
 
 
 def images_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]:
-    """Return the image files among `files_of_data`; ``left_out`` gets all else."""
+    """Return the image files among `files_of_data`; ``left_out`` receives an issue for everything else."""
     files = files_of_data(root, left_out)
     if left_out is not None:
         left_out += not_images(files)
@@ -83,9 +83,9 @@ def images_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path
 
 
 def not_images(files: Iterable[Path]) -> list[Issue]:
-    """Return an issue for each file that is no image: a link to no file, or a file of another kind."""
+    """Return an issue for each file that is no image: a broken link, or another type of file."""
     return [
-        Issue("unreadable", str(file), "a link to no file")
+        Issue("unreadable", str(file), "a broken link")
         if file.suffix.lower() in SUFFIXES and file.is_symlink()
         else Issue("ignored", str(file), "not named as an image")
         for file in dict.fromkeys(files)
@@ -94,18 +94,18 @@ def not_images(files: Iterable[Path]) -> list[Issue]:
 
 
 def no_images(folder: Path, left_out: Sequence[Issue], *, hint: str) -> DataError:
-    """Return the error for a folder without images, with its content."""
+    """Return the error for a folder without images; the message counts what the folder holds instead."""
     kinds = count_by_kind(left_out)
     return DataError(f"no images in {folder.name!r}, which {f'holds {kinds}' if kinds else 'is empty'}", where=folder, hint=hint)
 
 
 def unlisted_notes(root: Path, listed: Iterable[Path]) -> tuple[str, ...]:
-    """Return the line that counts files in a folder that are not ``listed``, if there are any."""
+    """Return a line that counts the files of a data folder that are not in ``listed``; empty if there are none."""
     return left_out_notes(unlisted_in(root, {os.path.abspath(file) for file in listed}))
 
 
 def unlisted_in(root: Path, listed: Container[str]) -> list[Issue]:
-    """Return an issue for everything below a folder that is not ``listed``: absolute paths of the files of its data."""
+    """Return an issue for each file of a data folder that is not in ``listed``, a container of absolute paths."""
     left_out: list[Issue] = []
     others = [file for file in files_of_data(root, left_out) if os.path.abspath(file) not in listed]
     left_out += not_images(others)
@@ -113,26 +113,26 @@ def unlisted_in(root: Path, listed: Container[str]) -> list[Issue]:
 
 
 def folders_of(folder: Path) -> list[Path]:
-    """Return the folders in a folder that can hold images, links among them: no hidden ones, no runs, and none of runs alone."""
+    """Return the subfolders that can hold images, including links: not hidden folders, runs, or folders that hold only runs."""
     below = (p for p in _entries(folder) if p.is_dir() and not _reason(p) and not _runs_alone(p))
     return sorted(below, key=lambda p: natural_key(p.name))
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return the files in a folder itself, without hidden ones."""
+    """Return the files directly in a folder, without hidden files."""
     files = (p for p in _entries(folder) if not p.is_dir() and not is_hidden(p.name))
     return sorted(files, key=lambda p: natural_key(p.name))
 
 
 def left_out_of(folder: Path) -> list[Issue]:
-    """Return issues for things in a folder that are no data: hidden ones, runs, also in a folder of them, links in a circle."""
+    """Return issues for entries of a folder that are no data: hidden ones, runs, folders of runs, links to a parent folder."""
     reasons = {path: _reason(path) for path in sorted(_entries(folder))}
     own = [_left_out(path, reason) for path, reason in reasons.items() if reason]
     return own + [run for path, reason in reasons.items() if not reason for run in _runs_alone(path)]
 
 
 def shown(path: Path) -> str:
-    """Return a path as one would type it: relative, if it is below the current folder."""
+    """Return the path for a message: relative if it is below the current folder, else unchanged."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
@@ -147,7 +147,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _require_entered(folder: str | Path) -> None:
-    """Raise `DataError` for a folder whose files can be listed, but not opened: that takes another right."""
+    """Raise `DataError` for a folder whose files can be listed but not opened, which needs another permission."""
     try:
         os.stat(os.path.join(folder, os.curdir))
     except OSError as error:
@@ -155,21 +155,21 @@ def _require_entered(folder: str | Path) -> None:
 
 
 def _refuse_unreadable(error: OSError) -> NoReturn:
-    hint = "give yourself the right to read it, or take it out of the data: names that begin with a dot are passed over"
+    hint = "give yourself permission to read it, or exclude it: names that begin with a dot are ignored"
     raise DataError(f"a folder cannot be read: {error.strerror}", where=str(Path(error.filename)), hint=hint) from None
 
 
 def _reason(path: Path) -> str:
-    """Return why a file or folder is no data, a key of `REASONS`; "" where it may be."""
+    """Return the reason why a file or folder is no data, a key of `REASONS`; "" if it can be data."""
     if is_hidden(path.name):
         return "hidden"
     if os.path.islink(path) and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path)):
-        return "linked"  # around in a circle
+        return "linked"  # a link to a parent folder: endless
     return next((kind for kind, files in RUNS.items() if all(os.path.isfile(path / file) for file in files)), "")
 
 
 def _runs_alone(folder: Path) -> list[Issue]:
-    """Return the runs below a folder that holds runs and no images beside them; none of any other folder."""
+    """Return issues for the runs in a folder that contains runs and no other images; empty for any other folder."""
     if not any(_reason(path) in RUNS for path in folder.glob("*/")):
         return []
     left_out: list[Issue] = []

@@ -1,4 +1,4 @@
-"""Images without labels: a file, a folder of files, or labelled ones whose labels do not matter."""
+"""Images without labels: a file, a folder of images, or labelled data whose labels are ignored."""
 
 import os
 from collections import defaultdict
@@ -18,9 +18,9 @@ from vitrail.runtime.observer import Note
 
 
 def unlabelled_items(data: str | Path, count: int, multi_label: bool = False, *, note: Note = lambda text: None) -> list[Item]:
-    """Return ``count`` images without labels, evenly out of a file or a folder; none where the data is of another kind.
+    """Return up to ``count`` images, evenly spaced, of a file or folder without labels; an empty list for other data.
 
-    The line that counts what else is in the folder goes to ``note``.
+    A line that counts the other files in the folder is passed to ``note``.
     """
     path, left_out = path_of(data), list[Issue]()
     if path.is_dir():
@@ -33,7 +33,7 @@ def unlabelled_items(data: str | Path, count: int, multi_label: bool = False, *,
 
 
 def unlabelled(name: str, image: Source, multi_label: bool) -> Item:
-    """Return an item with a label of the model's kind that means nothing."""
+    """Return an item with a placeholder label: ``()`` for several labels per image, else 0."""
     return Item(name, image, () if multi_label else 0)
 
 
@@ -45,21 +45,21 @@ def open_unlabelled(
     assignment: Assignment | None = None,
     group: str | None = None,
 ) -> ImageData:
-    """Open images to learn from without labels; see `vitrail.data.readers.sources.open_data` for the arguments.
+    """Open images for training without labels; the other arguments are those of `vitrail.data.readers.sources.open_data`.
 
     Args:
-        source: a folder with images anywhere below it; or with folders ``train``, ``val`` and ``test`` of them, beside which
-            others are left out; or any other source of `open_data`. A folder ``train`` is a split where there is another one, or
-            no other folder. Without images for validation a tenth of the training images becomes validation.
+        source: a folder with images at any depth; a folder with subfolders ``train``, ``val`` and ``test`` (others are left
+            out); or any other source of `open_data`. A subfolder ``train`` counts as a split if there is another split, or
+            no other subfolder. Without a validation split, a tenth of the training images becomes one.
 
     Raises:
-        DataError: no images.
+        DataError: there are no images.
     """
     return open_contents(read_unlabelled(source, group), split_seed, shares, assignment)
 
 
 def read_unlabelled(source: str | Path, group: str | None = None) -> Contents:
-    """Read the contents for `open_unlabelled`; raise `DataError` where there are no images."""
+    """Read the contents for `open_unlabelled`; raises `DataError` if there are no images."""
     if is_named(source):
         return read_data(source, group)
     root = Path(os.path.abspath(path_of(source)))
@@ -81,7 +81,10 @@ def read_unlabelled(source: str | Path, group: str | None = None) -> Contents:
 
 
 def _split_folders(names: set[str]) -> dict[str, str]:
-    """Return the splits that folders are called like; none where it may be by chance, as with others beside them."""
+    """Return the split of each folder named like one; empty if the names may be a coincidence.
+
+    They count as splits if ``train`` is among them, with another split or without any other folder.
+    """
     found = {name: split for name in names if (split := split_of(name))}
     splits = set(found.values())
     return found if "train" in splits and (len(splits) > 1 or len(found) == len(names)) else {}

@@ -1,4 +1,4 @@
-"""Common parts of COCO's files of annotations: JSON, and pictures by their numbers."""
+"""Common parts of reading COCO's annotation files: JSON, and images by their ids."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from vitrail.files import LARGE, read_text
 from vitrail.settings import brief
 
 MOST = 2.0**31
-"""Bound of positions in pixels."""
+"""Upper bound of coordinates in pixels."""
 WHOLE = re.compile(r"([+-]?[0-9]{1,19})(\.0*)?", re.ASCII)
-"""A whole number in a text, as tables write it where a cell of the column is empty."""
+"""An integer in a text, perhaps as ``1.0``: tables write this in columns with empty cells."""
 
 
 def read_json(file: Path) -> Any:
-    """Read a JSON file; raise `DataError`."""
+    """Read a JSON file; raises `DataError` if it is missing or not JSON."""
     try:
         return json.loads(read_text(file, LARGE, encoding="utf-8-sig"))
     except OSError as error:
@@ -29,7 +29,7 @@ def read_json(file: Path) -> Any:
 
 
 def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int, Mapping[str, Any]]:
-    """Return the pictures by their numbers; ``issues`` gets those without a number or name of their own."""
+    """Return the images by their ids; an image without a unique id or without a file name becomes one of ``issues``."""
     pictures: dict[int, Mapping[str, Any]] = {}
     for place, picture in enumerate(listed):
         number = whole(picture.get("id")) if isinstance(picture, dict) else None
@@ -43,12 +43,12 @@ def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int,
 
 
 def one_spelling(name: str) -> str:
-    """Return an image's name in one spelling: with ``/`` for ``\\``, and é as one letter."""
+    """Return an image's name in a canonical form: with ``/`` for ``\\``, and in Unicode's form NFC."""
     return str(Path(normalize("NFC", name.replace("\\", "/"))))
 
 
 def whole(value: Any) -> int | None:
-    """Return a whole number, which may be written as ``1.0`` or ``"1"``; None for anything else."""
+    """Return an integer, which may be written as ``1.0`` or ``"1"``; None for any other value."""
     if isinstance(value, str):
         written = WHOLE.fullmatch(value.strip())
         return int(written[1]) if written else None
@@ -58,7 +58,7 @@ def whole(value: Any) -> int | None:
 
 
 def number_of(value: Any) -> float | None:
-    """Return a number of pixels, which may be written as a text; None for anything else."""
+    """Return a coordinate in pixels, which may be written as text; None for any other value."""
     if isinstance(value, str):
         try:
             value = float(value)
@@ -68,9 +68,9 @@ def number_of(value: Any) -> float | None:
 
 
 def is_crowd(annotation: Mapping[str, Any]) -> bool:
-    """Return True for an annotation of a crowd; raise `ValueError` where its ``iscrowd`` is neither 0 nor 1."""
+    """Return True for an annotation of a crowd; raises `ValueError` if ``iscrowd`` is neither 0 nor 1."""
     value = annotation.get("iscrowd")
     number = 0 if value is None else int(value) if isinstance(value, bool) else whole(value)
     if number not in (0, 1):
-        raise ValueError(f"its iscrowd is {brief(value)}, and not 0 or 1")
+        raise ValueError(f"its iscrowd is {brief(value)}, expected 0 or 1")
     return number == 1

@@ -1,4 +1,4 @@
-"""Tables as spreadsheets and scripts write them: one reader for labels, captions, sentences and joints."""
+"""A reader for tables of spreadsheets and scripts, used for labels, captions, sentences and joints."""
 
 import csv
 import math
@@ -16,13 +16,13 @@ from vitrail.plain_text import clean, is_odd
 from vitrail.settings import brief
 
 JSON_LINES = (".jsonl", ".ndjson")
-"""Suffixes of files with a JSON object on every line, see `vitrail.data.tables.json_rows`."""
+"""Suffixes of files with a JSON object on each line; see `vitrail.data.tables.json_rows`."""
 ENDINGS = (".csv", ".tsv", ".tab", *JSON_LINES)
-"""Suffixes of tables in a folder."""
+"""Suffixes of tables that are found in a folder."""
 NAMED_ENDINGS = (*ENDINGS, ".txt")
-"""Suffixes of tables that are named by their path."""
+"""Suffixes of tables that are given by their path."""
 BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
-"""Separators of columns, and how messages call them."""
+"""Separators of columns, and their names in messages."""
 IMAGE = (
     "filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img", "fname",
     "image_file", "image_index",
@@ -31,44 +31,44 @@ IMAGE = (
 SPLIT = ("subset",)
 """Other names of the column ``split``."""
 NOT_MARKED = {"", "nan", "na", "n/a", "#n/a", "<na>", "nat", "null", "none"}
-"""Cells without a value, in small letters: empty ones, and what pandas and spreadsheets write for them."""
+"""Lower-case contents of cells without a value: empty, or as pandas and spreadsheets write it."""
 LONGEST, MOST = 2**20, 2**34
-"""Most characters of a line, and most bytes of a file."""
+"""Size limits: characters of a line, and bytes of a file."""
 MOST_NAMED = 8
-"""Most unused columns in a note; more are counted."""
+"""Number of unused columns that a note names; the others are counted."""
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\s,;|]*', re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
 _BEHIND_QUOTES = "expected after"
-"""A part of the csv library's message where text follows a closing quotation mark; it can read on behind that line."""
+"""Part of the csv module's message for text after a closing quotation mark; reading can continue on the next line."""
 
 Columns = Mapping[str, str]
-"""The name in the header of each column that a reader uses, by the reader's own word for it."""
+"""For each column that a reader uses: the reader's word (``image``) and the name in the header (``filename``)."""
 
 
 class Row(NamedTuple):
-    """A line of a table."""
+    """One line of a table, after its header."""
 
     line: int
     cells: dict[str, str]
-    """Clean, by the reader's words for the columns; the name of an image stays as it is."""
+    """The cells by the reader's words for the columns, each through `clean`, except for the name of an image."""
     problem: str
-    """Reason why the line cannot be used, and has no cells; "" where it can."""
+    """Reason why the line cannot be used; then it has no cells. "" for a usable line."""
 
 
 class Table:
-    """A table in UTF-8 whose header is read; `rows` reads the rest.
+    """A table in UTF-8. The constructor reads the header, and `rows` reads the lines after it.
 
-    The separator is the first of `BETWEEN` for which ``columns_of`` accepts the header, since sentences have commas and
-    semicolons, too. A line ``sep=;``, which Excel writes, and rows of separators alone are passed over. Between tabs quotation
-    marks belong to a cell, unless they are around all of it or there are some in the header.
+    Separator: the first of `BETWEEN` for which ``columns_of`` accepts the header; a line ``sep=;``, as Excel writes it, may name
+    another. Empty rows are skipped. Quotation marks: in a table with tabs and no quotation mark in the header, marks around a
+    complete cell are removed and all others are part of the text; in other tables they quote cells as in CSV.
 
     Args:
         file: the table.
-        columns_of: returns the columns to use of the names in a header, cleaned; raises `DataError` for a header without them.
-        literal: between tabs, quotation marks around a cell belong to it as well.
+        columns_of: a function from the cleaned names in a header to the columns to use; raises `DataError` for a wrong header.
+        literal: in a table with tabs, keep quotation marks around a complete cell, too.
 
     Raises:
-        DataError: it cannot be read, is no table, or has no such columns.
+        DataError: the file cannot be read, is no table, or lacks the columns.
     """
 
     def __init__(self, file: Path, columns_of: Callable[[list[str]], Columns], *, literal: bool = False):
@@ -82,7 +82,7 @@ class Table:
                 names = self._names()
                 self.columns = dict(columns_of(names))
                 if twice := next((name for name in self.columns.values() if names.count(name) > 1), None):
-                    raise DataError(f"{names.count(twice)} columns are called {brief(twice)}", hint="name each once")
+                    raise DataError(f"{names.count(twice)} columns are called {brief(twice)}", hint="give them different names")
                 break
             except DataError as error:
                 where = error.where or f"{file}:{self._skipped + 1}"
@@ -98,7 +98,7 @@ class Table:
             except csv.Error as error:
                 raise self._damaged(self._skipped + 1, error) from None
         names = [clean(name) for name in raw]
-        if not is_text("".join(raw)) or "\0" in "".join(raw):  # as every other byte of UTF-16
+        if not is_text("".join(raw)) or "\0" in "".join(raw):  # UTF-16 without a mark has zero bytes
             hint = "save it as CSV in UTF-8"
             raise DataError(f"{self.file.name} is not in UTF-8", where=f"{self.file}:{self._skipped + 1}", hint=hint)
         while names and not names[-1]:
@@ -112,11 +112,11 @@ class Table:
     def _damaged(self, line: int, error: csv.Error) -> DataError:
         what, hint = f"the table is damaged: {error}", "correct that line"
         if "end of data" in str(error):
-            what, hint = "the table is damaged: a quotation mark is opened here and never closed", "close it, or double it"
+            what, hint = "the table is damaged: a quotation mark is opened here and never closed", "close or double it"
         return DataError(what, where=f"{self.file}:{line}", hint=hint)
 
     def rows(self) -> Iterator[Row]:
-        """Yield every line behind the header that is not empty; raises `DataError` where the table is damaged."""
+        """Yield the rows after the header, without empty ones; raises `DataError` if the table is damaged."""
         position = {word: self.names.index(name) for word, name in self.columns.items()}
         self.empty_rows = self.cleaned = 0
         with text_lines(self.file) as lines:
@@ -131,7 +131,7 @@ class Table:
                 except csv.Error as error:
                     if _BEHIND_QUOTES not in str(error):
                         raise self._damaged(begin, error) from None
-                    yield Row(begin, {}, "text stands behind a closing quotation mark: double the marks inside a cell")
+                    yield Row(begin, {}, "there is text after a closing quotation mark: double the quotation marks inside a cell")
                     continue
                 if any(cell and (cell.isprintable() or clean(cell)) for cell in cells):
                     yield self._row(self._skipped + reader.line_num, cells, position)
@@ -143,7 +143,7 @@ class Table:
         while len(cells) > count and not clean(cells[-1]):
             cells.pop()
         if len(cells) != count:
-            why = f"; quote what has {BETWEEN.get(self.separator, 'a separator')} in it" if len(cells) > count else ""
+            why = f"; quote cells that contain {BETWEEN.get(self.separator, 'a separator')}" if len(cells) > count else ""
             return Row(line, {}, f"there are {len(cells)} cells for {count} columns{why}")
         own = {word: cells[place] for word, place in position.items()}
         if not is_text("".join(own.values())):
@@ -154,11 +154,11 @@ class Table:
         return Row(line, {word: cell if word == "image" else clean(cell) for word, cell in own.items()}, "")
 
     def notes(self, *more: str, shown: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return how the table was understood, as one line; nothing of a plain one. Call it when the rows are read.
+        """Return one line on how the table was interpreted, or nothing for a plain table. Call this after reading all rows.
 
         Args:
             more: further parts of the line.
-            shown: words whose columns are named, where one is called otherwise; by default all.
+            shown: the reader's words whose columns the line names; by default all.
         """
         columns = {word: name for word, name in self.columns.items() if not shown or word in shown}
         usual = "," if self.file.suffix.lower() == ".csv" else "\t"
@@ -171,21 +171,21 @@ class Table:
         if len(unused) > MOST_NAMED:
             unused[MOST_NAMED:] = [f"{len(unused) - MOST_NAMED:,} more"]
         parts += [f"not used: {' and '.join(filter(None, (', '.join(unused[:-1]), unused[-1])))}"] if unused else []
-        parts += [f"empty rows passed over: {self.empty_rows:,}"] if self.empty_rows else []
+        parts += [f"empty rows skipped: {self.empty_rows:,}"] if self.empty_rows else []
         parts += [f"cells cleaned of invisible characters or odd blanks: {self.cleaned:,}"] if self.cleaned else []
         return (f"{self.file.name}: {', '.join(parts)}",) if parts else ()
 
 
 @contextmanager
 def text_lines(file: Path, newline: str = "") -> Iterator[Iterator[str]]:
-    """Open the lines of a table or text in UTF-8; other bytes become surrogates, which `is_text` finds.
+    """Open a table or text in UTF-8 as an iterator of lines; invalid bytes become surrogates, which `is_text` finds.
 
     Args:
-        file: to read.
-        newline: what ends a line; by default anything that does.
+        file: the file.
+        newline: the line separator, as of `open`; by default any.
 
     Raises:
-        DataError: it cannot be read, or a line is longer than `LONGEST`.
+        DataError: the file cannot be read, or a line is longer than `LONGEST`.
     """
     try:
         with text_file(file, MOST, newline=newline, errors="surrogateescape") as text:
@@ -193,19 +193,19 @@ def text_lines(file: Path, newline: str = "") -> Iterator[Iterator[str]]:
     except OSError as error:
         hint = "check the path; a table is a CSV file in UTF-8"
         raise DataError(f"{file.name} cannot be read: {error.strerror}", where=file, hint=hint) from None
-    except UnicodeDecodeError:  # of UTF-16 alone
+    except UnicodeDecodeError:  # possible in UTF-16 only
         raise DataError(f"{file.name} is damaged: it is not in UTF-16", where=file, hint="save it in UTF-8") from None
 
 
 def _short(text: TextIO, file: Path) -> Iterator[str]:
     for number, line in enumerate(iter(lambda: text.readline(LONGEST + 1), ""), 1):
         if len(line) > LONGEST:
-            raise DataError("a line of more than a megabyte", where=f"{file}:{number}", hint="break it, or take it out")
+            raise DataError("the line is longer than a megabyte", where=f"{file}:{number}", hint="split it, or remove it")
         yield line
 
 
 def _before_header(file: Path) -> tuple[int, list[str], str]:
-    """Return the number of lines before the header, the separators that a line ``sep=;`` names, and the header as it stands."""
+    """Return the number of lines before the header, the separators named by lines such as ``sep=;``, and the raw header."""
     separators: list[str] = []
     with text_lines(file) as lines:
         for number, line in enumerate(lines):
@@ -217,25 +217,25 @@ def _before_header(file: Path) -> tuple[int, list[str], str]:
 
 
 def _unquoted(cell: str) -> str:
-    """Return a cell without the quotation marks around it, which spreadsheets set around commas."""
+    """Return a cell without quotation marks around it, which spreadsheets write around commas."""
     inside = cell[1:-1].replace('""', "")
     around = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in inside
     return cell[1:-1].replace('""', '"') if around else cell
 
 
 def column_of(names: Sequence[str], word: str, others: Sequence[str] = (), *, first: bool = False) -> str | None:
-    """Return the name of a column, None where there is none.
+    """Return the name of the column for a reader's word, None if there is none.
 
-    Capitals, blanks, hyphens and underscores matter only where the exact name is there, too.
+    An exact match wins; otherwise case, blanks, hyphens and underscores are ignored.
 
     Args:
-        names: of all columns.
-        word: our own name of the column, which comes before all others.
-        others: further names, the usual ones first.
-        first: take the most usual of several.
+        names: the names of all columns.
+        word: the reader's word for the column, which has precedence.
+        others: other usual names of the column, in order of precedence.
+        first: if several columns match, return the first; else this is an error.
 
     Raises:
-        DataError: several columns could be meant.
+        DataError: several columns match.
     """
     by_word = [(plain_name(name), name) for name in names]
     called = [name for name in names if name == word] or [name for plain, name in by_word if plain == plain_name(word)]
@@ -249,7 +249,7 @@ def column_of(names: Sequence[str], word: str, others: Sequence[str] = (), *, fi
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a column in small letters, with underscores for blanks and hyphens."""
+    """Return the name of a column in lower case, with underscores for blanks and hyphens."""
     return "_".join(name.casefold().replace("-", " ").replace("_", " ").split())
 
 
@@ -258,7 +258,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def split_in(cells: Mapping[str, str]) -> str:
-    """Return the split that a row names; "all" in a table without splits. Raises `ValueError` for any other word."""
+    """Return the split of a row, "all" in a table without a split column; raises `ValueError` for an unknown split."""
     if "split" not in cells:
         return "all"
     if split := split_of(cells["split"]):
@@ -267,9 +267,9 @@ def split_in(cells: Mapping[str, str]) -> str:
 
 
 def number_in(cell: str, *, separator: str = ",") -> float | None:
-    """Return the number in a cell, None where nothing is marked; raise `ValueError` for anything else.
+    """Return the number in a cell, None for a cell without a value; raises `ValueError` for other text.
 
-    A decimal comma is read, but not in ``1,234`` in quotes between commas, which could be a thousand.
+    A decimal comma is read, except for ``"1,234"`` in a table with commas, which could be a thousand.
     """
     if cell.lower() in NOT_MARKED:
         return None

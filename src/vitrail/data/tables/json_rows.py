@@ -1,4 +1,4 @@
-"""Rows out of JSON: an object on every line of a file, or a list of objects."""
+"""Rows of a table from JSON: an object on each line of a file, or a list of objects."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -12,19 +12,19 @@ from vitrail.plain_text import clean, is_odd
 
 NO_OBJECT = "it is no JSON object"
 BLANK = object()
-"""The value of an empty line."""
+"""A marker for an empty line."""
 
 
 class JsonTable(Table):
-    """Objects as the rows of a table, their keys as its columns; a column ``caption`` may hold a list, a row for each.
+    """A table whose rows are JSON objects and whose columns are their keys; a list of captions gives a row for each.
 
     Args:
-        file: of the objects.
+        file: the file of the objects.
         columns_of: as for a `Table`.
-        values: the objects, or other values in their place.
+        values: the parsed objects; any other value becomes a row with a problem.
 
     Raises:
-        DataError: no object, or none with such keys.
+        DataError: there are no objects, or they lack the keys.
     """
 
     def __init__(self, file: Path, columns_of: Callable[[list[str]], Columns], values: Iterable[Any]):
@@ -37,7 +37,7 @@ class JsonTable(Table):
             raise DataError(error.what, where=error.where or file, hint=error.hint) from None
 
     def rows(self) -> Iterator[Row]:
-        """Yield every object with its number, from 1."""
+        """Yield a row for each object, numbered from 1."""
         self.empty_rows = self.cleaned = 0
         for number, value in enumerate(self.values, 1):
             if value is BLANK:
@@ -59,7 +59,7 @@ class JsonTable(Table):
 
 
 def open_table(file: Path, columns_of: Callable[[list[str]], Columns], *, literal: bool = False) -> Table:
-    """Open a table by its suffix: JSON lines or a `Table`; raise `DataError`."""
+    """Open a table by its suffix: JSON lines as a `JsonTable`, others as a `Table`. Raises `DataError` as these do."""
     if file.suffix.lower() in JSON_LINES:
         return JsonTable(file, columns_of, _objects(file))
     return Table(file, columns_of, literal=literal)
@@ -76,7 +76,7 @@ def _objects(file: Path) -> Iterator[Any]:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a cell, the parts of a list with semicolons between them."""
+    """Return a JSON value as the text of a cell; items of a list are joined by semicolons."""
     if value is None:
         return ""
     return ";".join(map(_cell, value)) if isinstance(value, list) else str(value).strip()

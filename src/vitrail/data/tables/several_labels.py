@@ -1,4 +1,4 @@
-"""Several labels of an image in one cell of a table: read where they are certain, noted where they are likely."""
+"""Several labels of an image in one cell of a table: read if they are certain, reported in a note if they are likely."""
 
 import re
 from collections import Counter
@@ -9,32 +9,32 @@ from vitrail.settings import brief
 
 SEPARATOR = ";"
 READ = {SEPARATOR: "';'", "|": "'|'", ",": "commas"}
-"""Separators that are read, and their names in messages; commas only where `_Joined.certain`."""
+"""Separators that are read, and their names in messages; commas are read only if `_Joined.certain`."""
 NOTED = {"/": "'/'", "+": "'+'", "&": "'&'", " ": "blanks", "_": "'_'", "-": "'-'"}
-"""Separators that are only noted, since names of single classes have them, too."""
+"""Separators that are only reported, since names of single classes contain them, too."""
 MOST, SOME = 0.8, 0.5
-"""Least shares of parts that recur in different cells: to read several labels, and to note them."""
+"""Least fraction of parts that must recur in different cells: for reading several labels, and for a note."""
 NO_LABEL = {"", "nan", "<na>"}
-"""Cells without a label, in small letters: empty ones, and what pandas writes for them. ``None`` may be a class."""
+"""Lower-case contents of cells without a label: empty, or as pandas writes it. ``None`` is not among them: it may be a class."""
 _LIST = re.compile(r"\[.*\]|\(.*,.*\)|\{.*\}", re.DOTALL)
 _PART = re.compile(r"""'([^']*)'|"([^"]*)"|([^\s,'"][^,'"]*)""")
 
 
 class CellLabels(NamedTuple):
-    """The labels in the cells of a column."""
+    """The labels in the cells of a label column."""
 
     labels: list[tuple[str, ...]]
-    """Labels of each cell, without repetition."""
+    """The distinct labels of each cell."""
     multi_label: bool
     """True if a cell may hold several labels, or none."""
     said: str = ""
-    """Words on how the cells were read, where it is not the usual way."""
+    """A note on how the cells were read; "" for the usual way."""
     doubt: str = ""
-    """A note on cells that were read as one label each and look like several."""
+    """A note on cells that were read as one label each but look like several."""
 
 
 def labels_in_cells(cells: Sequence[str]) -> CellLabels:
-    """Return the labels of each cell: ``cat;dog``, ``cat|dog``, ``['cat', 'dog']``; and ``cat, dog`` whose parts recur."""
+    """Return the labels of each cell: ``cat;dog``, ``cat|dog``, ``['cat', 'dog']``, or ``cat, dog`` if the parts recur."""
     cells = ["" if cell.lower() in NO_LABEL else cell for cell in cells]
     named = [cell for cell in cells if cell]
     if named and all(map(_LIST.fullmatch, named)):
@@ -58,17 +58,17 @@ def _doubt(cells: Sequence[str]) -> str:
             parts = sorted(joined.parts, key=lambda part: -joined.holders[part])
             names = ", ".join(map(repr, parts[:4])) + (", …" if len(parts) > 4 else "")
             return (
-                f"the labels look like several to an image between {called}: {names} recur in {len(joined.cells):,} "
-                f"combinations, each of which is a class of its own. Write '{SEPARATOR}' between labels to learn them as several"
+                f"cells may hold several labels, separated by {called}: {names} recur in {len(joined.cells):,} combinations, "
+                f"and each combination is read as one class. Write '{SEPARATOR}' between labels to read them as several"
             )
     if whole := dict.fromkeys(cell for cell in cells if "," in cell):
         example = brief(next(iter(whole)))
-        return f"labels with a comma are one class each, as {example} is: write '{SEPARATOR}' between them if these are several"
+        return f"a label with a comma is one class, such as {example}: write '{SEPARATOR}' between labels if they are several"
     return ""
 
 
 class _Joined:
-    """Parts of cells between a separator: labels recur in several combinations, parts of names hardly do."""
+    """Statistics on the parts of cells around a separator: labels recur in several combinations, parts of names rarely do."""
 
     def __init__(self, cells: Sequence[str], separator: str):
         distinct = {cell: _distinct(cell.split(separator)) for cell in cells if cell}
@@ -79,7 +79,7 @@ class _Joined:
         self.share = recurring / len(self.parts) if self.parts else 0.0
         places = {(part, place) for parts in distinct.values() for place, part in enumerate(parts) if part in self.parts}
         alone = any(len(parts) == 1 and parts[0] in self.parts for parts in distinct.values())
-        self.free = alone or len(places) > len(self.parts)  # parts of names mostly keep their places
+        self.free = alone or len(places) > len(self.parts)  # parts of a name usually keep their position
         self.many = len(distinct) >= len(self.holders)
         self.separator = separator
 

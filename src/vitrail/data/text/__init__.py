@@ -1,1 +1,1 @@
-"""Texts: sentences in pairs, their tokens, and batches of similar length."""
+"""Texts: sentence pairs, their tokens, and batches of similar length."""

@@ -1,4 +1,4 @@
-"""Tokens as GPT-2 has them: byte-pair encoding by somebody else's vocabulary."""
+"""Byte-pair tokens as in GPT-2, with the vocabulary of a given model folder."""
 
 import json
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ from vitrail.files import read_text
 from vitrail.settings import brief
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-"""The older two files, in place of `FILE`."""
+"""The two files of older folders, in place of `FILE`."""
 KIND = "GPT2Tokenizer"
-"""transformers' name of such tokenizers."""
-HINT = "give a complete folder, with the tokenizer of the model"
+"""Name of such tokenizers in transformers."""
+HINT = "give a complete model folder, with its tokenizer"
 
 
 class BytePairs(ByteLevel):
-    """Byte-pair encoding of bytes (Radford et al. 2019)."""
+    """Byte-level byte-pair encoding (Radford et al. 2019)."""
 
     @classmethod
     def from_folder(cls, folder: Path, marks: Marks | None = None) -> Self:
-        """Read the files of a folder, which name the ``marks`` unless they are given.
+        """Read the tokenizer of a folder; by default the special tokens (``marks``) are those that its files name.
 
         Raises:
-            ModelFileError: a file is missing or damaged, cuts texts by other rules, or there is no such mark.
+            ModelFileError: a file is missing or damaged, splits texts by other rules, or names no special tokens.
             ConfigError: the extra ``text`` is not installed.
         """
         inner = open_tokenizer(folder / FILE) if (folder / FILE).is_file() else _from_two_files(folder)
@@ -43,18 +43,18 @@ class BytePairs(ByteLevel):
         return cls(inner, _named_marks(inner, folder) if marks is None else marks)
 
     def files(self) -> dict[str, bytes]:
-        """Return the files of a model folder, by name; transformers reads them, too."""
+        """Return the contents of the tokenizer's files in a model folder, by name; transformers reads them, too."""
         names = [self.inner.id_to_token(mark) for mark in (self.pad, self.start, self.end)]
         settings = {"tokenizer_class": KIND, **dict(zip(MARKS, names, strict=True))}
         return {FILE: self.to_json().encode(), SETTINGS: json.dumps(settings, ensure_ascii=False, indent=1).encode()}
 
     def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
-        """Return the same files."""
+        """Return the same files as `files`."""
         return self.files()
 
 
 def is_byte_pairs(folder: Path) -> bool:
-    """Return whether a folder has such tokens."""
+    """Return whether a folder has a byte-level tokenizer as in GPT-2."""
     settings = _settings(folder)
     return str(settings.get("tokenizer_class", "")).startswith(KIND) or (not settings and (folder / MERGES).is_file())
 
@@ -73,7 +73,7 @@ def _from_two_files(folder: Path) -> Any:
     library = tokenizers_library()
     for name in (VOCABULARY, MERGES):
         if not (folder / name).is_file():
-            raise ModelFileError(f"neither {FILE} nor {name} is there", where=folder, hint=HINT)
+            raise ModelFileError(f"the folder has neither {FILE} nor {name}", where=folder, hint=HINT)
     with named_failures(folder):
         inner = library.Tokenizer(library.models.BPE.from_file(str(folder / VOCABULARY), str(folder / MERGES)))
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -82,24 +82,24 @@ def _from_two_files(folder: Path) -> Any:
 
 
 def _require_bytes(inner: Any, folder: Path) -> None:
-    """Raise `ModelFileError` for a tokenizer that does not pair bytes, or whose tokens are not numbered one by one."""
+    """Raise `ModelFileError` unless the tokenizer is a byte-level BPE with consecutive token ids."""
     values = json.loads(inner.to_str())
     kinds = [(values.get(part) or {}).get("type") for part in ("model", "pre_tokenizer", "decoder")]
     if kinds != ["BPE", "ByteLevel", "ByteLevel"] or values.get("normalizer") or not is_numbered(inner):
-        what = f"the tokenizer is none of pairs of bytes, as GPT-2's is: {brief(kinds)}"
+        what = f"the tokenizer is no byte-level BPE as GPT-2's: found {brief(kinds)}"
         raise ModelFileError(what, where=folder, hint=HINT)
     inner.no_padding()
     inner.no_truncation()
 
 
 def _named_marks(inner: Any, folder: Path) -> Marks:
-    """Return the marks that the settings of a folder name."""
+    """Return the ids of the special tokens that the settings of a folder name."""
     settings, marks = _settings(folder), []
     for name in MARKS:
         mark = settings.get(name)
         token = mark.get("content") if isinstance(mark, dict) else mark
         number = inner.token_to_id(token) if isinstance(token, str) else None
         if number is None:
-            raise ModelFileError(f"{SETTINGS} names no {name} that is a token", where=folder, hint=HINT)
+            raise ModelFileError(f"{SETTINGS} names no {name} that is in the vocabulary", where=folder, hint=HINT)
         marks.append(number)
     return marks[0], marks[1], marks[2]

@@ -1,4 +1,4 @@
-"""Pairs of sentences as batches of tokens, each of about the same length."""
+"""Sentence pairs as batches of tokens; pairs of similar length share a batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,24 +11,24 @@ from vitrail.data.loading.batches import Batch, Key, Wanted
 from vitrail.data.loading.sampler import shuffled
 
 ROWS, COLUMNS = 8, 2
-"""Factors of the rows of a large batch, and of its columns: on a CPU kernels for half precision are made anew for every new
-shape, which takes a good part of a step."""
-AFTER = 1_000_000_000  # separates the order of batches from the order of sentences
+"""Numbers that the rows and columns of large batches are multiples of: on a CPU, kernels for half precision are compiled for
+every new shape, which takes a good part of a step."""
+AFTER = 1_000_000_000  # added to the epoch, for a random order of batches that is independent of the order of sentences
 
 
 class PairDataset(Dataset[Batch]):
-    """Pairs of sentences, as tokens.
+    """Sentence pairs, as tokens.
 
-    A batch has ``source`` int64 (B, S), ``target`` (B, T), which begins with the start, ``labels`` (B, T), what follows each
-    token of the target, and ``number`` (B,) of each pair; rows are filled up with ``pad``. Together its pairs have no more
-    tokens than requested, filling included: sentences of the same length stand together (Vaswani et al. 2017, section 5.1).
+    A batch has ``source``, int64 (B, S); ``target`` (B, T), which begins with the start token; ``labels`` (B, T), the token after
+    each one of ``target``; and ``number`` (B,), the index of each pair. Rows are padded with ``pad``. A batch has no more tokens
+    than requested, padding included, and sentences of similar length share a batch (Vaswani et al. 2017, section 5.1).
 
     Args:
-        names: of each pair, for messages.
-        sources, targets: the tokens of each sentence with the end.
-        seed: of the order.
-        pad, start: the tokens that fill rows up, and that targets begin from.
-        most: tokens that the model has positions for: see `filled`.
+        names: the name of each pair, for messages.
+        sources, targets: the tokens of each sentence, with the end token.
+        seed: the seed of the order.
+        pad, start: the token that pads rows, and the token that targets begin with.
+        most: the number of positions of the model; see `filled`.
     """
 
     def __init__(
@@ -55,19 +55,19 @@ class PairDataset(Dataset[Batch]):
         return self.names[number]
 
     def require_sendable(self) -> None:
-        """Pairs can always be sent to workers."""
+        """Accept: pairs can always be sent to workers."""
 
     def units(self, keys: Sequence[Key]) -> int:
-        """Return the number of tokens to be written, with the ends."""
+        """Return the number of target tokens of these pairs, including end tokens."""
         return int(self.lengths[[number for _, number in keys], 0].sum())
 
     def count_batches(self, batch_size: int) -> int:
         return len(self._slices(batch_size))
 
     def batches(self, epoch: int, batch_size: int, *, shuffle: bool, balance: bool = False) -> list[list[Key]]:
-        """Return the pairs of each batch of an epoch, of at most ``batch_size`` tokens on either side.
+        """Return the pairs of each batch of an epoch; a batch has at most ``batch_size`` tokens of either language.
 
-        Shuffled, pairs of the same lengths change places, and the batches come in any order.
+        With ``shuffle``, pairs of equal lengths are permuted, and the batches come in random order.
         """
         slices = self._slices(batch_size)
         order = self._sorted(shuffled(len(self), self.seed, epoch) if shuffle else range(len(self)))
@@ -75,13 +75,14 @@ class PairDataset(Dataset[Batch]):
         return [[(epoch, int(number)) for number in order[slices[turn]]] for turn in turns]
 
     def _sorted(self, order: Sequence[int]) -> np.ndarray:
-        """Return the pairs by length, those of the same lengths as in ``order``."""
+        """Return the indices of all pairs sorted by length; pairs of equal lengths stay in ``order``."""
         numbers = np.array(order)
         targets, sources = self.lengths[numbers].T
-        return numbers[np.lexsort((np.where(targets % 2, sources, -sources), targets))]  # up and down: neighbours are alike
+        # alternately ascending and descending, so that neighbours are similar
+        return numbers[np.lexsort((np.where(targets % 2, sources, -sources), targets))]
 
     def _slices(self, batch_size: int) -> list[slice]:
-        """Return the slices of the sorted pairs that are batches; the same in every epoch."""
+        """Return the slice of the sorted pairs for each batch; the slices are the same in every epoch."""
         if self._batches[0] != batch_size:
             lengths = self.lengths[self._sorted(range(len(self)))].max(axis=1)
             start, slices = 0, []
@@ -96,7 +97,7 @@ class PairDataset(Dataset[Batch]):
         return self._batches[1]
 
     def __getitems__(self, wanted: Wanted) -> Batch:
-        """Return the pairs ``own`` of a batch, side by side."""
+        """Return the part ``wanted.own`` of a batch, as padded tensors."""
         numbers = [number for _, number in wanted.keys[wanted.own]]
         sides = ([side[number] for number in numbers] for side in (self.sources, self.targets))
         source, labels = (filled(rows, self.pad, self.most) for rows in sides)
@@ -110,16 +111,16 @@ def _even(length: Any) -> Any:
 
 
 def behind_start(labels: torch.Tensor, start: int, pad: int) -> torch.Tensor:
-    """Return the token before each of ``labels``, int64 (B, T), filled up with ``pad``: first the start."""
+    """Return the token before each of ``labels``, int64 (B, T): the start token, then the labels shifted by one, padded."""
     target = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
     target[labels == pad] = pad
     return target
 
 
 def filled(rows: Sequence[Any], pad: int, most: int) -> torch.Tensor:
-    """Return rows of tokens, filled up with ``pad`` to a common length: int64 (B, N).
+    """Return rows of tokens, padded to a common even length: int64 (B, N).
 
-    No row is filled up beyond ``most``: a model of learned positions has none for more.
+    Padding stops at ``most``, the number of learned positions of the model.
     """
     longest = max(map(len, rows))
     table = np.full((len(rows), max(longest, min(_even(longest), most))), pad, np.int64)

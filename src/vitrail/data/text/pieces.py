@@ -1,4 +1,4 @@
-"""Tokens as MarianMT has them: pieces of SentencePiece, numbered by a file beside it."""
+"""Tokens as in MarianMT: SentencePiece pieces, with ids from a separate vocabulary file."""
 
 import json
 import re
@@ -11,27 +11,28 @@ from vitrail.files import read_bytes
 from vitrail.settings import brief
 
 SOURCE, TARGET, VOCABULARY, SETTINGS = FILES = ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
-"""Files of a model folder; only the last may be missing."""
+"""Files of the tokenizer in a model folder; only the last is optional."""
 MARKS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-"""Names in the settings of the marks of filling, end, and unknown tokens, with the marks where these name none."""
+"""Keys of the padding, end and unknown token in the settings, with the default tokens."""
 SPACE = "▁"
 MOST_CODES = 20
-"""Codes of languages that an error lists."""
+"""Number of language codes that an error lists."""
 _CODE, _USUAL_CODE = re.compile(r">>[^\s<>]+<<"), re.compile(r">>[A-Za-z]{2,3}([_@-][A-Za-z0-9_@-]+)?<<")
 HINT = "give a complete folder of a MarianMT"
 
 
 class SentencePieces:
-    """SentencePiece (Kudo and Richardson 2018, https://arxiv.org/abs/1808.06226) for each of two languages.
+    """Two SentencePiece models (Kudo and Richardson 2018, https://arxiv.org/abs/1808.06226), one for each language.
 
-    Both number their pieces by the same file; a piece that is not in it is unknown. A written text begins from the filling.
+    Both take the ids of their pieces from one vocabulary; other pieces become the unknown token. The decoder starts from the
+    padding token.
 
     Args:
-        contents: of the `FILES`, by name.
+        contents: the contents of `FILES`, by name.
         where: their folder, for errors.
 
     Raises:
-        ModelFileError: a file is damaged, or has a setting that is not understood.
+        ModelFileError: a file is damaged, or has an unsupported setting.
         ConfigError: the extra ``marian`` is not installed.
     """
 
@@ -40,7 +41,7 @@ class SentencePieces:
         self.numbers: dict[str, int] = _numbers(contents[VOCABULARY], where)
         self.names = sorted(self.numbers, key=self.numbers.__getitem__)
         self.codes = sorted(name for name in self.numbers if _CODE.fullmatch(name))
-        """Codes of the languages that the model translates into, where it tells them apart."""
+        """Codes of the target languages; empty for a model with one target language."""
         marks = _marks(_object(contents[SETTINGS], SETTINGS, where) if SETTINGS in contents else {}, where)
         if absent := [mark for mark in marks if mark not in self.numbers]:
             raise ModelFileError(f"{VOCABULARY} has no {', '.join(absent)}", where=where, hint=HINT)
@@ -50,7 +51,7 @@ class SentencePieces:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """Read the files of a folder; raises `ModelFileError`."""
+        """Read the tokenizer's files in a folder; raises `ModelFileError`."""
         contents = {}
         for name in FILES:
             try:
@@ -62,35 +63,35 @@ class SentencePieces:
         return cls(contents, where=folder)
 
     def files(self) -> dict[str, bytes]:
-        """Return the files of a model folder, by name; transformers reads them, too."""
+        """Return the contents of the tokenizer's files in a model folder, by name; transformers reads them, too."""
         return self.contents
 
     def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
-        """Return the same files."""
+        """Return the same files as `files`."""
         return self.contents
 
     def __len__(self) -> int:
         return len(self.names)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text that is read, with the end; ``>>de<<`` at its beginning is one token."""
+        """Return the tokens of each source text, with the end token; a language code such as ``>>de<<`` becomes one token."""
         codes = [self.language_code(text) for text in texts]
         pieces = self._source.encode([text[len(code) :] for code, text in zip(codes, texts, strict=True)], out_type=str)
         return [self._numbered([code] * bool(code) + own) for code, own in zip(codes, pieces, strict=True)]
 
     def language_code(self, text: str) -> str:
-        """Return the code of the language that a text asks to be translated into, ``>>de<<`` at its beginning, or nothing.
+        """Return the code of the target language at the beginning of a text, such as ``>>de<<``; "" if there is none.
 
-        A code has no space in it. Where the vocabulary has no codes, only what looks like one counts: two or three letters,
-        and more behind a line, as in ``>>zh_Hans<<``.
+        If the vocabulary has no codes, only texts of the usual form count as codes: two or three letters, and perhaps a variant,
+        as in ``>>zh_Hans<<``.
 
         Raises:
-            DataError: the vocabulary has no such code, which the model would read as an unknown token.
+            DataError: the vocabulary lacks the code, which the model would read as an unknown token.
         """
         code = (_CODE if self.codes else _USUAL_CODE).match(text)
         if code is None or code[0] in self.numbers:
             return "" if code is None else code[0]
-        hint = "the model translates into one language: leave the code out"
+        hint = "the model has one target language: remove the code"
         if self.codes:
             near = nearest(code[0].strip("<>"), [name.strip("<>") for name in self.codes])
             rest = f" and {len(self.codes) - MOST_CODES:,} more" * (len(self.codes) > MOST_CODES)
@@ -98,46 +99,46 @@ class SentencePieces:
         raise DataError(f"the model has no language {code[0]}", where=f"the text {brief(text)}", hint=hint)
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text that is to be written, with the end."""
+        """Return the tokens of each target text, with the end token."""
         return [self._numbered(pieces) for pieces in self._target.encode(list(texts), out_type=str)]
 
     def _numbered(self, pieces: Sequence[str]) -> list[int]:
         return [*(self.numbers.get(piece, self.unknown) for piece in pieces), self.end]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of some tokens, without marks and unknown ones."""
+        """Return the text of tokens, without padding, end and unknown tokens."""
         marks = {self.pad, self.end, self.unknown}
         text: str = self._target.decode_pieces([self.names[token] for token in tokens if token not in marks])
         return text.replace(SPACE, " ").strip()
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Return each token as people read it: a space where a word begins."""
+        """Return the readable text of each token, with a space where a word begins."""
         return [self.names[token].replace(SPACE, " ") for token in tokens]
 
 
 def _numbers(content: bytes, where: object) -> dict[str, int]:
-    """Return the numbers of all tokens."""
+    """Return the id of each token; raises `ModelFileError` unless the ids are consecutive from 0."""
     values = _object(content, VOCABULARY, where)
     numbers = list(values.values())
     if not numbers or not all(type(number) is int for number in numbers) or sorted(numbers) != list(range(len(numbers))):
-        raise ModelFileError(f"{VOCABULARY} does not number its tokens one after another", where=where, hint=HINT)
+        raise ModelFileError(f"the token ids in {VOCABULARY} are not consecutive", where=where, hint=HINT)
     try:
         "".join(values).encode("utf-8")
     except UnicodeEncodeError:
-        raise ModelFileError(f"{VOCABULARY} has tokens that are no text", where=where, hint=HINT) from None
+        raise ModelFileError(f"{VOCABULARY} has tokens that are not valid Unicode", where=where, hint=HINT) from None
     return values
 
 
 def _marks(settings: Mapping[str, Any], where: object) -> list[str]:
-    """Return the marks that settings name; raises `ModelFileError` for settings that would give a text other tokens."""
+    """Return the special tokens that the settings name; raises `ModelFileError` for unsupported settings."""
     for name in ("separate_vocabs", "sp_model_kwargs"):
         if settings.get(name):
-            what = f"{name} is {brief(settings[name])}, which is not understood"
+            what = f"{name} is {brief(settings[name])}, which is not supported"
             raise ModelFileError(what, where=where, hint="give a model with one vocabulary for both languages")
     named = [settings.get(name) or usual for name, usual in MARKS.items()]
     marks: list[Any] = [mark.get("content") if isinstance(mark, dict) else mark for mark in named]
     if wrong := [mark for mark in marks if not isinstance(mark, str)]:
-        raise ModelFileError(f"{SETTINGS} has {brief(wrong[0])} for a token", where=where, hint=HINT)
+        raise ModelFileError(f"{SETTINGS} has {brief(wrong[0])} in place of a token", where=where, hint=HINT)
     return marks
 
 
@@ -152,15 +153,15 @@ def _object(content: bytes, name: str, where: object) -> dict[str, Any]:
 
 
 def _model(content: bytes, name: str, where: object) -> Any:
-    """Return the library's processor of a file."""
+    """Return the SentencePiece processor of a model file."""
     try:
         import sentencepiece
     except ImportError:
-        what, hint = "the texts of a MarianMT are read by the library sentencepiece", 'pip install "vitrail[marian]"'
+        what, hint = "a MarianMT needs the library sentencepiece", 'pip install "vitrail[marian]"'
         raise ConfigError(what, where=where, hint=hint) from None
-    if not content:  # of which the library makes a model without pieces
+    if not content:  # the library would accept it as a model without pieces
         raise ModelFileError(f"{name} is empty", where=where, hint=HINT)
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=content)
-    except Exception as error:  # the library raises plain ones
+    except Exception as error:  # the library raises untyped errors
         raise ModelFileError(f"{name} is damaged: {str(error)[:200]}", where=where, hint=HINT) from None

@@ -1,4 +1,4 @@
-"""Tokens of byte-pair encoding: a tokenizer that a run learns, and what all tokenizers of bytes have in common."""
+"""Byte-pair encoding: the common base of byte-level tokenizers, and the tokenizer that a run trains."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,32 +10,32 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import read_text
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-"""The file of a model folder, and transformers' file beside it."""
+"""The tokenizer's file in a model folder, and transformers' file next to it."""
 MARKS = ("pad_token", "bos_token", "eos_token")
-"""Names in `SETTINGS` of the tokens that fill rows, begin a text and end it."""
+"""Keys of the padding, start and end token in `SETTINGS`."""
 Marks = tuple[int, int, int]
-"""Numbers of these three tokens."""
+"""Ids of the padding, start and end token."""
 PAD, START, END = range(3)
 SPECIAL = ("<pad>", "<s>", "</s>")
 Normalization = Literal["nfkc", "none"]
 LARGEST, MOST = 2**27, 2**24
-"""Bytes of a file, and tokens of a vocabulary."""
+"""Limits: bytes of a file, and tokens of a vocabulary."""
 CLEANING = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "BertNormalizer"}
-"""Normalizers that make a text hardly longer, as often as they are applied."""
+"""Normalizers that cannot make a text much longer, even if applied repeatedly."""
 
 
 class ByteLevel:
-    """A byte-pair encoding of bytes, so that no text is unknown.
+    """A byte-level byte-pair encoding, which can encode any text without unknown tokens.
 
     Args:
         inner: a tokenizer of the library ``tokenizers``.
-        marks: the tokens that fill rows, begin a text and end it; they may be the same one.
+        marks: the ids of the padding, start and end token; they may be equal.
     """
 
     def __init__(self, inner: Any, marks: Marks = (PAD, START, END)):
         self.inner = inner
         self.pad, self.start, self.end = marks
-        inner.encode_special_tokens = True  # a text may hold the letters of a mark, and means no mark
+        inner.encode_special_tokens = True  # the characters of a special token in a text do not mean that token
 
     def __getstate__(self) -> tuple[str, Marks]:
         return self.to_json(), (self.pad, self.start, self.end)
@@ -48,45 +48,45 @@ class ByteLevel:
 
     @property
     def names(self) -> list[str]:
-        """Names of all tokens, by their numbers."""
+        """The names of all tokens, by id."""
         return [self.inner.id_to_token(number) for number in range(len(self))]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text, with the end."""
+        """Return the tokens of each text, with the end token."""
         return [[*encoded.ids, self.end] for encoded in self.inner.encode_batch(list(texts), add_special_tokens=False)]
 
     encode_targets = encode
 
     def language_code(self, text: str) -> str:
-        """Return nothing: such a model has one language."""
+        """Return "": such a model has one target language."""
         return ""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of some tokens, without marks."""
+        """Return the text of tokens, without special tokens."""
         marks = {self.pad, self.start, self.end}
         return str(self.inner.decode([token for token in tokens if token not in marks], skip_special_tokens=True)).strip()
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Return each token as people read it: a space where a word begins, ``·`` for part of a letter."""
+        """Return the readable text of each token, with a space where a word begins and ``·`` for part of a character."""
         return [self.inner.decode([token], skip_special_tokens=False).replace("\ufffd", "·") for token in tokens]
 
     def to_json(self) -> str:
-        """Return the whole tokenizer, as `Tokenizer.read` takes it."""
+        """Return the tokenizer as JSON, for `Tokenizer.read`."""
         return str(self.inner.to_str())
 
 
 class Tokenizer(ByteLevel):
-    """Byte-pair encoding (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909) that a run has learned."""
+    """A byte-pair encoding (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909) that a run has trained."""
 
     @classmethod
     def learned(cls, texts: Iterable[str], vocabulary: int, normalization: Normalization = "nfkc") -> Self:
-        """Learn which bytes often stand together, up to ``vocabulary`` tokens.
+        """Train a tokenizer on texts, up to ``vocabulary`` tokens.
 
-        Every text first goes through a ``normalization``, which the tokenizer keeps: Unicode's NFKC, as SentencePiece has it,
-        makes one letter of an accent and its letter, of ``ﬁ`` two, and digits of full-width ones; ``none`` changes nothing.
+        The tokenizer normalizes every text, in training and later. ``nfkc`` is Unicode's NFKC, as in SentencePiece: it composes
+        letters with accents, splits ``ﬁ`` into two letters, and replaces full-width digits; ``none`` changes nothing.
 
         Raises:
-            ConfigError: ``vocabulary`` is smaller than the bytes and the marks, or the extra ``text`` is not installed.
+            ConfigError: ``vocabulary`` is smaller than the bytes and special tokens, or the extra ``text`` is not installed.
         """
         library = tokenizers_library()
         require_vocabulary(vocabulary)
@@ -111,24 +111,24 @@ class Tokenizer(ByteLevel):
         same_rules = _rules(inner) == _rules(_empty(library))
         normal = json.loads(text).get("normalizer") in (None, {"type": "NFKC"})
         if not (marks and is_numbered(inner) and alphabet and same_rules and normal) or inner.truncation or inner.padding:
-            what = f"the tokenizer is not one of bytes whose tokens begin with {', '.join(SPECIAL)}"
-            raise ModelFileError(what, where=where, hint="give one that Vitrail has made")
-        inner.post_processor, inner.decoder = None, library.decoders.ByteLevel()  # in place of what is there for others
+            what = f"the tokenizer is no byte-level BPE whose first tokens are {', '.join(SPECIAL)}"
+            raise ModelFileError(what, where=where, hint="give a tokenizer that Vitrail has trained")
+        inner.post_processor, inner.decoder = None, library.decoders.ByteLevel()  # replaces those for transformers
         return cls(inner)
 
     @classmethod
     def from_file(cls, file: Path) -> Self:
-        """Read a file of `to_json`; raises `ModelFileError`."""
+        """Read a file with the result of `to_json`; raises `ModelFileError`."""
         with named_failures(file):
             text = read_text(file, LARGEST)
         return cls.read(text, where=file)
 
     def files(self) -> dict[str, bytes]:
-        """Return the files of a model folder, by name."""
+        """Return the contents of the tokenizer's files in a model folder, by name."""
         return {FILE: self.to_json().encode()}
 
     def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
-        """Return files for transformers' ``AutoTokenizer``, which then ends a text with `END` and writes no first space."""
+        """Return files for transformers' ``AutoTokenizer``, which adds the end token and writes no leading space."""
         values = json.loads(self.to_json())
         pieces = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": SPECIAL[END], "type_id": 0}}]
         end = {"id": SPECIAL[END], "ids": [END], "tokens": [SPECIAL[END]]}
@@ -150,28 +150,28 @@ class Tokenizer(ByteLevel):
 
 @contextmanager
 def named_failures(where: object) -> Iterator[None]:
-    """Turn any failure of the library ``tokenizers`` at a file into a `ModelFileError` that names the file."""
+    """Convert any error of the library ``tokenizers`` inside the block to a `ModelFileError` that names the file."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # it raises plain exceptions, and panics, which are none
+    except BaseException as error:  # the library raises Exception, and for panics of Rust a BaseException
         reason = f"missing: {error.strerror}" if isinstance(error, OSError) else f"damaged: {str(error)[:200]}"
         raise ModelFileError(f"{FILE} is {reason}", where=where, hint="give a complete model folder") from None
 
 
 def _parsed(text: str) -> Any:
-    """Return a tokenizer; raises `ValueError` for numbers beyond `MOST`, up to which the library would count."""
+    """Parse a tokenizer; raises `ValueError` for ids beyond `MOST`, since the library would allocate up to the largest id."""
     inner, values = tokenizers_library().Tokenizer.from_str(text), json.loads(text)
     vocabulary = values["model"]["vocab"]
     numbers = [*(vocabulary.values() if isinstance(vocabulary, dict) else ()), *(own["id"] for own in values["added_tokens"])]
     if not all(type(number) is int and 0 <= number < MOST for number in numbers):
-        raise ValueError(f"tokens have numbers from 0 to {MOST:,}")
+        raise ValueError(f"token ids must be from 0 to {MOST:,}")
     return inner
 
 
 def open_tokenizer(file: Path) -> Any:
-    """Read anybody's tokenizer for the library ``tokenizers``; raises `ModelFileError`."""
+    """Read an untrusted file of the library ``tokenizers``; raises `ModelFileError`."""
     with named_failures(file):
         text = read_text(file, LARGEST)
         _require_no_growth(json.loads(text).get("normalizer"))
@@ -179,31 +179,31 @@ def open_tokenizer(file: Path) -> Any:
 
 
 def _require_no_growth(normalizer: Any) -> None:
-    """Raise `ValueError` for normalizers that could make a text twice as long, and again."""
+    """Raise `ValueError` for normalizers that could make a text grow exponentially."""
     rest = [normalizer] if normalizer is not None else []
     while rest:
         one = rest.pop()
         if one["type"] == "Sequence":
             rest.extend(one["normalizers"])
         elif one["type"] not in CLEANING and not (one["type"] == "Replace" and len(one["content"]) <= 1):
-            raise ValueError(f"its normalizer {str(one)[:80]} is not known here")
+            raise ValueError(f"its normalizer {str(one)[:80]} is not supported")
 
 
 def is_numbered(inner: Any) -> bool:
-    """Return whether a tokenizer numbers its tokens one by one."""
+    """Return whether a tokenizer's ids are consecutive from 0."""
     return sorted(inner.get_vocab().values()) == list(range(inner.get_vocab_size()))
 
 
 def require_vocabulary(count: int) -> None:
-    """Raise `ConfigError` for fewer tokens than there are bytes and marks."""
+    """Raise `ConfigError` for a vocabulary smaller than the number of bytes and special tokens."""
     least = 256 + len(SPECIAL)
     if count < least:
         hint = f"give {least} or more"
-        raise ConfigError(f"{count} tokens are less than all bytes", where="task.vocabulary", hint=hint)
+        raise ConfigError(f"{count} tokens are fewer than all bytes and special tokens", where="task.vocabulary", hint=hint)
 
 
 def _empty(library: Any) -> Any:
-    """Return a tokenizer of bytes that has learned nothing."""
+    """Return an untrained byte-level tokenizer."""
     inner = library.Tokenizer(library.models.BPE())
     inner.add_special_tokens(list(SPECIAL))
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -212,17 +212,17 @@ def _empty(library: Any) -> Any:
 
 
 def _rules(inner: Any) -> list[Any]:
-    """Return the rules by which a tokenizer cuts texts; by others it would give other tokens, or never come to an end."""
+    """Return the rules by which a tokenizer splits texts; other rules would give other tokens, or run forever."""
     values = json.loads(inner.to_str())
     model = {name: value for name, value in values["model"].items() if name not in ("vocab", "merges")}
     return [model, values["pre_tokenizer"], values["added_tokens"]]
 
 
 def tokenizers_library() -> Any:
-    """Import the library ``tokenizers``; raises `ConfigError` where it is not installed."""
+    """Import the library ``tokenizers``; raises `ConfigError` if it is not installed."""
     try:
         import tokenizers
     except ImportError:
-        what, hint = "texts are read by the library tokenizers", 'pip install "vitrail[text]"'
+        what, hint = "texts need the library tokenizers", 'pip install "vitrail[text]"'
         raise ConfigError(what, where="tokenizers", hint=hint) from None
     return tokenizers

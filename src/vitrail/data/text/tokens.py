@@ -1,4 +1,4 @@
-"""The contract of every tokenizer, whichever library computes its tokens."""
+"""The interface of all tokenizers, independent of the library."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,46 +10,49 @@ from vitrail.data.text.tokenizer import FILE, Marks, Tokenizer
 
 
 class Tokens(Protocol):
-    """A tokenizer of texts that are read and of texts that are written."""
+    """A tokenizer for source texts (encoder) and target texts (decoder)."""
 
     pad: int
-    """Fills rows up to a common length."""
+    """Id of the token that pads rows to a common length."""
     start: int
-    """The written text begins from it."""
+    """Id of the token that decoding starts from."""
     end: int
-    """Ends a text."""
+    """Id of the token that ends a text."""
 
     @property
     def names(self) -> list[str]:
-        """Names of all tokens, by their numbers."""
+        """The names of all tokens, by id."""
 
     def __len__(self) -> int:
         """Return the number of tokens."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text that is read, with the end."""
+        """Return the tokens of each source text, with the end token."""
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text that is to be written, with the end."""
+        """Return the tokens of each target text, with the end token."""
 
     def language_code(self, text: str) -> str:
-        """Return the code of a language at the beginning of a text, or nothing; raises `DataError` for an unknown one."""
+        """Return the code of the target language at the beginning of a text, or ""; raises `DataError` for an unknown code."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of some tokens, without marks."""
+        """Return the text of tokens, without special tokens."""
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Return each token as people read it."""
+        """Return the readable text of each token."""
 
     def files(self) -> dict[str, bytes]:
-        """Return the files of a model folder, by name, for `open_tokens`."""
+        """Return the contents of the tokenizer's files in a model folder, by name, for `open_tokens`."""
 
     def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
-        """Return files that transformers reads, too, with the names of both languages, if there are any."""
+        """Return files that transformers reads, too; ``languages`` are the source and target language, or empty."""
 
 
 def open_tokens(folder: Path, marks: Marks | None = None) -> Tokens:
-    """Read the tokens of a folder, whose files name the ``marks`` unless they are given; raises `ModelFileError`."""
+    """Read the tokenizer of a model folder; raises `ModelFileError`.
+
+    ``marks`` are the ids of the padding, start and end token; by default those that the files name.
+    """
     if (folder / SOURCE).is_file() and not (folder / FILE).is_file():
         return SentencePieces.from_folder(folder)
     return BytePairs.from_folder(folder, marks) if is_byte_pairs(folder) else Tokenizer.from_file(folder / FILE)

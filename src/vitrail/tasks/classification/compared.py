@@ -1,4 +1,4 @@
-"""Classifiers on the same images: which of two is right where the other is wrong, and whether that may be chance."""
+"""Comparison of two classifiers image by image: how often only one of them is right, and whether that may be chance."""
 
 import filecmp
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +16,10 @@ from vitrail.study.page.page import Markup, Number
 from vitrail.tasks.answer_table import read_table
 
 Answers = Mapping[tuple[str, str], bool]
-"""True for each right prediction, by the name of an image and its true label."""
+"""Whether a prediction is right, by (name of the image, true label)."""
 PREDICTIONS = "predictions.csv"
 MOST_NOTES, COMPARED_FILES = 8, 200
-"""Most notes on pairs of runs, and most files of two data sets that are compared byte by byte."""
+"""Limits: notes on pairs of runs, and files of two data sets that are compared byte by byte."""
 HEAD = ("run", "against", "difference, points", "it alone right", "the other alone", "images", "p")
 PAIRED = (
     "Predictions for the same images, which tell more than two intervals side by side. p is McNemar's exact test: how probable "
@@ -30,22 +30,22 @@ PAIRED = (
 
 @dataclass(frozen=True)
 class Paired:
-    """Two runs on the images that both were evaluated on."""
+    """Two runs, compared on the images that both were evaluated on."""
 
     first: str
     second: str
     images: int
     only_first: int
-    """Images that the first alone has right."""
+    """Number of images that only the first predicts correctly."""
     only_second: int
     both: int = 0
-    """Images that both have right."""
+    """Number of images that both predict correctly."""
     left_out: tuple[int, int] = (0, 0)
-    """Images of the first and of the second that the other was not evaluated on, or under another label."""
+    """Number of images of the first and of the second run that the other lacks, or has with another label."""
 
     @classmethod
     def of(cls, first: str, answers: Answers, second: str, others: Answers) -> "Paired":
-        """Return the comparison of two runs with predictions for some of the same images."""
+        """Compare two runs, given by name and `Answers`, on their common images; there must be at least one."""
         pairs = [(right, others[image]) for image, right in answers.items() if image in others]
         only_first, only_second, both = (pairs.count(pair) for pair in ((True, False), (False, True), (True, True)))
         left_out = len(answers) - len(pairs), len(others) - len(pairs)
@@ -53,18 +53,18 @@ class Paired:
 
     @property
     def difference(self) -> float:
-        """Accuracy of the first less that of the second."""
+        """Accuracy of the first run minus that of the second."""
         return (self.only_first - self.only_second) / self.images
 
     @property
     def p(self) -> float:
-        """McNemar's exact test (1947): the probability of so uneven a split of the images that tell the two apart by chance."""
+        """The p-value of McNemar's exact test (1947), on the images that exactly one run predicts correctly."""
         apart = self.only_first + self.only_second
         return float(binomtest(self.only_first, apart).pvalue) if apart else 1.0
 
     @property
     def note(self) -> str | None:
-        """Sentence on the images that are left out; None if there are none."""
+        """A sentence about images that are left out; None if there are none."""
         if not any(self.left_out):
             return None
         counts = " and ".join(f"{self.images + more:,}" for more in self.left_out)
@@ -75,7 +75,7 @@ class Paired:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of ``comparison.json``."""
+        """Return the entry for ``comparison.json``."""
         return {**asdict(self), "difference": self.difference, "p": self.p}
 
     def row(self) -> tuple[str, ...]:
@@ -86,10 +86,10 @@ class Paired:
 
 
 def answers_in(file: Path) -> Answers:
-    """Return the content of a run's ``predictions.csv``; empty without one, or if names do not tell its images apart.
+    """Return the content of a run's ``predictions.csv``; empty without this file, or if several rows have one name and label.
 
     Raises:
-        DataError: it is no table of predictions.
+        DataError: the file is not a table of predictions.
     """
     if not file.is_file():
         return {}
@@ -100,7 +100,7 @@ def answers_in(file: Path) -> Answers:
 
 
 def pairs_of(runs: Sequence[Compared]) -> Iterator[Paired | str]:
-    """Yield every two runs with predictions compared image by image, or the reason why that cannot be done."""
+    """Yield the comparison of every two runs that have predictions, or the reason why they cannot be compared."""
     with_answers = [(run, answers) for run in runs if (answers := _answers_of(run))]
     for (first, answers), (second, others) in combinations(with_answers, 2):
         names = f"{first.name} and {second.name} are not compared image by image: "
@@ -117,7 +117,7 @@ def _answers_of(run: Compared) -> Answers:
 
 
 def _same_files(first: Compared, second: Compared, names: Sequence[str]) -> bool:
-    """Return whether files of these names, at most `COMPARED_FILES`, hold the same bytes in the data of both runs."""
+    """Return whether the files with these names are equal in the data of both runs; at most `COMPARED_FILES` are compared."""
     chosen = [names[place] for place in spread(len(names), COMPARED_FILES)]
     try:
         return all(filecmp.cmp(first.data_folder / name, second.data_folder / name, shallow=False) for name in chosen)
@@ -126,7 +126,7 @@ def _same_files(first: Compared, second: Compared, names: Sequence[str]) -> bool
 
 
 class LabelComparison(TaskComparison):
-    """Every two classifiers image by image, with notes on what is left out."""
+    """The comparison of classifiers, pair by pair and image by image, with notes on images that are left out."""
 
     def sections(self, runs: Sequence[Compared], folder: Path) -> list[Markup]:
         pairs, notes = self._found(runs)

@@ -1,4 +1,4 @@
-"""The data of a run of classification: what labels decide, and what comes before the first epoch."""
+"""The data of a classification run, and the work before its first epoch."""
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.items import ImageData
@@ -15,10 +15,10 @@ from vitrail.training.runs.plan import RunPlan, Work
 from vitrail.weights.published import SMALLEST
 
 FEW = 10_000
-"""Training images below which a pretrained model does far better than one from scratch."""
+"""Number of training images below which a pretrained model is far better than one from scratch."""
 LEAST_SIDE = 64
-"""Shortest side of photographs, in pixels: images with a shorter side are digits, icons or CIFAR-10's."""
-NO_TIME = "there is no time to ask the teacher for every image once: it is asked in every step"
+"""Least side of photographs, in pixels; smaller images are digits, icons or CIFAR-10's."""
+NO_TIME = "there is no time to compute the teacher's logits of all images first: they are computed in every step"
 
 
 class ClassificationData(ImageRunData):
@@ -27,7 +27,7 @@ class ClassificationData(ImageRunData):
     counts_batch_memory = True
 
     def advice(self, settings: RunSettings, source: ImageData) -> str | None:
-        """Return a line that names a pretrained model, for a classifier that learns from few photographs alone."""
+        """Return advice to start from a pretrained model, if a classifier is to be trained from scratch on few photographs."""
         images = len(source.split("train"))
         if settings.start is not None or images >= FEW or min(settings.model.config.image_size) < LEAST_SIDE:
             return None
@@ -40,11 +40,11 @@ class ClassificationData(ImageRunData):
         return is_probed(settings, task)
 
     def begin(self, plan: RunPlan, task: Task, work: Work) -> Probed | None:
-        """Fit a head to features of the frozen model to start from."""
+        """Fit a head to features of the frozen start model, if the settings ask for a probe."""
         return run_probe(plan, task, work) if is_probed(plan.settings, task) else None
 
     def before_steps(self, work: BeforeSteps) -> None:
-        """Compute a teacher's logits of every image, if it is asked once; a resumed run asks it again."""
+        """Compute the teacher's logits of every image, with the setting ``distillation.once``; also when a run is resumed."""
         learner, learned = work.learner, work.samples
         task = learner.task
         if not isinstance(task, Distillation) or not task.distillation.once:

@@ -1,4 +1,4 @@
-"""Evaluation of models that give labels, in Python or in an engine, on labelled images."""
+"""Evaluation of classifiers on labelled images, by torch or an engine."""
 
 from vitrail.tasks.classification.predictor import LabelEvaluation
 from vitrail.tasks.evaluation import Request, TableOptions
@@ -6,19 +6,19 @@ from vitrail.training.runs.data_of_model import open_for
 
 
 class LabelEvaluationOptions(TableOptions):
-    """Options of an evaluation of labels."""
+    """Options for the evaluation of a classifier."""
 
     keep: bool = False
-    """Whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``."""
+    """Whether the metrics store ``logits``, ``labels`` and ``probabilities`` of every image."""
     mirror: bool = False
-    """Whether the mean of the logits of an image and of its mirror image is taken, in twice the time."""
+    """Whether to average the logits of each image and its mirror image, in twice the time."""
 
 
 SETTINGS = LabelEvaluationOptions
 
 
 def evaluation(request: Request) -> LabelEvaluation:
-    """Return the evaluation of a predictor on images whose classes are matched with its labels; raises `VitrailError`."""
+    """Return the evaluation of a predictor on images, whose classes are matched to its labels; raises `VitrailError`."""
     options = request.options
     predictor = request.model.with_mirror_images() if options.mirror else request.model
     source, own_splits = open_for(request.reference, request.data, note=request.note)

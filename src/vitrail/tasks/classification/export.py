@@ -1,4 +1,4 @@
-"""Export of models that give labels: graphs in any precision, judged on images."""
+"""Export of classifiers as graphs in any precision, with a measurement of the lost accuracy."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from vitrail.tasks.classification.predictor import LabelDescription, require_cla
 from vitrail.weights.model_folder.folder import TrainedModel
 
 FLOATS = ""
-"""Reason why `auto` leaves int8 out; none here."""
+"""Reason why ``--precision auto`` does not try int8; classifiers have none."""
 judging = Judging
 DESCRIPTION = LabelDescription
 
 
 def require_exportable(trained: TrainedModel, to: str, asked: dict[str, bool], note: Any) -> None:
-    """Refuse a model that an engine would give no labels of; raises `ModelFileError`."""
+    """Raise `ModelFileError` for a model without labels, except for an export to torch."""
     if to != "torch":
         require_classes(trained)

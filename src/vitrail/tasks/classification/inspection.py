@@ -1,4 +1,4 @@
-"""A check of images with labels."""
+"""The check of labelled images."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from vitrail.tasks.inspection import Inspection, InspectionRequest
 
 
 class ImageInspection(Inspection):
-    """A check of every image and label, with a page if a model or a folder is named."""
+    """The check of every image and label; with a model or an output folder, also an HTML page."""
 
     options = frozenset({"model", "out"})
 
@@ -19,7 +19,7 @@ class ImageInspection(Inspection):
 
         if request.model is None and request.out is None:
             return super().check(request)
-        if request.model is not None:  # all of these before torch is imported
+        if request.model is not None:  # report mistakes before torch is imported
             require_possible(request.model)
         if request.out is not None:
             require_free(path_of(request.out))

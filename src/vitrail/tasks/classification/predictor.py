@@ -1,4 +1,4 @@
-"""Images in, labels out, in Python or behind an engine."""
+"""The predictor of labels for images, by torch or an engine."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -40,16 +40,16 @@ TOP = 5
 
 
 class LabelOptions(Options):
-    """Options of `vitrail predict` for labels."""
+    """Options of `vitrail predict` for classifiers."""
 
     top: int | None = None
-    """Labels of each image."""
+    """Number of labels of each image; None for the default."""
     mirror: bool = False
-    """Whether the mean of the logits of an image and of its mirror image is taken."""
+    """Whether to average the logits of each image and its mirror image."""
     reject: bool = False
-    """Whether an image whose surest label does not reach its threshold has none."""
+    """Whether an image gets no label if its most probable label is below the threshold."""
     sort_into: OptionPath | None = None
-    """A folder to copy images to, below the names of their labels."""
+    """A folder to copy images to, in subfolders by label."""
 
 
 SETTINGS = LabelOptions
@@ -57,16 +57,16 @@ SETTINGS = LabelOptions
 
 @dataclass(frozen=True)
 class LabelPredictor(Labelled, Predictor):
-    """A model that only predicts labels, in Python or behind an engine."""
+    """A model that predicts labels, computed by torch or an engine."""
 
     task: ClassVar[str] = "classification"
     name: str
     labels: list[str]
-    """A name for every logit, by index; at least one."""
+    """The name of each logit, by index; at least one."""
     multi_label: bool
     preparation: Preparation
     logits: Callable[[Tensor], Tensor]
-    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
+    """A function from prepared pixels, uint8 (B, C, H, W), to logits on the CPU, float32 (B, classes); not thread-safe."""
     thresholds: Sequence[float] = ()
     reject: bool = False
     settings: LabelOptions = field(default_factory=LabelOptions)
@@ -77,7 +77,7 @@ class LabelPredictor(Labelled, Predictor):
 
     @property
     def top(self) -> int:
-        """Labels of each image."""
+        """Number of labels of each image."""
         return self.settings.top or TOP
 
     @property
@@ -102,7 +102,7 @@ class LabelPredictor(Labelled, Predictor):
         return [] if folder is None else [sorted_copies(folder, self, files)]
 
     def with_mirror_images(self) -> Self:
-        """Return the same predictor with logits averaged over an image and its mirror image, in twice the time."""
+        """Return the predictor with logits averaged over each image and its mirror image, in twice the time."""
 
         def logits(pixels: Tensor) -> Tensor:
             return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
@@ -110,12 +110,12 @@ class LabelPredictor(Labelled, Predictor):
         return replace(self, logits=logits)
 
     def rejecting(self) -> Self:
-        """Return the predictor that rejects images below the threshold; raises `ConfigError` for a model without one."""
+        """Return the predictor that rejects images below the threshold; raises `ConfigError` for a model without threshold."""
         if self.multi_label:
-            hint = "leave it out: labels that do not reach their thresholds are left out anyway"
+            hint = "leave --reject out: labels below their thresholds are left out anyway"
             raise ConfigError("the model may give an image no label", where="--reject", hint=hint)
         if not self.thresholds:
-            hint = "train it on, or write thresholds into its config.json: a run chooses them on validation or training images"
+            hint = "train the model further, which chooses a threshold, or write thresholds into its config.json"
             raise ConfigError("the model has no threshold to reject images by", where="--reject", hint=hint)
         return replace(self, reject=True)
 
@@ -135,33 +135,33 @@ class LabelPredictor(Labelled, Predictor):
         return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
 
     def answer(self, batch: Batch) -> Answers:
-        """Return the output for a batch, as `vitrail.tasks.evaluation.evaluate` takes it."""
+        """Return the predictions for a batch, in the form for `vitrail.tasks.evaluation.evaluate`."""
         return {"logits": self.logits(batch["images"])}
 
     def metrics(self, *, keep: bool = False) -> LabelMetrics:
-        """Return metrics for its predictions; ``keep`` also keeps the logits of every image."""
+        """Return empty metrics for the predictions; ``keep`` stores the logits of every image."""
         return label_metrics(multi_label=self.multi_label, keep=keep, thresholds=self.thresholds)
 
     def evaluation(self, items: list[Item], *, batch_size: int, split: str = "all", keep: bool = False) -> "LabelEvaluation":
-        """Return the evaluation on items with its own labels."""
+        """Return the evaluation on items whose labels are the predictor's."""
         opened = nullcontext(self.answer)
         return LabelEvaluation(items, split, self.dataset(items), self.metrics(keep=keep), opened, batch_size, predictor=self)
 
     def evaluate(self, items: list[Item], *, batch_size: int, keep: bool = False, **how: Any) -> LabelMetrics:
-        """Return its metrics on items with its own labels; see `Evaluation.run`."""
+        """Return the metrics on items whose labels are the predictor's; ``how`` as in `Evaluation.run`."""
         metrics: LabelMetrics = self.evaluation(items, batch_size=batch_size, keep=keep).run(**how)
         return metrics
 
 
 @dataclass
 class LabelEvaluation(StreamedEvaluation):
-    """Images with the labels of a predictor."""
+    """The evaluation of a predictor on images with its labels."""
 
     predictor: LabelPredictor | None = None
 
     def run(self, **how: Any) -> LabelMetrics:
         metrics: LabelMetrics = super().run(**how)
-        require_finite(torch.tensor(metrics.sums["loss"]))  # of all processes, so that they stop together
+        require_finite(torch.tensor(metrics.sums["loss"]))  # summed over all processes, so that they stop together
         return metrics
 
     def rows(self) -> list[Row]:
@@ -170,11 +170,11 @@ class LabelEvaluation(StreamedEvaluation):
 
 
 class LabelDescription(Description):
-    """Description of a graph that gives logits."""
+    """The description of a graph with logits as output."""
 
     task: ClassVar[str] = "classification"
     skeleton: None = None
-    """Null, as in the graphs of all versions."""
+    """Always null; the field exists in the graphs of all versions."""
 
     def predictor(self, network: Callable[[Tensor], Tensor], name: str) -> LabelPredictor:
         return LabelPredictor(name, list(self.labels), self.multi_label, self.preparation, network, self.thresholds)
@@ -183,15 +183,15 @@ class LabelDescription(Description):
 def in_python(
     trained: TrainedModel, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> LabelPredictor:
-    """Return the predictor of a trained model; raises `ModelFileError` unless it gives a logit for each of its labels."""
+    """Return the torch predictor of a trained model; raises `ModelFileError` unless it has one logit for each label."""
     require_classes(trained)
     network = network_of(trained, precision, device, prepacked=prepacked)
 
     def logits(pixels: Tensor) -> Tensor:
         found = network(pixels)
         if found.shape[1:] != (len(trained.labels),):
-            what = f"the model answers with {tuple(found.shape)} for {len(pixels)} images, and has {len(trained.labels)} labels"
-            raise ModelFileError(what, where="model", hint="give a name for each number that it gives of an image")
+            what = f"the model returns {tuple(found.shape)} for {len(pixels)} images, but has {len(trained.labels)} labels"
+            raise ModelFileError(what, where="model", hint="give one label for each output of the model")
         return found
 
     name = f"torch {precision or 'fp32'}"
@@ -199,24 +199,24 @@ def in_python(
 
 
 def require_classes(model: Labelled) -> None:
-    """Refuse a model that gives vectors, or heatmaps."""
+    """Raise `ModelFileError` for a model that returns vectors or heatmaps."""
     if isinstance(model, TrainedModel) and isinstance(model.model, ImageModel) and model.config.answer != "vector":
         raise no_classes()
     if not model.labels:
         raise ModelFileError(
-            "the model gives vectors, not classes", where="model", hint="teach it yours: vitrail train --from MODEL --data FOLDER"
+            "the model gives vectors, not classes", where="model", hint="train it: vitrail train --from MODEL --data FOLDER"
         )
 
 
 def no_classes() -> ModelFileError:
-    """Return the error for a model that finds joints where classes are wanted."""
+    """Return the error for a pose model where a classifier is needed."""
     what = "the model gives heatmaps, not classes"
-    hint = "give a model that was taught classes; what finds joints is asked by vitrail predict, or vitrail.predict_poses"
+    hint = "give a classifier; for a pose model use the command vitrail predict, or vitrail.predict_poses in Python"
     return ModelFileError(what, where="model", hint=hint)
 
 
 def of_classes(predictor: Predictor) -> LabelPredictor:
-    """Return a predictor of labels; raises `ModelFileError` for any other."""
+    """Return ``predictor`` if it predicts labels; raises `ModelFileError` for any other."""
     if not isinstance(predictor, LabelPredictor):
         raise no_classes()
     return predictor
@@ -236,17 +236,18 @@ def predict(
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.
-        images: one image or several: a path, the content of a file or an open one, a Pillow image, or pixels, uint8 or floats
-            of 0…1: of NumPy (H, W), (H, W, 3) or (B, H, W, 3), of torch (H, W), (3, H, W) or (B, 3, H, W).
-        top: labels per image; None for what the model tells: the surest label, or of a model that gives several those whose
-            probabilities reach their thresholds, possibly none.
+        images: one image or several. An image is a path, the content of a file, an open file, a Pillow image, or pixels, uint8 or
+            floats of 0…1: for NumPy (H, W), (H, W, 3) or (B, H, W, 3), for torch (H, W), (3, H, W) or (B, 3, H, W).
+        top: number of labels per image. None returns the accepted labels: the most probable one, or for a multi-label model
+            all labels whose probabilities reach their thresholds, possibly none.
         batch_size: images per batch.
-        precision, engine: fp32, the default, or bf16, in Python; what runs an exported model: ``auto`` takes the quicker one.
-        reject: whether an image whose surest label does not reach the threshold of the validation images gets no label.
+        precision: fp32 (default) or bf16, for a model that torch runs.
+        engine: the engine that runs an exported model; ``auto`` takes the faster one.
+        reject: whether an image gets no label if its most probable label is below the threshold from the validation images.
 
     Raises:
-        ConfigError: ``reject``, and the model has no such threshold.
-        DataError: an image that cannot be read, or what is none.
+        ConfigError: ``reject`` is True, and the model has no threshold.
+        DataError: an image cannot be read, or a value is no image.
     """
     count = 1 if top is None else top
     require_positive(top=count, batch_size=batch_size)

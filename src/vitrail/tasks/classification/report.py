@@ -1,4 +1,4 @@
-"""The report on classification, of one class an image or of several."""
+"""The report on classification, with one class or several per image."""
 
 import torch
 
@@ -14,7 +14,7 @@ from vitrail.tasks.classification.study.single_label_report import SingleLabel
 
 
 def report_part(run: Reported) -> Part:
-    """Return scores, classes, calibration and mistakes, and how many images of each class there are."""
+    """Return the part of a report with scores, classes, calibration, mistakes, and the number of images in each class."""
     metrics, data = run.metrics, run.data
     assert isinstance(metrics, LabelMetrics)
     trained = run.task.trained(run.task.model)
@@ -32,12 +32,12 @@ def report_part(run: Reported) -> Part:
 
 
 def chosen_on(run: Reported) -> str:
-    """Return what to call the images that a run chooses its thresholds on."""
+    """Return the words for the images on which a run chooses its thresholds."""
     return "the validation images" if run.data.splits.get("val") else "the training images"
 
 
 def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
-    """Return the part of several labels, with thresholds from the validation images, or from those that stood in for them."""
+    """Return the part for several labels, with thresholds chosen on the validation images, or on training images without them."""
     if run.validation is None or predictions.split == "val":
         shown = MultiLabel(predictions)
         shown.warning = scanty_thresholds(shown.true, predictions.classes)
@@ -48,7 +48,7 @@ def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
 
 
 def curves_caption(run: Reported) -> str:
-    """Return notes on the curves: smoothing, mixed images, metrics of validation images alone."""
+    """Return notes on the curves: label smoothing, mixed images, and metrics that only validation images have."""
     augmentation, several = run.settings["augmentation"], "val_map" in run.rows[0]
     words = ["The training loss has label smoothing in it."] if run.settings["training"]["label_smoothing"] else []
     if augmentation["mixup"] or augmentation["cutmix"]:

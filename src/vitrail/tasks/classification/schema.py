@@ -1,4 +1,4 @@
-"""The documents of a server of labels, as OpenAPI describes them."""
+"""The JSON documents of a server for classifiers, for OpenAPI."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ MOST_LABELS = 100
 
 
 class LabelFields(Document):
-    """The fields of a request for labels beside its images."""
+    """The fields of a request for labels, in addition to the images."""
 
     top: int = Field(5, ge=1, le=MOST_LABELS, description="Labels per image.")
 
@@ -24,37 +24,37 @@ class Prediction(Document):
 
 
 class ImagePredictions(Document):
-    """The answer for an image."""
+    """The predictions for an image."""
 
     image: str = Field(examples=["cat.jpg"])
-    """The name of its file, or "image" where it has none."""
+    """The name of the image's file; "image" if it has none."""
     predictions: list[Prediction]
     """Best first."""
     labels: list[str] | None = None
-    """Where an image may have several labels, or none, those whose probabilities reach their thresholds, best first."""
+    """For a multi-label or rejecting model: the labels whose probabilities reach their thresholds, best first."""
 
 
 class Predictions(Document):
-    """The answers for the images of a request, in their order."""
+    """The predictions for the images of a request, in their order."""
 
     predictions: list[ImagePredictions]
 
 
 class Attention(Document):
-    """Where every head of every layer looks, for what the answer is read from."""
+    """The attention of every head in every layer, from the token that the prediction is read from."""
 
     layers: int
     heads: int
     rows: int
     columns: int
     seen: list[float] = Field(min_length=4, max_length=4, examples=[[0.125, 0.0, 0.875, 1.0]])
-    """The part of the upright picture that the model sees: left, top, right, bottom as shares of its sides."""
+    """The part of the upright image that the model sees: left, top, right, bottom as fractions of its sides."""
     largest: list[list[float]]
-    """The largest share of attention on one patch, by layer and head."""
+    """The largest attention weight on one patch, by layer and head."""
     maps: str = Field(json_schema_extra={"contentEncoding": "base64"})
-    """A byte for every layer, head, row and column, in this order; 255 is the largest of its map."""
+    """A byte for every layer, head, row and column, in this order; 255 is the largest value of each map."""
     relevance: str | None = Field(json_schema_extra={"contentEncoding": "base64"})
-    """How much each patch speaks for the best label, a byte for every row and column; null where that is not computed."""
+    """The relevance of each patch for the best label, a byte for every row and column; null if it is not computed."""
 
 
 class Model(Document):
@@ -63,13 +63,13 @@ class Model(Document):
     name: str = Field(examples=["flowers"])
     engine: str = Field(examples=["torch fp32"])
     labels: list[str]
-    """By index."""
+    """The labels, by index."""
     multi_label: bool
     """Whether an image may have several labels, or none."""
     attention: bool
-    """Whether /attention answers."""
+    """Whether /attention is available."""
     unseen: str
-    """Why it does not; empty where it does."""
+    """The reason why /attention is not available; empty if it is."""
     preparation: dict[str, Any]
-    """How an image becomes what the model takes."""
+    """The preparation of images for the model."""
     limits: ServerLimits

@@ -1,4 +1,4 @@
-"""What a model of classes contributes to a server: the labels of images, and where it looked."""
+"""The service of a classifier: labels and attention for images."""
 
 from functools import partial
 from pathlib import Path
@@ -25,16 +25,16 @@ from vitrail.weights.model_folder.folder import TrainedModel
 
 
 class Settings(ServerSettings):
-    """Options of a server of labels."""
+    """Options of a server for classifiers."""
 
     precision: Precision | None = None
     engine: str = "auto"
     reject: bool = False
-    """Give an image no label where its surest one does not reach its threshold."""
+    """Give an image no label if its most probable label is below the threshold."""
 
 
 def open_served(model: Model, settings: Settings) -> "ServedLabels":
-    """Open a model of classes for a server."""
+    """Open a classifier for a server."""
     predictor = of_classes(open_predictor(model, settings.precision, engine=settings.engine))
     look, unseen = look_of(model) if isinstance(model, TrainedModel) else (None, EXPORTED)
     relevance = look_of(model, relevance_map)[0] if isinstance(model, TrainedModel) else None
@@ -49,14 +49,14 @@ class Row(NamedTuple):
 
 
 class ServedLabels:
-    """The labels of images, and where the model looked.
+    """The service for labels and attention.
 
     Args:
-        predictor: computes the labels; used by one thread.
-        limits: what is taken on.
-        look: computes attention, in the same thread; None where the model's cannot be seen.
-        unseen: why not, then.
-        relevance: computes what speaks for the best label, beside attention; None where that is not computed.
+        predictor: the predictor of labels; used by one thread.
+        limits: the limits of a request.
+        look: a function that computes attention, in the same thread; None if the model's attention is not available.
+        unseen: the reason why attention is not available.
+        relevance: a function that computes the relevance of patches for the best label; None if it is not available.
     """
 
     summary, items, document = "Labels of images, and where the model looked.", "images", schema.Model
@@ -101,7 +101,7 @@ class ServedLabels:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the model's labels, how images are prepared for it, and the limits of a request."""
+        """Return the model's labels, its preparation of images, and the limits of a request."""
         predictor = self.predictor
         return {
             "engine": predictor.name,
@@ -114,14 +114,14 @@ class ServedLabels:
         }
 
     def blank(self) -> Row:
-        """Return a black image."""
+        """Return a row with a black image."""
         return Row(black(self.predictor.preparation), 1)
 
     def _pixels(self, content: bytes, fields: schema.LabelFields) -> Prepared[Row]:
         return Prepared([Row(self.predictor.preparation.pixels(content), fields.top)])
 
     def _labels(self, rows: list[Row]) -> list[Answer]:
-        """Return the labels of a batch, as many for each image as are requested."""
+        """Return the labels of a batch, for each image as many as requested."""
         pixels = torch.from_numpy(np.stack([row.pixels for row in rows]))
         answers = self.predictor.best(pixels, max(row.top for row in rows))
         return [answer._replace(best=answer.best[: row.top]) for answer, row in zip(answers, rows, strict=True)]

@@ -1,4 +1,4 @@
-"""The task of a run of classification, by its data and its teacher."""
+"""The choice of the task for a classification run, by its data and its teacher."""
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData
@@ -10,7 +10,7 @@ from vitrail.tasks.task import Options
 
 
 def create(model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Classification:
-    """Return the task of a run; raises `ConfigError` where settings, model or data do not fit it."""
+    """Return the task of a run; raises `ConfigError` if settings, model or data are not suitable."""
     if options.teacher is not None:
         return Distillation.create(model, preparation, data, options)
     kind = MultiLabel if data.multi_label else Classification

@@ -1,4 +1,4 @@
-"""Labels in words: what CLIP answers with is the text that lies nearest to the image (Radford et al. 2021, section 3.1)."""
+"""Zero-shot classification with CLIP: the label whose text is nearest to the image (Radford et al. 2021, section 3.1)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,30 +17,30 @@ from vitrail.weights.reference import open_model
 from vitrail.weights.text_tower import ClipTokenizer, read_text_tower
 
 BATCH = 64
-"""Texts at a time."""
+"""Texts per batch."""
 
 
 @torch.inference_mode()
 def zero_shot(
     model: str | Path, labels: Sequence[str], *, template: str = "{}", precision: Precision | None = None
 ) -> LabelPredictor:
-    """Return a CLIP that predicts the label whose text is nearest to the image: ``softmax(s · cos(image, text))``.
+    """Return a CLIP predictor of the label whose text is nearest to the image: ``softmax(s · cos(image, text))``.
 
     >>> vitrail.predict(vitrail.zero_shot("clip", ["a cat", "a dog"]), "photo.jpg")  # doctest: +SKIP
 
     Args:
-        model: a folder or hub id with both models of a CLIP and its ``tokenizer.json``.
-        labels: two or more texts.
-        template: makes a sentence of each: ``"a photo of a {}"``.
-        precision: of the model of images: fp32, the default, or bf16.
+        model: a folder or hub id with the image and text encoder of a CLIP and its ``tokenizer.json``.
+        labels: two or more different texts.
+        template: a sentence for each label: ``"a photo of a {}"``.
+        precision: the precision of the image encoder: fp32 (default) or bf16.
 
     Raises:
-        ConfigError: less than two labels, or equal ones; a template without ``{}``; the extra ``text`` is not installed.
-        ModelFileError: the model has no model of texts, or one that is not understood.
+        ConfigError: fewer than two labels, or equal ones; the template lacks ``{}``; the extra ``text`` is not installed.
+        ModelFileError: the model has no text encoder, or an unsupported one.
     """
     labels = [" ".join(label.split()) for label in labels]
     if len(labels) < 2 or len(set(labels)) < len(labels) or not all(labels):
-        raise ConfigError("labels are two or more different texts", where="--labels", hint='--labels "a cat, a dog"')
+        raise ConfigError("two or more different labels are needed", where="--labels", hint='--labels "a cat, a dog"')
     if template.count("{}") != 1:
         raise ConfigError(f"{template!r} has no place for a label", where="--template", hint='--template "a photo of a {}"')
     path = locate(model)
@@ -50,7 +50,7 @@ def zero_shot(
     trained, device = open_model(path), pick_device()
     if trained.config.num_classes != tower.config.output_dim:
         raise ConfigError(
-            "the image's vectors are not of the texts' space", where=path, hint="give a whole CLIP, projections included"
+            "image and text vectors have different lengths", where=path, hint="give a complete CLIP, projections included"
         )
     texts = [template.replace("{}", label) for label in labels]
     vectors = torch.cat([tower(*tokenizer(texts[start : start + BATCH])) for start in range(0, len(texts), BATCH)])

@@ -63,6 +63,6 @@ def test_a_run_is_judged_by_its_own_validation_images(tmp_path):
 def test_too_few_images_for_three_purposes_are_refused(tmp_path):
     for number in range(2):
         shade(number).save(tmp_path / f"{number}.png")
-    with pytest.raises(DataError, match=r"2 images \(all\) cannot be shared") as error:
+    with pytest.raises(DataError, match=r"2 images \(all\) cannot be divided") as error:
         sets_of(tmp_path)
     assert error.value.exit_code == 3 and "train, val and test" in error.value.hint

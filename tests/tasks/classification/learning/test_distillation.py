@@ -145,7 +145,7 @@ def test_several_labels_an_image_are_refused(shades):
     several = ImageData("shades", LABELS, shades.splits, multi_label=True)
     trained = teacher_model()
     for data, teacher in ((several, trained), (shades, TrainedModel(trained.model, LABELS, trained.preparation, True))):
-        with pytest.raises(ConfigError, match="several labels each, and distillation is for one"):
+        with pytest.raises(ConfigError, match="several labels each, and distillation needs one per image"):
             Teacher(teacher, data)
 
 
@@ -191,8 +191,8 @@ def test_a_convolutional_network_answers_in_evaluation_mode_and_learns_nothing(s
 @pytest.mark.parametrize(
     ("network", "told"),
     [
-        (lambda images: images.mean(dim=(2, 3))[:, :2], r"4 images with \(4, 2\), and has 3 labels"),
-        (lambda images: SimpleNamespace(logits=images), "with a SimpleNamespace"),
+        (lambda images: images.mean(dim=(2, 3))[:, :2], r"\(4, 2\) for 4 images, expected \(4, 3\)"),
+        (lambda images: SimpleNamespace(logits=images), "returns a SimpleNamespace"),
     ],
 )
 def test_answers_that_are_no_logits_are_refused_with_what_to_give(network, told, shades):
@@ -214,10 +214,10 @@ def test_logits_that_are_not_finite_are_refused(value, shades):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"labels": "abc"}, "labels are no list of names"),
-        ({"labels": None}, "labels are no list of names"),
-        ({"model": None}, "a NoneType cannot be called"),
-        ({"preparation": None}, "the preparation does not say what images are"),
+        ({"labels": "abc"}, "labels is not a list of names"),
+        ({"labels": None}, "labels is not a list of names"),
+        ({"model": None}, "a NoneType is not callable"),
+        ({"preparation": None}, "the preparation is not a vitrail.Preparation"),
     ],
 )
 def test_a_callable_teacher_that_is_none_is_refused_when_it_is_made(changes, told):
@@ -250,7 +250,7 @@ def test_a_run_with_a_callable_says_so_and_goes_on_with_it_alone(pictures, tmp_p
 
 
 def test_what_says_nothing_of_its_images_is_refused_before_anything_is_opened(tmp_path):
-    with pytest.raises(ConfigError, match="a Sequential does not say what images it takes") as error:
+    with pytest.raises(ConfigError, match="a Sequential has no labels and no preparation") as error:
         vitrail.train(tmp_path / "nowhere", teacher=convolutional())
     assert "vitrail.CallableTeacher(network, labels, preparation)" in error.value.hint
 

@@ -65,7 +65,7 @@ def test_no_image_is_answered_by_a_head_that_has_seen_it(clouds):
 def test_what_cannot_be_judged_is_said():
     items = [Item(str(n), b"", n % 2) for n in range(12)] + [Item("odd", b"", 2)]
     assert judgeable(items, ["a", "b", "c"], multi_label=False, where="x") == list(range(12))
-    with pytest.raises(DataError, match="two classes of 5 images"):
+    with pytest.raises(DataError, match="needs two classes of 5 images"):
         judgeable(items[:6], ["a", "b"], multi_label=False, where="x")
-    with pytest.raises(DataError, match="it may have several"):
+    with pytest.raises(DataError, match="one label per image"):
         judgeable([Item("a", b"", (0, 1))], ["a", "b"], multi_label=True, where="x")

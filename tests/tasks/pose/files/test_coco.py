@@ -163,8 +163,8 @@ def test_no_value_of_another_kind_is_more_than_an_issue(file, path):
 @pytest.mark.parametrize(("fields", "message"), [
     ({"keypoints": None}, "its keypoints are not 3 numbers for each of 3 joints"),
     ({"keypoints": [*KEYPOINTS[:8], "seen"]}, r"its joint '.+' is .*'seen'\], and not x, y and visibility"),
-    ({"iscrowd": "no"}, "its iscrowd is 'no', and not 0 or 1"),
-    ({"iscrowd": 2}, "its iscrowd is 2, and not 0 or 1"),
+    ({"iscrowd": "no"}, "its iscrowd is 'no', expected 0 or 1"),
+    ({"iscrowd": 2}, "its iscrowd is 2, expected 0 or 1"),
     ({"category_id": "person"}, "its category_id is 'person', and no whole number"),
     ({"category_id": 1.5}, "its category_id is 1.5"),
     ({"keypoints": [*KEYPOINTS[:8], float("nan")]}, "its joint '.+' is .*nan"),

@@ -1,8 +1,8 @@
-"""Judge from few images what int8 loses of a model's accuracy.
+"""Estimation of the accuracy that int8 loses, from few images.
 
-One image of 33 is three points, so accuracy on few images is noise. Two things make a judgement of it: each image is seen in
-several views, and a class that changes counts as much as the model's own probabilities say. If the model gives an ant 52 % and
-a bee 48 %, a graph that says bee is expected to lose 0.04 images, not one.
+Accuracy on few images is too coarse: one of 33 images is three points. Two things make the estimate precise. Each image is
+predicted in several views, and a changed class is weighted by the model's own probabilities: if the model predicts ant 52 % and
+bee 48 %, a graph that predicts bee is expected to lose 0.04 images, not one.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,37 +20,37 @@ from vitrail.tasks.classification.judging.samples import BATCH, SampleSets
 from vitrail.tasks.classification.predictor import LabelPredictor
 
 MOST_LOST_ELSEWHERE = 3.0
-"""Points that it may lose on recoloured and random images: sound graphs lose 0.1 to 2, those calibrated on one image 13."""
+"""Points that int8 may lose on recoloured and random images: good graphs lose 0.1 to 2, a graph calibrated on one image 13."""
 VIEWS = 300
-"""Views that are judged at least, of however few images."""
+"""Least number of views; fewer images get more views each."""
 SMALLEST_CROP = 0.5
-"""Fraction of an image's area that a view shows at least."""
+"""Least fraction of an image's area in a view."""
 ELSEWHERE = 64
-"""Recoloured images, and as many random ones."""
+"""Number of recoloured images, and of random images."""
 LABEL_ERRORS = 3.0
-"""Standard errors by which accuracy on labels has to fall beyond the limit; right and wrong alone is much noise."""
+"""Number of standard errors by which the loss measured on labels must exceed the limit, since counting hits is noisy."""
 SURE = 0.5
-"""Probability from which on an image shows a label: of a model that is unsure, another answer is expected to cost nothing."""
+"""Least probability of a label that an image counts as showing: if the model is unsure, a changed class costs little."""
 
 
 @dataclass(frozen=True)
 class Judged(Loss):
-    """Points of accuracy that a graph is expected to lose."""
+    """The expected loss of accuracy of a graph, in points."""
 
     images: int
     views: int
     labels: int
-    """Labels that the model knows."""
+    """Number of labels of the model."""
     shown: int
-    """Different labels that the model gives to the images and is sure of."""
+    """Number of different labels that the model predicts for the images with at least the probability `SURE`."""
     agreement: float
-    """Fraction of the views that get the same prediction."""
+    """Fraction of the views with the same prediction."""
     elsewhere: float | None
-    """Points that are lost at least on recoloured images, or on random ones if more; None where the images show labels enough."""
+    """Lower bound of the points lost on recoloured or on random images, the larger one; None if the images show enough labels."""
 
     @property
     def samples(self) -> str:
-        """The views, counted."""
+        """The number of views, as text."""
         return f"{self.views} views of {self.images} images"
 
     def __str__(self) -> str:
@@ -59,14 +59,14 @@ class Judged(Loss):
 
 
 class Judge:
-    """Comparison of graphs with a model on the images that choose."""
+    """The comparison of graphs with their model on the judging images."""
 
     def __init__(self, plain: LabelPredictor, sets: SampleSets, observer: Observer):
         self.plain, self.samples, self.calibration, self.observer = plain, sets.judging, sets.calibration, observer
         self.rounds = -(-VIEWS // len(self.samples.pixels))
 
     def __call__(self, predictor: LabelPredictor) -> Judged:
-        """Return what a graph is expected to lose against the model."""
+        """Return the expected loss of a graph compared with the model."""
         several = self.plain.multi_label
         before = self._before  # (V, N, classes)
         after = before if predictor is self.plain else self._logits(predictor, self._views)
@@ -90,7 +90,10 @@ class Judge:
 
     @cached_property
     def answers(self) -> int:
-        """Different labels, or sets of labels, that the model gives to the judging images; with the others where that is one."""
+        """Number of different labels, or sets of labels, that the model predicts for the judging images.
+
+        If it is only one, the calibration images are counted, too.
+        """
         logits = self._before[0]
         if (count := self._different(logits)) > 1:
             return count
@@ -98,7 +101,7 @@ class Judge:
 
     @cached_property
     def shown(self) -> int:
-        """Different labels, or sets of labels, that the model gives to the judging images and is sure of."""
+        """Number of different labels, or sets of labels, that the model predicts for the judging images with certainty `SURE`."""
         logits = self._before[0]
         if not self.plain.multi_label:
             logits = logits[logits.softmax(dim=-1).amax(dim=-1) >= SURE]
@@ -113,7 +116,7 @@ class Judge:
         return len(self._predictions(logits).unique(dim=0))
 
     def _predictions(self, logits: Tensor) -> Tensor:
-        """Return the labels (…) of logits (…, classes), or which labels (…, classes) where there may be several."""
+        """Return the predicted class indices (…) of logits (…, classes); for a multi-label model booleans (…, classes)."""
         return logits > 0 if self.plain.multi_label else logits.argmax(dim=-1)
 
     @cached_property
@@ -121,7 +124,7 @@ class Judge:
         return self._logits(self.plain, self._views)
 
     def _views(self) -> Iterator[Tensor]:
-        """Yield the images (N, C, H, W), then random crops of them until `VIEWS` are reached, always the same."""
+        """Yield the images (N, C, H, W), then random crops of all images until there are `VIEWS`; the seed is fixed."""
         random = torch.Generator().manual_seed(0)
         yield self.samples.pixels
         for _ in range(self.rounds - 1):
@@ -134,13 +137,13 @@ class Judge:
         yield random_fields(chosen.shape, random)
 
     def _logits(self, predictor: LabelPredictor, rounds: Callable[[], Iterator[Tensor]]) -> Tensor:
-        """Return the logits (V, N, classes) of every round of images."""
+        """Return the logits (V, N, classes) for V rounds of images."""
         self.observer.begin(f"{predictor.name} answers", 0)
         return torch.stack([torch.cat([predictor.logits(part) for part in pixels.split(BATCH)]) for pixels in rounds()])
 
 
 def require_accuracy(judged: Judged, limit: float = MOST_LOST) -> None:
-    """Refuse int8 that surely loses more than ``limit`` points, or that the images cannot judge; raises `ExportError`."""
+    """Raise `ExportError` if int8 certainly loses more than ``limit`` points, or if the images do not suffice to judge it."""
     j, where = judged, "--calibrate"
     j.require(limit, "accuracy", j.samples, f"calibrate with more images, of more kinds, or {KEEP}")
     hint = f"give images of several labels, or {KEEP}"
@@ -153,13 +156,13 @@ def require_accuracy(judged: Judged, limit: float = MOST_LOST) -> None:
 
 
 def expected_loss(before: Tensor, after: Tensor, *, multi_label: bool) -> Tensor:
-    """Return the points of accuracy that logits ``after`` are expected to lose, by the probabilities of the logits ``before``.
+    """Return the expected loss of each image in points, by the probabilities of the model's own logits.
 
-    For one label an image: the probability of the model's class less that of the graph's class. For several: the same of every
-    label that changes, over the number of the model's labels.
+    With one label per image, it is the model's probability of its own class minus that of the graph's class. With several, it is
+    summed over all changed labels and divided by the number of labels that the model predicts.
 
     Args:
-        before, after: (…, classes).
+        before, after: logits of the model and of the graph, (…, classes).
         multi_label: whether an image may have several labels.
     """
     if multi_label:
@@ -170,7 +173,7 @@ def expected_loss(before: Tensor, after: Tensor, *, multi_label: bool) -> Tensor
 
 
 def random_crop(pixels: Tensor, random: torch.Generator) -> Tensor:
-    """Return a random crop of an image (C, H, W), mirrored half of the time, at its size."""
+    """Return a random crop of an image (C, H, W), resized to its size, and mirrored with a probability of 0.5."""
     scale, row, column, mirrored = torch.rand(4, generator=random).tolist()
     scale = (SMALLEST_CROP + (1 - SMALLEST_CROP) * scale) ** 0.5
     height, width = (max(1, round(scale * side)) for side in pixels.shape[-2:])
@@ -184,14 +187,14 @@ def random_crop(pixels: Tensor, random: torch.Generator) -> Tensor:
 
 
 def recoloured(pixels: Tensor, random: torch.Generator) -> Tensor:
-    """Return images (N, C, H, W) with channels exchanged, and each stretched between two random values."""
+    """Return images (N, C, H, W) with permuted channels, each mapped to the range between two random values."""
     order = torch.rand(pixels.shape[:2], generator=random).argsort(dim=1)[:, :, None, None].expand_as(pixels)
     black, white = 255 * torch.rand(2, *pixels.shape[:2], 1, 1, generator=random)
     return (black + (white - black) * pixels.gather(1, order) / 255).round().to(torch.uint8)
 
 
 def random_fields(shape: torch.Size, random: torch.Generator) -> Tensor:
-    """Return random images (N, C, H, W) of a colour and structures of every size."""
+    """Return random images (N, C, H, W) with a base colour and noise of every scale."""
     count, channels, height, width = shape
     field, cells = torch.randn(count, channels, 1, 1, generator=random).expand(shape), 2
     while cells <= min(height, width) // 2:

@@ -1,4 +1,4 @@
-"""Accuracy of graphs beside the model that they are made of: what int8 and merged tokens may lose, and what they are worth."""
+"""Accuracy and speed of graphs compared with their model, and limits on the loss by int8 and token merging."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 class Judging:
-    """Images for the export and the bench of a model, and the worth of graphs on them. A run brings its own images."""
+    """The images for export and bench of a model, and measurements of graphs on them. A run has its own images."""
 
     def __init__(self, plain: LabelPredictor, model: str | Path | TrainedModel, data: str | Path | None, observer: Observer):
         self.plain, self.observer = plain, observer
@@ -37,11 +37,11 @@ class Judging:
         return self.samples.calibration.pixels
 
     def limit(self, trained: TrainedModel, max_drop: float) -> "MergingLimit":
-        """Return what merging may lose: so many points."""
+        """Return the limit on the loss by merging, of ``max_drop`` points."""
         return MergingLimit(trained, self.judge, max_drop)
 
     def measured(self, written: Written, trained: TrainedModel, *, limit: float, force: bool, auto: bool) -> Row:
-        """Return a graph's speed and accuracy beside the model; raises `ExportError` for int8 that is not worth it."""
+        """Return a graph's speed and accuracy compared with the model; raises `ExportError` for int8 that loses too much."""
         graph, reporting, observer = written.predictor, self.samples.reporting, self.observer
         beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
         figures = speeds_of(self.plain, graph, beside, reporting, observer)
@@ -59,7 +59,7 @@ class Judging:
         return figures | {"samples": str(self.samples)} | loss_of(self.plain, graph, reporting, observer)
 
     def compared(self, predictors: Mapping[str, LabelPredictor]) -> Iterator[tuple[str, Row]]:
-        """Yield for each predictor by name its accuracy, and what it loses beside the first."""
+        """Yield for each predictor its name, its accuracy, and its loss compared with the first predictor."""
         judge = Judge(next(iter(predictors.values())), self.samples, self.observer)
         for name, predictor in predictors.items():
             metrics = self.samples.reporting.evaluate(predictor, self.observer, name)
@@ -70,7 +70,7 @@ class Judging:
 
 
 def accuracy(metrics: LabelMetrics) -> Row:
-    """Return the scores of a row of the bench."""
+    """Return the scores for a row of the bench."""
     scores = metrics.scores()
     return {**{name: scores[name] for name in scores if name != "loss"}, "certainty": metrics.certainty}
 
@@ -88,7 +88,7 @@ def holds(row: Row, max_drop: float, observer: Observer) -> bool:
 
 
 class MergingLimit:
-    """Limit on what merging may lose: ``max_drop`` points of accuracy and of the correct label's mean probability."""
+    """The limit on the loss by merging: ``max_drop`` points of accuracy, and of the mean probability of the true label."""
 
     def __init__(self, trained: TrainedModel, judge: Judge, max_drop: float):
         self.trained, self.judge, self.max_drop = trained, judge, max_drop
@@ -97,7 +97,7 @@ class MergingLimit:
         self.before = self.samples.evaluate(in_python(trained, self.precision), self.observer, "the model")
 
     def strongest(self) -> tuple[int, ...]:
-        """Return the schedule that merges most within the limit, in Python."""
+        """Return the merging schedule (patches per block) that merges most within the limit, measured by torch."""
         found = strongest(self.trained.config, self._allowed)
         if not any(found):
             self.observer.note(f"no merging loses less than {self.max_drop:g} points")
@@ -109,7 +109,7 @@ class MergingLimit:
         return max(points_lost(self.before, answers)) <= self.max_drop
 
     def require(self, predictor: LabelPredictor) -> None:
-        """Refuse a graph that surely loses more, with all that was done to it; raises `TooMuchLostError`."""
+        """Raise `TooMuchLostError` for a graph, with merging and other changes, that certainly loses more than the limit."""
         judged = self.judge(predictor)
         if judged.least > self.max_drop:
             self.observer.note(f"{predictor.name} with merging loses {judged}; it is tried with less of it")

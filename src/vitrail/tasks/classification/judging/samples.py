@@ -1,4 +1,4 @@
-"""Images for export and measurement: some to calibrate int8, others to choose by, and others again to report accuracy on."""
+"""The three sets of images for export and bench: for calibration of int8, for choices, and for the reported accuracy."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,20 +20,20 @@ from vitrail.training.runs.data_of_model import open_for
 from vitrail.weights.model_folder.folder import TrainedModel
 
 CALIBRATED, JUDGED, REPORTED = 300, 500, 1000
-"""Images at most of each of the `SampleSets`."""
+"""Largest number of images in each of the `SampleSets`."""
 BATCH = 16
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Prepared images, uint8 (N, C, H, W), with their labels: int64 (N,), or float32 (N, classes) where there may be several."""
+    """Prepared images, uint8 (N, C, H, W), with labels: int64 (N,), or float32 (N, classes) for a multi-label model."""
 
     pixels: Tensor
     labels: Tensor
     labelled: bool
-    """True if the labels are given; else the model's own predictions take their place."""
+    """True if the labels are those of the data; False if they are the model's own predictions."""
     origin: str
-    """Where they come from: ``train``, ``half of val``."""
+    """The source of the images, such as ``train`` or ``half of val``."""
 
     def evaluate(self, predictor: LabelPredictor, observer: Observer, who: str) -> LabelMetrics:
         """Return the metrics of a predictor on all images, with its logits; ``who`` names it in the progress."""
@@ -47,14 +47,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class SampleSets:
-    """Images for three purposes, none of them for two: accuracy on images that chose something would be too high."""
+    """Disjoint sets of images for three purposes: accuracy on images that were used for a choice would be too high."""
 
     calibration: Samples
-    """Int8 learns the ranges of activations from them."""
+    """Images for the ranges of activations in int8."""
     judging: Samples
-    """They decide how much is merged, whether int8 is kept, and which engine is recommended."""
+    """Images for the choices: the amount of merging, whether int8 is kept, and the recommended engine."""
     reporting: Samples
-    """They choose nothing; the accuracy that is reported is measured on them."""
+    """Images for the reported accuracy, used for no choice."""
 
     def __str__(self) -> str:
         sets = {"calibrated": self.calibration, "judged": self.judging, "reported": self.reporting}
@@ -64,20 +64,20 @@ class SampleSets:
 def samples_of(
     model: str | Path | TrainedModel, predictor: LabelPredictor, data: str | Path | None, observer: Observer
 ) -> SampleSets:
-    """Return images to calibrate with, others to choose by, and others again to report accuracy on.
+    """Return images for calibration, for choices, and for reported accuracy.
 
-    They are the training, validation and test images of the data, split as `vitrail.train` splits them where it has no splits.
-    Where a split is missing, another is divided at random, always in the same way: validation or test images between choosing
-    and reporting, so that training images only calibrate; images without any split between all three purposes.
+    They are the training, validation and test images of the data, split as by `vitrail.train` if it has no splits. If a split is
+    missing, another one is divided at random with a fixed seed: validation or test images between choices and reporting, so that
+    training images are used for calibration only. Images without any split are divided between all three.
 
     Args:
-        model: a run brings its own data.
-        predictor: the model, whose answers stand for labels where there are none.
-        data: images with labels, or without.
-        observer: gets the progress, and a note of which images are for what.
+        model: the model; a run has its own data.
+        predictor: the model's predictor; its predictions replace missing labels.
+        data: images with or without labels; None for the data of the run.
+        observer: receives the progress, and a note on the use of the images.
 
     Raises:
-        DataError: an image or the data cannot be read, or there are too few images for three purposes.
+        DataError: an image or the data cannot be read, or there are too few images for three sets.
     """
     most = (CALIBRATED, JUDGED, REPORTED)
     plain = unlabelled_items(data, sum(most), predictor.multi_label, note=observer.note) if data is not None else []
@@ -105,13 +105,13 @@ def samples_of(
 
 
 def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tuple[str, list[Item]]]:
-    """Return images to calibrate with, to choose by and to report on, in a random order, each with its origin."""
+    """Return the origin and the items of each of the three sets, in random order."""
     found = {name: _mixed(items) for name, items in splits.items() if items}
     shares = {1: [3], 2: [1, 2] if "train" in found else [2, 1], 3: [1, 1, 1]}[len(found)]
     parts: list[tuple[str, list[Item]]] = []
     for (name, items), share in zip(found.items(), shares, strict=True):
         if len(items) < share:
-            what = f"{len(items)} images ({name}) cannot be shared between {share} purposes: calibrating, judging, reporting"
+            what = f"{len(items)} images ({name}) cannot be divided into {share} sets: for calibrating, judging, reporting"
             raise DataError(what, where=str(where), hint="give more images, best with the splits train, val and test")
         origin = {1: name, 2: f"half of {name}", 3: f"a third of {name}"}[share]
         parts += [(origin, items[i::share]) for i in range(share)]
@@ -123,7 +123,7 @@ def _mixed(items: Sequence[Item]) -> list[Item]:
 
 
 def _prepared(predictor: LabelPredictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
-    """Prepare items, with their labels or with the model's predictions in place of labels."""
+    """Prepare items; without labels, the model's predictions are their labels."""
     observer.begin("reading images", len(items))
     images, read = predictor.dataset(items), []
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool:

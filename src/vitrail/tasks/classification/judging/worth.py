@@ -1,4 +1,4 @@
-"""What a graph loses of accuracy and gains in speed."""
+"""The accuracy that a graph loses, and the speed that it gains."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,12 +14,12 @@ from vitrail.tasks.metrics import main_metric, metrics_in
 
 
 def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float]:
-    """Return the points of the score that were lost, and of the mean probability of the true labels."""
+    """Return the loss, in points, of the main score and of the mean probability of the true labels."""
     return 100 * (before.score - after.score), 100 * (before.certainty - after.certainty)
 
 
 def loss_of(plain: LabelPredictor, predictor: LabelPredictor, samples: Samples, observer: Observer) -> dict[str, Any]:
-    """Return the accuracy on some images before and after."""
+    """Return the scores on some images of the model (before) and of a graph (after), and their differences."""
     before, after = samples.evaluate(plain, observer, "the model"), samples.evaluate(predictor, observer, predictor.name)
     lost, certainty_lost = points_lost(before, after)
     old, new = before.scores(), after.scores()
@@ -37,7 +37,7 @@ def loss_of(plain: LabelPredictor, predictor: LabelPredictor, samples: Samples, 
 def speeds_of(
     plain: LabelPredictor, predictor: LabelPredictor, beside: LabelPredictor, samples: Samples, observer: Observer
 ) -> dict[str, Any]:
-    """Return images per second beside the model in Python and without quantisation."""
+    """Return images per second of a graph, of the model in torch, and of ``beside``, the graph without quantization."""
     ways = {plain.name: plain, predictor.name: predictor}
     ways.setdefault(beside.name, beside)
     observer.begin("measuring speed", 0)
@@ -46,7 +46,7 @@ def speeds_of(
 
 
 def slower(speed: Mapping[str, Any]) -> str:
-    """Return a sentence that int8 is slower here than floats, or nothing where it is not; see `speeds_of`."""
+    """Return a sentence if int8 is slower here than floating point, else ""; ``speed`` is from `speeds_of`."""
     rates, beside = speed["images_per_second"], speed["beside"]
     rate = next(rates[name] for name in rates if name.endswith("int8"))
     if rate >= rates[beside]:
@@ -55,6 +55,6 @@ def slower(speed: Mapping[str, Any]) -> str:
 
 
 def require_faster(speed: Mapping[str, Any]) -> None:
-    """Refuse int8 that is slower here than floats; raises `ExportError`."""
+    """Raise `ExportError` if int8 is slower here than floating point."""
     if what := slower(speed):
         raise ExportError(what, where="--precision", hint=KEEP)

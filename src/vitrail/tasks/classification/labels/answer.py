@@ -1,4 +1,4 @@
-"""Labels of an image: as JSON, as a row of a table, as a line."""
+"""The predicted labels of an image, as JSON, as a row of a table, and as a line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ from vitrail.weights.model_folder import classifier_output
 from vitrail.weights.model_folder.classifier_output import Labelled, Labels
 
 MOST = 5
-"""Labels of each image in the table of an evaluation."""
+"""Number of labels of each image in the table of an evaluation."""
 
 
 @dataclass(frozen=True)
 class LabelAnswer(Answer):
-    """Labels of an image with their probabilities."""
+    """The predicted labels of an image, with their probabilities."""
 
     best: Labels
-    """The requested number of best labels."""
+    """The best labels, as many as requested."""
     accepted: Labels
-    """The surest label, or where there may be several all that reach their thresholds; none of an image that is rejected."""
+    """The most probable label; of a multi-label model all labels that reach their thresholds. Empty for a rejected image."""
     multi_label: bool
     """True if an image may have several labels, or none."""
     reject: bool
     shows_accepted: bool = False
-    """True if the line has `accepted`, and not `best`."""
+    """True if the printed line shows ``accepted`` instead of ``best``."""
 
     @classmethod
     def of(cls, model: Labelled, answer: classifier_output.Answer, *, shows_accepted: bool = False) -> Self:
-        """Return the prediction of a model."""
+        """Create the prediction from the output of `Labelled.answers`."""
         return cls(answer.best, answer.accepted, model.multi_label, model.reject, shows_accepted)
 
     def to_json(self, name: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class LabelAnswer(Answer):
 
 
 def head_of(model: Labelled, top: int) -> Row:
-    """Return the names of the columns of `LabelAnswer.rows`, where so many labels of each image are asked for."""
+    """Return the column names of `LabelAnswer.rows` for ``top`` labels per image."""
     if model.multi_label:
         return ["labels", "scores"]
     count, accepted = min(top, len(model.labels)), ["accepted"] * model.reject
@@ -63,7 +63,10 @@ def head_of(model: Labelled, top: int) -> Row:
 
 
 def evaluated_rows(model: Labelled, items: Sequence[Item], probabilities: Tensor) -> list[Row]:
-    """Return a head and a row for each image: its labels, the prediction of probabilities (N, classes), and if it is right."""
+    """Return a header, and a row for each image: its true labels, the prediction, and whether it is correct.
+
+    ``probabilities`` are (N, classes), in the order of the items.
+    """
     head, own = head_of(model, MOST), 2
     table = [["image", "true_labels" if model.multi_label else "true_label", *head[:own], "correct", *head[own:]]]
     for item, answer in zip(items, model.answers(probabilities, MOST), strict=True):

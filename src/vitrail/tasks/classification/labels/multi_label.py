@@ -1,4 +1,4 @@
-"""All the classes that an image shows, or none."""
+"""Multi-label classification: an image may show any number of classes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ from vitrail.tasks.floor import Floor
 from vitrail.tasks.task import Answers, Metrics
 
 PRIOR = 5
-"""Images that a threshold of one half counts as. On simulated labels of 34 to 400 images 2 to 10 gave the best F1 within
-a hundredth, and from 5 on hardly any label was said of three times too many images."""
+"""Weight of the threshold 0.5, in images. On simulated labels of 34 to 400 images, 2 to 10 gave the best F1 within 0.01, and from
+5 on hardly any label was predicted for three times too many images."""
 FEW, NAMED = 10, 8
-"""Images below which a threshold is warned of, and classes that are named in the warning."""
+"""Number of images below which there is a warning about a threshold, and number of classes that the warning names."""
 
 
 class MultiLabel(Classification):
-    """Each class is a question of its own: binary cross-entropy, averaged over the classes.
+    """Binary cross-entropy for each class separately, averaged over the classes.
 
-    A class's weight multiplies what its positive images cost.
+    The weight of a class multiplies the loss of its positive images.
     """
 
     counts: ClassVar[tuple[str, ...]] = ()
@@ -36,10 +36,10 @@ class MultiLabel(Classification):
         return {"loss": self.loss(self.network(self.images(batch)).float(), batch["labels"])}
 
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
-        """Return the loss of logits against zeros and ones, or shares of mixed images, (B, classes) each: a scalar."""
+        """Return the scalar loss of logits against labels 0 and 1, or fractions of mixed images, (B, classes) each."""
         smoothing = self.label_smoothing if smoothing is None else smoothing
         weight = None
-        if self.weights is not None:  # before smoothing, which gives every image a share of a rare class
+        if self.weights is not None:  # before smoothing, which gives every image a fraction of a rare class
             positive = labels * self.weights.to(logits.device, logits.dtype)
             weight = positive + (1 - labels)
             labels = positive / weight
@@ -49,7 +49,7 @@ class MultiLabel(Classification):
         return MultiLabelMetrics(self.thresholds)
 
     def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
-        """Return the scores of the same probabilities for all of the ``items``, whose order is then chance."""
+        """Return the scores of the same probabilities for all ``items``, averaged over all rankings of them."""
         assert isinstance(metrics, MultiLabelMetrics)
         labels = metrics.labels.double()
         shares = labels.mean(dim=0)
@@ -71,10 +71,10 @@ class MultiLabel(Classification):
 class MultiLabelMetrics(LabelMetrics):
     """Accuracy, loss, average precision and F1 of ``logits`` against ``labels``, float32 (B, classes) of zeros and ones.
 
-    Average precision ranks all images, so it keeps the logits of every one: 8 bytes for each image and class.
+    Average precision ranks all images, so the logits and labels of all images are stored: 8 bytes per image and class.
 
     Args:
-        thresholds: the probability from which on each class is said; one half for all if there are none.
+        thresholds: the probability from which on each class is predicted; by default 0.5 for all.
     """
 
     def __init__(self, thresholds: Sequence[float] = ()) -> None:
@@ -82,7 +82,7 @@ class MultiLabelMetrics(LabelMetrics):
         self.thresholds = thresholds
 
     def of_each(self, answers: Answers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whether the best class is true, whether one of the five best is, and the binary cross-entropy: (B,) each.
+        """Return for each image whether its best class is true, whether one of the five best is, and the loss: (B,) each.
 
         An image without labels counts as wrong.
         """
@@ -96,7 +96,7 @@ class MultiLabelMetrics(LabelMetrics):
 
     @property
     def mean_f1(self) -> float:
-        """F1 of saying what reaches its threshold, averaged over the classes that any image shows; 0 where none does."""
+        """F1 of predictions by the thresholds, averaged over the classes that any image shows; 0 if there are none."""
         bounds = torch.tensor(self.thresholds or 0.5)
         true, said = self.labels > 0, self.probabilities >= bounds
         shown = true.any(dim=0)
@@ -105,7 +105,7 @@ class MultiLabelMetrics(LabelMetrics):
 
     @property
     def mean_average_precision(self) -> float:
-        """Average precision, averaged over the classes that any image shows; 0 where none does, NaN of answers that are NaN."""
+        """Average precision, averaged over the classes that any image shows; 0 if there are none, NaN if a logit is NaN."""
         from sklearn.metrics import average_precision_score  # takes a second, and most evaluations do without
 
         labels, probabilities = self.labels, self.probabilities
@@ -118,12 +118,12 @@ class MultiLabelMetrics(LabelMetrics):
 
     @property
     def probabilities(self) -> Tensor:
-        """(N, classes): a sigmoid, each class on its own."""
+        """Probabilities (N, classes): the sigmoid of each logit."""
         return self._of_logits(torch.sigmoid)
 
     @property
     def certainty(self) -> float:
-        """The mean probability of the true classes; 0 where no image shows any."""
+        """The mean probability of the true classes; 0 if there are none."""
         true = self.labels > 0
         return (self.probabilities[true].mean() if true.any() else torch.zeros(())).item()
 
@@ -133,10 +133,10 @@ def label_metrics(*, multi_label: bool, keep: bool = False, thresholds: Sequence
 
 
 def choose_thresholds(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return `best_thresholds` (classes,), the nearer to one half in log odds, the fewer images they rest on.
+    """Return `best_thresholds` (classes,), shrunk towards 0.5 in log-odds if they are based on few images.
 
-    The weight of the best one is n / (n + `PRIOR`), where n is the number of images that show the class, or that do not, if these
-    are fewer. Of three images the best threshold is often that of one odd image: 3 % would become 21 %.
+    The weight of the best threshold is n / (n + `PRIOR`); n is the number of images with the class, or without it if these are
+    fewer. With three images, one odd image often determines the best threshold: 3 % becomes 21 %.
     """
     best = np.clip(best_thresholds(true, probabilities), 1e-6, 1 - 1e-6)
     count = resting_on(true)
@@ -145,13 +145,13 @@ def choose_thresholds(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray
 
 
 def resting_on(true: np.ndarray) -> np.ndarray:
-    """Return how many images show each class, (classes,), or how many do not, if these are fewer."""
+    """Return for each class the number of images with it, or without it if these are fewer: (classes,)."""
     shown = true.sum(axis=0)
     return np.asarray(np.minimum(shown, len(true) - shown))
 
 
 def scanty_thresholds(true: np.ndarray, classes: Sequence[str]) -> str:
-    """Return a sentence that names the classes whose thresholds rest on few images; empty without any."""
+    """Return a sentence with the classes whose thresholds are based on few images; "" if there are none."""
     found = [f"{name} ({count})" for name, count in zip(classes, resting_on(true).tolist(), strict=True) if count < FEW]
     if not found:
         return ""
@@ -160,10 +160,9 @@ def scanty_thresholds(true: np.ndarray, classes: Sequence[str]) -> str:
 
 
 def best_thresholds(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return the probability of every class (classes,) that gives the best F1 on these images, (N, classes) each.
+    """Return the threshold of every class (classes,) with the best F1 on these images; both arguments are (N, classes).
 
-    It lies midway to the next lower probability, so that no rounding changes what is said. One half for a class that no image
-    shows.
+    It is halfway to the next lower probability, so that rounding changes no prediction. It is 0.5 for a class without images.
     """
     return np.array([_best_threshold(true[:, i], probabilities[:, i]) for i in range(true.shape[1])])
 

@@ -1,4 +1,4 @@
-"""The class of an image."""
+"""Classification with one class per image."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,18 @@ from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.model_folder.folder import TrainedModel
 
 ACCEPTED = 0.95
-"""Share of the validation images that a rejecting model accepts."""
+"""Fraction of the validation images that a rejecting model accepts."""
 
 
 class Classification(ImageTask):
-    """Cross-entropy with the class of an image, or where images are mixed with the share of each class.
+    """Cross-entropy with the class of an image; for mixed images with the fraction of each class.
 
     Args:
-        model: gives logits (B, classes).
-        preparation: normalizes the pixels.
-        classes: their names, by index.
-        label_smoothing: share of the target that is spread over all classes.
-        weights: a factor for the loss of every class; None for none. See `class_weights`.
+        model: a model with logits (B, classes).
+        preparation: the preparation that normalizes the pixels.
+        classes: the names of the classes, by index.
+        label_smoothing: the fraction of the target that is spread over all classes.
+        weights: a factor on the loss of each class, see `class_weights`; None for none.
     """
 
     name = "classification"
@@ -41,7 +41,7 @@ class Classification(ImageTask):
     multi_label = False
     report_needs_validation = True
     thresholds: Sequence[float] = ()
-    """Probability from which on each class is predicted; `settle` chooses it."""
+    """The probability from which on each class is accepted; `settle` chooses it."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Classification(ImageTask):
         return {"loss": self.loss(logits.float(), labels), "top1": self.hits(logits, labels)}
 
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
-        """Return the loss of logits (B, classes) against class indices (B,) or shares of classes (B, classes): a scalar.
+        """Return the scalar loss of logits (B, classes) against class indices (B,) or fractions of classes (B, classes).
 
-        With another label ``smoothing`` than the task's own, if it is given.
+        ``smoothing`` replaces the task's label smoothing if it is not None.
         """
         smoothing = self.label_smoothing if smoothing is None else smoothing
         if self.weights is None:
@@ -89,12 +89,12 @@ class Classification(ImageTask):
             weighed = labels * weights
             weight = weighed.sum(dim=1)
             labels = weighed / weight[:, None]
-        # Torch's own weights would be on the smoothed labels, where a rare class outweighs the true one of every image; and its
-        # mean would divide by the weights of this batch.
+        # Torch would apply its weights to the smoothed labels, where a rare class could outweigh the true one; and its mean would
+        # divide by the weights of this batch.
         return (weight * F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")).mean()
 
     def hits(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Count the images whose best class is theirs; of a mixed image, the class of the larger share."""
+        """Count the images whose best class is correct; for a mixed image, the class of the larger fraction is correct."""
         return (logits.argmax(dim=1) == (labels if labels.ndim == 1 else labels.argmax(dim=1))).sum()
 
     def answer(self, batch: Batch) -> Answers:
@@ -104,13 +104,13 @@ class Classification(ImageTask):
         return LabelMetrics(keep=keep)
 
     def settle(self, validation: Metrics) -> str:
-        """Choose the probability below which an image is rejected, where that is asked for; see `rejection_threshold`."""
+        """Choose the probability below which ``--reject`` rejects an image; see `rejection_threshold`."""
         assert isinstance(validation, LabelMetrics)
         self.thresholds = [rejection_threshold(validation.probabilities)] * len(self.classes)
         return ""
 
     def floor(self, metrics: Metrics, items: Sequence[Any], known: Sequence[Any]) -> Floor | None:
-        """Return the scores of the most frequent class of the ``items`` for all of them; None where there is one class alone."""
+        """Return the scores of predicting the most frequent class for all ``items``; None if there is only one class."""
         assert isinstance(metrics, LabelMetrics)
         shares = torch.bincount(metrics.labels, minlength=len(self.classes)).double() / max(1, len(metrics.labels))
         most = int(shares.argmax())
@@ -124,7 +124,10 @@ class Classification(ImageTask):
 
 
 def rejection_threshold(probabilities: Tensor) -> float:
-    """Return the highest probability that the surest label of `ACCEPTED` of the images reaches, of (N, classes)."""
+    """Return the largest threshold that the highest probability of a fraction `ACCEPTED` of the images reaches.
+
+    ``probabilities`` are (N, classes).
+    """
     sureness = probabilities.amax(dim=1).sort(descending=True).values
     return sureness[math.ceil(ACCEPTED * len(sureness)) - 1].item()
 
@@ -133,7 +136,7 @@ class LabelMetrics(Means):
     """Accuracy and loss of ``logits`` (B, classes) against ``labels``, int64 (B,).
 
     Args:
-        keep: whether to keep the logits of every image, as reports and comparisons need them.
+        keep: whether to store the logits of every image, for reports and comparisons.
     """
 
     def __init__(self, *, keep: bool = False):
@@ -152,35 +155,35 @@ class LabelMetrics(Means):
             self.kept = group.in_batches(self.kept)
 
     def of_each(self, answers: Answers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return whether the class is the best guess, whether it is among the five best, and the cross-entropy: (B,) each."""
+        """Return for each image whether the true class is the best, whether it is in the best five, and the loss: (B,) each."""
         logits, labels = answers["logits"], batch["labels"]
         best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
         return {**surest(best, logits.shape[1]), "loss": F.cross_entropy(logits, labels, reduction="none")}
 
     @property
     def score(self) -> float:
-        """The metric that decides between models."""
+        """The value of the main metric."""
         scores = self.scores()
         return scores[main_metric(scores).name]
 
     @property
     def logits(self) -> Tensor:
-        """(N, classes), in the order of the images; only what `keep` has kept."""
+        """Logits (N, classes), in the order of the images; only with ``keep``."""
         return torch.cat([logits for logits, _ in self.kept or ()])
 
     @property
     def labels(self) -> Tensor:
-        """Labels of the images, in their order; only with `keep`."""
+        """Labels of the images, in their order; only with ``keep``."""
         return torch.cat([labels for _, labels in self.kept or ()])
 
     @property
     def probabilities(self) -> Tensor:
-        """(N, classes), of the logits that were kept: a softmax, whose rows sum to 1."""
+        """Probabilities (N, classes), the softmax of the stored logits; only with ``keep``."""
         return self._of_logits(partial(torch.softmax, dim=1))
 
     @torch.no_grad()
     def _of_logits(self, function: Callable[..., Tensor]) -> Tensor:
-        """Apply a function to the logits batch by batch: of 12,000 images and classes a further copy would be 576 MB."""
+        """Apply a function to the logits batch by batch: another copy of 12,000 images × 12,000 classes would be 576 MB."""
         batches = [logits for logits, _ in self.kept or ()]
         made = torch.empty(sum(map(len, batches)), batches[0].shape[1], dtype=batches[0].dtype)
         for logits, place in zip(batches, made.split([*map(len, batches)]), strict=True):
@@ -189,23 +192,23 @@ class LabelMetrics(Means):
 
     @property
     def certainty(self) -> float:
-        """The mean probability of the true classes, of the logits that were kept."""
+        """The mean probability of the true classes; only with ``keep``."""
         return self.probabilities.gather(1, self.labels[:, None]).mean().item()
 
 
 def surest(true: Tensor, classes: int) -> dict[str, Tensor]:
-    """Return ``top1`` and ``top5`` of each image, (B,), of booleans (B, up to 5): whether each of its five best classes is true.
+    """Return ``top1`` and ``top5`` of each image, (B,), from whether each of its best five classes is true, bool (B, up to 5).
 
-    Of no more than five classes one of the five surest is always true, which says nothing and is left out.
+    With five classes or fewer, ``top5`` would always be true, and is left out.
     """
     return {"top1": true[:, 0], **({"top5": true.any(dim=1)} if classes > 5 else {})}
 
 
 def class_weights(counts: Sequence[int], images: int, *, multi_label: bool = False) -> Tensor:
-    """Return weights that make every class count the same: ``images / (classes · count)``, 1 on average over the images.
+    """Return loss weights for equally important classes: ``images / (classes · count)``, with mean 1 over the images.
 
-    With several labels it is negative images per positive one, so that each class's positives weigh as much as its
-    negatives.
+    With several labels per image, the weight of a class is the number of negative images per positive one, so that its positive
+    images weigh as much as its negative ones.
     """
     count = torch.tensor(counts, dtype=torch.float64).clamp(min=1)
     weights = (images - count).clamp(min=1) / count if multi_label else images / (len(counts) * count)

@@ -1,4 +1,4 @@
-"""Images copied into a folder for each label that is accepted for them."""
+"""Copies of images in folders by their accepted labels: ``--sort-into``."""
 
 import re
 import shutil
@@ -15,14 +15,14 @@ from vitrail.weights.model_folder.classifier_output import Answer, Labelled
 NONE = "none"
 """Folder of images without any label."""
 LONGEST = 100
-"""Bytes of a folder's name; of 255 the system leaves room for a number."""
+"""Largest length of a folder's name in bytes, well below the system's 255."""
 DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
-"""Names that Windows keeps for itself."""
+"""Names that Windows reserves."""
 
 
 @contextmanager
 def sorted_copies(out: Path, model: Labelled, files: Sequence[Path]) -> Iterator[Callable[[tuple[Path, Answer]], None]]:
-    """Copy each image to ``out/LABEL/name``, for several labels to each, without any to ``none``; nothing is moved."""
+    """Yield a function that copies an image to ``out/LABEL/name`` for each of its labels; without labels to ``out/none/name``."""
     names = folder_names(model.labels, taken=[NONE] if model.may_tell_none else [])
     used: dict[str, set[str]] = {}
     copies = Counter[str]()
@@ -45,7 +45,7 @@ def sorted_copies(out: Path, model: Labelled, files: Sequence[Path]) -> Iterator
 
 
 def _copy(file: Path, to: Path) -> None:
-    """Copy a file whole or not at all, into a folder that may not be there yet."""
+    """Copy a file completely or not at all, into a folder that is created if necessary."""
     to.parent.mkdir(exist_ok=True)
     try:
         shutil.copy2(file, to)
@@ -57,7 +57,7 @@ def _copy(file: Path, to: Path) -> None:
 
 
 def _counted(copies: Counter[str]) -> str:
-    """Return how many copies each folder has, of many folders the fullest."""
+    """Return the number of copies in each folder as text; of many folders only the largest."""
     more = [f"{len(copies) - 10:,} folders more"] if len(copies) > 10 else []
     return ", ".join([f"{count:,} {name}" for name, count in copies.most_common(10)] + more)
 
@@ -69,13 +69,13 @@ def _folders(answer: Answer, names: dict[str, str]) -> Iterator[str]:
 
 
 def folder_names(labels: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
-    """Return a folder's name for each label, all different even if case does not count."""
+    """Return a folder name for each label; the names differ even on a system that ignores case."""
     used = {name.casefold() for name in taken}
     return {label: free_name(_safe(label), used) for label in labels}
 
 
 def _safe(label: str) -> str:
-    """Return a label without characters and names that some system does not allow."""
+    """Return a label with characters replaced that some operating systems do not allow in names."""
     name = re.sub(r'[/\\:*?"<>|\x00-\x1f\x7f]', "_", label).encode("utf-8", "replace")[:LONGEST].decode("utf-8", "ignore")
     name = re.sub(r"^\.", "_", name).rstrip(". ")
     return f"{name}_" if not name or DEVICES.fullmatch(name) else name

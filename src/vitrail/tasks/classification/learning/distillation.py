@@ -1,4 +1,4 @@
-"""The class of an image, learned from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
+"""Classification with distillation from a teacher (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ from vitrail.tasks.teachers import AnyTeacher
 from vitrail.weights.model_folder.imagenet import aliases_of
 
 LUMINANCE = (0.299, 0.587, 0.114)
-"""Red, green and blue in grey, as Pillow has it (ITU-R BT.601)."""
+"""Weights of red, green and blue in grey, as in Pillow (ITU-R BT.601)."""
 
 
 class Distillation(Classification):
-    """``(1 - λ) · cross-entropy + λ · what differs from the teacher``, equations (2) and (3), λ being the weight.
+    """``(1 - λ) · cross-entropy + λ · distillation loss``, equations (2) and (3); λ is the weight of the settings.
 
-    The second term is on the logits of the distillation token, where the model has one.
+    The distillation loss is computed on the logits of the distillation token if the model has one.
 
     Args:
-        teacher: gives the logits to learn from.
-        distillation: how they count. Where the teacher is asked once, its logits are in ``answers``, by the names of the images.
+        teacher: the teacher, which computes logits.
+        distillation: the settings. With ``once``, the teacher's logits are in ``answers``, by the names of the images.
         others: as in `Classification`.
     """
 
@@ -63,7 +63,7 @@ class Distillation(Classification):
         return {"loss": loss, "top1": self.hits(answer, labels)}
 
     def teachers_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """Return the cross-entropy with the teacher's best class, or ``τ² KL(teacher / τ, student / τ)``, of the images."""
+        """Return the mean cross-entropy with the teacher's best class (hard), or ``τ² KL(teacher / τ, student / τ)`` (soft)."""
         if self.distillation.kind == "hard":
             return F.cross_entropy(logits, teacher.argmax(dim=1))
         t = self.distillation.temperature
@@ -73,11 +73,11 @@ class Distillation(Classification):
 
 @dataclass(frozen=True)
 class WithAnswers:
-    """Targets, and as ``teacher`` the logits (classes,) for the image as it is, whatever it is changed to; once there are any."""
+    """Targets with the teacher's logits (classes,) for the unaugmented image, as ``teacher``; without it while there are none."""
 
     targets: Targets
     answers: Mapping[str, np.ndarray]
-    """Logits by the name of an image."""
+    """The teacher's logits by the name of an image; filled before the first step."""
     mixable: ClassVar[bool] = False
 
     def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
@@ -86,24 +86,24 @@ class WithAnswers:
 
 
 class Teacher:
-    """A model that answers for the same pixels as the student, normalised as it learned.
+    """A model that predicts the student's images, with its own size and normalization.
 
-    It is no part of the task that holds it: it is neither trained nor averaged nor kept in checkpoints.
+    It is not a submodule of the task: it is not trained, averaged or saved in checkpoints.
 
     Args:
         given: the model.
-        data: what the student learns from; its classes are among the teacher's labels, in any order.
+        data: the student's data; its classes are among the teacher's labels, in any order.
 
     Raises:
-        DataError: a class that the teacher does not know.
-        ConfigError: images with several labels, which there is no distillation for.
+        DataError: the teacher does not know a class of the data.
+        ConfigError: the data or the teacher has several labels per image.
     """
 
     def __init__(self, given: AnyTeacher, data: ImageData):
         if data.multi_label or given.multi_label:
             whose = "the images have" if data.multi_label else "the teacher gives"
-            hint = "leave the teacher out, or take data and a teacher with one label an image"
-            raise ConfigError(f"{whose} several labels each, and distillation is for one", where="--teacher", hint=hint)
+            hint = "leave the teacher out, or take data and a teacher with one label per image"
+            raise ConfigError(f"{whose} several labels each, and distillation needs one per image", where="--teacher", hint=hint)
         self.index = match_classes(data.classes, given.labels, where="--teacher", aliases=aliases_of(given.labels))
         self.preparation, self.classes = given.preparation, len(given.labels)
         self.model: Any = given.model.eval() if isinstance(given.model, nn.Module) else given.model
@@ -113,10 +113,10 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Convert a student's pixels, uint8 (B, C, H, W), to logits (B, classes) in the order of the data's classes.
+        """Compute the logits (B, classes), in the order of the data's classes, of a student's pixels, uint8 (B, C, H, W).
 
         Raises:
-            ConfigError: the answers are no logits of so many classes, or not finite.
+            ConfigError: the teacher's output has another shape, or is not finite.
         """
         height, width = self.preparation.image_size
         images = _in_colours(pixels, self.preparation.channels)
@@ -127,12 +127,12 @@ class Teacher:
         if not isinstance(logits, Tensor) or logits.shape != (len(images), self.classes):
             answers = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise ConfigError(
-                f"the teacher answers {len(images)} images with {answers}, and has {self.classes} labels",
+                f"the teacher returns {answers} for {len(images)} images, expected {(len(images), self.classes)}",
                 where="teacher",
-                hint="give a callable that returns logits (images, classes): lambda images: network(images).logits, say",
+                hint="give a callable that returns logits (images, classes), such as lambda images: network(images).logits",
             )
         if not logits.isfinite().all():
-            hint = "look at its answers to such images; a teacher in half precision may need float32"
+            hint = "check the teacher's output for these images; a teacher in half precision may need float32"
             raise ConfigError("the teacher's logits are not finite", where="teacher", hint=hint)
         return logits[:, self.index]
 

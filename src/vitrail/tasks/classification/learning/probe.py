@@ -1,4 +1,4 @@
-"""The first answer of a run that starts from a trained model: a head fitted to features of the frozen model, in one pass."""
+"""The probe: a head fitted to features of the frozen start model, before the first epoch."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,32 +32,32 @@ from vitrail.training.run_data import FirstModel
 from vitrail.training.runs.plan import RunPlan, Work
 
 MOST = 200_000
-"""Most images that heads are fitted to, each view of them."""
+"""Largest number of images in each view that heads are fitted to."""
 LONG = 2 * 10**9
-"""Images × features × classes beyond which the linear head would take many minutes."""
+"""Product of images, features and classes above which a linear head is not fitted, since it would take many minutes."""
 TRIED = 8
-"""Images whose reading time is measured."""
+"""Number of images for the measurement of the reading time."""
 READING = 0.3
-"""Share of the time left that reading each image once may take."""
+"""Largest fraction of the remaining time for reading each image once."""
 FIRST = 0.5
-"""Share of a time limit beyond which a probe begins nothing more where fine-tuning follows."""
-HEAD_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
+"""Fraction of the time limit after which a probe starts no further work, if fine-tuning follows."""
+HEAD_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have an effect only with --training.probe false"
 TIME_ENDS = "the time is up: the head is fitted, and no epochs follow"
-TITLES = {"head": "the head it came with", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
+TITLES = {"head": "the model's own head", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probed(FirstModel):
-    """A model with the best head, and what is known of all."""
+    """The result of a probe: the scores of all heads; the model has the best one."""
 
     scores: dict[str, dict[str, float]]
-    """Scores on the validation images, by the kind of the head."""
+    """Scores on the validation images, by the kind of head."""
     kept: str
-    """Kind of the head that the model has now."""
+    """Kind of the best head, which the model has now."""
 
     @property
     def line(self) -> str:
-        """The scores in a line, the one that is kept first."""
+        """A line with the scores of all heads, the best one first."""
         names = [self.kept, *(name for name in self.scores if name != self.kept)]
         return "probe: " + ", ".join(f"{TITLES[name]} {_shown(self.scores[name])}" for name in names)
 
@@ -81,13 +81,13 @@ def linear_layer(model: Model) -> nn.Linear | None:
 
 
 def is_probed(settings: RunSettings, task: Task) -> bool:
-    """Return whether a run begins with a probe."""
+    """Return whether a run starts with a probe."""
     possible = isinstance(task, Classification) and linear_layer(task.model) is not None
     return settings.start is not None and settings.training.probe and possible
 
 
 def run_probe(plan: RunPlan, task: Task, work: Work) -> Probed:
-    """Give the model of a run its best head, and report how good each kind of head is."""
+    """Fit heads to the model of a run, give it the best one, and report the scores of all."""
     assert isinstance(task, Classification)
     probed = Probe(plan, task, work).run()
     ends = HEAD_ENDS if plan.settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
@@ -97,7 +97,7 @@ def run_probe(plan: RunPlan, task: Task, work: Work) -> Probed:
 
 
 class Probe:
-    """Heads fitted to the frozen features of a run's images. The task's model gets the best."""
+    """The fit of heads to frozen features of a run's images. The task's model gets the best head."""
 
     def __init__(self, plan: RunPlan, task: Classification, work: Work):
         assert isinstance(plan.data, ImageData)
@@ -112,11 +112,11 @@ class Probe:
 
     @property
     def has_head(self) -> bool:
-        """True if the model came with a head for these classes: a new one is zero."""
+        """True if the model came with a head for these classes; the weights of a new head are zero."""
         return bool(self.layer.weight.any())
 
     def run(self) -> Probed:
-        """Compute features, fit the heads and give the model the best; after a signal, computed features are kept."""
+        """Compute features, fit the heads, and give the model the best; a signal stops this, and saves computed features."""
         t = self.settings.training
         self.images, self.reading, self.image_seconds = 0, 0.0, 0.0
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
@@ -148,12 +148,12 @@ class Probe:
         return self.layer.out_features
 
     def _used(self, items: list[Item]) -> list[Item]:
-        """Return all items, or few in a fast run for developers."""
+        """Return all items, or a few with ``fast_dev_run``."""
         t = self.settings.training
         return some_items(items, 2 * t.batch, t.seed) if t.fast_dev_run else items
 
     def _affordable(self, read: Answering, items: list[Item]) -> list[Item]:
-        """Return the images that a time limit leaves time to read: all of them, or some at random, which is reported."""
+        """Return as many images as the time limit allows to read: all, or a random selection, which is reported."""
         if self.clock.limit is None or not items:
             return items
         if not self.image_seconds:
@@ -175,15 +175,15 @@ class Probe:
         return some_items(items, count, seed=0)
 
     def _order(self, items: list[Item]) -> list[int]:
-        """Return the indices of the images to learn from: all, rare classes repeated, or a random part of very many."""
+        """Return the indices of the images to fit to: all, with rare classes repeated for balance, or `MOST` at random."""
         seed, balance = self.settings.training.seed, self.settings.data.balance == "sampling"
         order = [number % len(items) for number in epoch_order(items, seed, 0, shuffle=len(items) > MOST, balance=balance)]
         return sorted(order[:MOST])
 
     def _features(self, read: Answering, split: str, items: list[Item], view: int) -> Tensor:
-        """Return the features of prepared images, or of a further, augmented view."""
+        """Return the features of prepared images (view 0), or of a further, augmented view."""
         t, group, augmentation, transform = self.settings.training, self.group, None, None
-        if view:  # each image once, and none mixed with another: labels stand apart from the images here
+        if view:  # no copies and no mixing, since labels are not taken from the batches here
             augmentation = self.settings.augmentation.changed(repeats=1, mixup=0.0, cutmix=0.0)
             transform = self.transform
         dataset = ImageDataset(items, self.preparation, augmentation, t.seed, targets=self.task.targets(), transform=transform)
@@ -204,14 +204,14 @@ class Probe:
             loader.close()
 
     def _advance(self, images: int) -> None:
-        """Report progress; a signal stops the run between two batches."""
+        """Report progress, and stop the run if a signal has arrived."""
         self.observer.advance(images)
         self.images += images
         (number,) = self.group.all_reduce_max(self.signals.received)
         self.folder.leave_for(number)
 
     def _share(self, more: float = 0.0) -> float:
-        """Return the used part of the time limit, less the evaluation at the end, plus ``more`` seconds."""
+        """Return the fraction of the time limit that is used, after ``more`` seconds and with time for the final evaluation."""
         images = len(self.data.splits["val"]) + len(self.data.split(self.data.evaluation_split))
         end = images * self.reading / self.images if self.images else 0.0
         return self.clock.share(more + min(end, SCORING * (self.clock.limit or 0.0)))
@@ -221,32 +221,37 @@ class Probe:
         return self._share(more) >= (1 if self.settings.training.tune == "head" else FIRST)
 
     def _look(self) -> None:
-        """Stop a fit for a signal, or for lack of time."""
+        """Stop a fit after a signal, or raise `OutOfTimeError` if there is no time left."""
         self.folder.leave_for(self.signals.received)
         if self._is_late():
             raise OutOfTimeError
 
     def _labels(self, items: list[Item]) -> Tensor:
-        """Return the labels of the items, as a batch has them."""
+        """Return the labels of the items, in the form of a batch."""
         targets, random = self.task.targets(), np.random.default_rng(0)
         return torch.from_numpy(np.stack([targets(item, None, random)["labels"] for item in items]))
 
     def _fit(
         self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor
     ) -> tuple[dict[str, Head], dict[str, dict[str, float]]]:
-        """Return the best head of each kind, and the scores of these and of the nearest neighbours, as far as there is time."""
+        """Return the best head of each kind, and the scores of these and of nearest neighbours, as time allows.
+
+        Args:
+            features, labels: of the training images.
+            others, theirs: features and labels of the validation images.
+        """
         heads = self._heads(features, labels, others, theirs)
         scores = {name: self._scores(head(others), theirs) for name, head in heads.items()}
-        if self.data.splits["val"]:  # of images that are known, the nearest is the image itself
+        if self.data.splits["val"]:  # for training images, the nearest image is the image itself
             with suppress(OutOfTimeError):
                 votes = neighbours(features, labels, others, classes=self.classes, on_step=self._look)
                 scores["neighbours"] = self._scores(votes, theirs)
         return heads, scores
 
     def _heads(self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor) -> dict[str, Head]:
-        """Return the best head of each kind by the loss on validation images; without these, a medium penalty.
+        """Return the head of each kind with the lowest loss on validation images; without these, with a medium penalty.
 
-        There is no linear one where that would take many minutes, or longer than there is time.
+        A linear head is left out if it would take many minutes, or more time than there is.
         """
         known = not self.data.splits["val"]
         penalties: Sequence[float] = PENALTIES[3:4] if known else PENALTIES
@@ -258,7 +263,7 @@ class Probe:
             return self.task.loss(logits, labels, smoothing=0.0)
 
         def best(heads: Iterable[Head]) -> Head | None:
-            """Return the head with the lowest loss, as far as there is time."""
+            """Return the head with the lowest loss among those fitted in time; None if there is none."""
             losses = []
             with suppress(OutOfTimeError):
                 for head in heads:

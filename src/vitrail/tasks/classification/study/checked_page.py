@@ -1,4 +1,4 @@
-"""What a check found, with pictures: near-duplicates and, by the features of a model, labels that are probably wrong."""
+"""The HTML page of a data check: near-duplicates, and with a model labels that are probably wrong."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +27,11 @@ from vitrail.weights.reference import open_model
 
 BATCH = 32
 SHOWN = 120
-"""Most pictures of suspicious labels on the page; the table has all."""
+"""Largest number of images with suspicious labels on the page; the table has all."""
 GROUPS = 40
-"""Most groups of near-duplicates on the page."""
+"""Largest number of groups of near-duplicates on the page."""
 EACH = 8
-"""Most pictures of a group."""
+"""Largest number of images of a group on the page."""
 
 
 def check_with_page(
@@ -41,13 +41,13 @@ def check_with_page(
     *,
     observer: Observer | None = None,
 ) -> tuple[Path, Check]:
-    """Check every image and label, also by a model's features, and write a page; return its folder and the result."""
+    """Check every image, and with a model every label, and write a page; return the page's folder and the result."""
     folder, observer = free_folder(out, "checks", str(data)), observer or Observer()
     contents = read_data(data)
     items = [item for items in contents.splits.values() for item in items]
     trained = model if model is None or isinstance(model, TrainedModel) else open_model(model)
     if trained is not None:
-        judgeable(items, contents.classes, multi_label=contents.multi_label, where=contents.source)  # before any is decoded
+        judgeable(items, contents.classes, multi_label=contents.multi_label, where=contents.source)  # before any image is decoded
     observer.begin("checking", len(items))
     found, ranked = check_contents(contents, on_image=observer.advance), None
     if trained is not None:
@@ -60,7 +60,7 @@ def check_with_page(
 
 @dataclass(frozen=True)
 class Suspect:
-    """One image and what is thought of its label."""
+    """An image and the judgement of its label."""
 
     split: str
     item: Item
@@ -69,7 +69,7 @@ class Suspect:
     confidence: float
     """Probability that the label is wrong."""
     wrong: bool
-    """True if it is probably wrong; the others are ranked, too."""
+    """True if the label is probably wrong; labels that are probably right are ranked, too."""
 
     @property
     def issue(self) -> Issue:
@@ -78,7 +78,7 @@ class Suspect:
 
 
 def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Suspect]:
-    """Return every image whose label can be judged, the most probably wrong first; raises as `judgeable`."""
+    """Return the images whose labels can be judged, sorted from probably wrong to probably right; raises as `judgeable`."""
     contents = found.contents
     every = [(split, item) for split, items in contents.splits.items() for item in items if item.name not in found.unreadable]
     kept = judgeable([item for _, item in every], contents.classes, multi_label=contents.multi_label, where=contents.source)
@@ -95,7 +95,7 @@ def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Su
 
 
 def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Tensor:
-    """Return the vectors of images, float32 (N, D), as `vitrail.embed` gives them."""
+    """Return the vectors of images, float32 (N, D), as `vitrail.embed` computes them."""
     observer.begin("features", len(items))
     rows: list[np.ndarray] = []
     for batch in predict_each(Embedder(trained, None), [item.image for item in items], batch_size=BATCH):
@@ -105,9 +105,9 @@ def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Ten
 
 
 def write_check(folder: Path, found: Check, ranked: list[Suspect] | None, *, title: str) -> None:
-    """Write ``report.html``, ``near-duplicates.csv`` and, where labels were judged, ``wrong-labels.csv`` to a folder.
+    """Write ``report.html``, ``near-duplicates.csv`` and, if labels were judged, ``wrong-labels.csv`` to a folder.
 
-    Images have the names of ``predictions.csv``, relative to the data folder, so that tables join.
+    Images have the same names as in ``predictions.csv``, relative to the data folder, so that the tables can be joined.
     """
     groups = [(number, split, item) for number, group in enumerate(found.alike, 1) for split, item in group]
     names = found.contents.classes
@@ -151,7 +151,7 @@ def _labels(ranked: list[Suspect]) -> Markup:
 
 
 def _alike(found: Check) -> Markup:
-    """Return groups of near-duplicates: those in several splits first, then those under several labels."""
+    """Return the section on near-duplicates: groups in several splits first, then groups with different labels."""
     if not found.alike:
         return page.section("Near-duplicates", page.paragraph("None."))
     names = found.contents.classes

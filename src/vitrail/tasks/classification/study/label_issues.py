@@ -1,12 +1,12 @@
 """Labels that are probably wrong, by confident learning (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068).
 
-A head is fitted to features of four fifths of the images at a time and asked about the others, so that no image is judged by
-a head that has seen its label. ``p`` are these answers, (N, K). What the images of a class are usually given for it,
+Heads are fitted by cross-validation in five folds: each head predicts the fold that it was not fitted to. ``p`` are these
+probabilities, (N, K). The threshold of class j is
 
-    t_j = mean of p_j over the images labelled j,
+    t_j = mean of p_j over the images labelled j.
 
-is the least that an image must have to be counted as one of j. An image labelled i that is counted as one of j ≠ i is
-probably labelled wrong.
+An image is counted as class j if p_j reaches this threshold. If an image labelled i is counted as another class j, its label is
+probably wrong.
 """
 
 import math
@@ -22,27 +22,27 @@ from vitrail.errors import DataError
 from vitrail.tasks.probe import RIDGES, ridge_heads
 
 FOLDS = 5
-"""Parts that the images are divided into; a class with fewer images is not judged."""
+"""Number of folds; a class with fewer images is not judged."""
 DIVISIONS = 3
-"""Times that they are divided anew, so that less depends on which images a head happens to see."""
+"""Number of random divisions into folds, whose probabilities are averaged."""
 SURE = 1e-6
-"""Least probability, so that ratios are numbers."""
+"""Least probability in ratios, to avoid a division by zero."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Judgement of the label of every image, all (N,)."""
+    """The judgement of the label of each image; all tensors are (N,)."""
 
     suggestion: Tensor
-    """The likeliest of the other classes, relative to their thresholds."""
+    """The most probable other class, relative to the thresholds of the classes."""
     confidence: Tensor
-    """Probability of another class, 1 − p of the given class; its order finds more wrong labels than margins do."""
+    """1 − p of the given class; sorting by it finds more wrong labels than sorting by margins."""
     wrong: Tensor
-    """True if the image is counted as one of another class."""
+    """True if the image is counted as an image of another class."""
 
     @property
     def ranked(self) -> list[int]:
-        """The images, the most probably wrong first."""
+        """The indices of the images, sorted by ``confidence``, the highest first."""
         return self.confidence.argsort(descending=True, stable=True).tolist()
 
 
@@ -53,7 +53,7 @@ def judged(features: Tensor, labels: Tensor, *, classes: int) -> Judged:
 
 
 def judge(probabilities: Tensor, labels: Tensor) -> Judged:
-    """Judge labels (N,) by probabilities (N, K) from heads that have not seen them."""
+    """Judge labels (N,) by probabilities (N, K) of heads that were not fitted to these images."""
     usual = thresholds(probabilities, labels)
     counted = confident_class(probabilities, usual)
     ratios = probabilities.clamp(min=SURE) / usual.clamp(min=SURE)
@@ -63,7 +63,7 @@ def judge(probabilities: Tensor, labels: Tensor) -> Judged:
 
 
 def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean probability of a class on its own images, t (K,); infinite for a class without any."""
+    """Return the mean probability of each class on its own images, t (K,); infinite for a class without images."""
     given = probabilities.gather(1, labels[:, None])[:, 0]
     sums = torch.zeros(probabilities.shape[1]).index_add(0, labels, given)
     counts = torch.bincount(labels, minlength=probabilities.shape[1])
@@ -71,18 +71,18 @@ def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def confident_class(probabilities: Tensor, usual: Tensor) -> Tensor:
-    """Return the likeliest class above its threshold, (N,); −1 if there is none (equation 1)."""
+    """Return the most probable class above its threshold, (N,); −1 if there is none (equation 1)."""
     enough = torch.where(probabilities >= usual, probabilities, -1.0)
     best, place = enough.max(dim=1)
     return torch.where(best >= 0, place, -1)
 
 
 def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) -> Tensor:
-    """Return probabilities (N, classes) of ridge heads, each for the fold that it has not seen."""
+    """Return probabilities (N, classes) of ridge heads, each for the fold that it was not fitted to."""
     fold = folds(labels, seed)
     every = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]
     least, best = math.inf, torch.zeros(len(features), classes)
-    for heads in zip(*every, strict=True):  # of one strength, a head for each fold
+    for heads in zip(*every, strict=True):  # heads of one ridge strength, one for each fold
         answers = torch.empty(len(features), classes)
         for k, head in enumerate(heads):
             answers[fold == k] = head(features[fold == k])
@@ -93,7 +93,7 @@ def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) ->
 
 
 def folds(labels: Tensor, seed: int) -> Tensor:
-    """Return a random fold for each image, with the same share of every class: int64 (N,)."""
+    """Return a random fold for each image, int64 (N,); each fold has the same fraction of every class."""
     shuffled = torch.from_numpy(np.random.default_rng(seed).permutation(len(labels)))
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     fold = torch.empty_like(labels)
@@ -102,12 +102,12 @@ def folds(labels: Tensor, seed: int) -> Tensor:
 
 
 def judgeable(items: list[Item], classes: list[str], *, multi_label: bool, where: str) -> list[int]:
-    """Return the indices of the images of classes with enough images; raises `DataError` if no label can be judged."""
+    """Return the indices of images whose class has enough images; raises `DataError` if no label can be judged."""
     if multi_label:
-        what = "wrong labels are looked for where an image has one, and here it may have several"
+        what = "wrong labels can only be found in data with one label per image"
         raise DataError(what, where=where, hint="leave --model out: everything else is checked")
     counts = np.bincount([item.target for item in items], minlength=len(classes))
     if (counts >= FOLDS).sum() < 2:
-        what = f"wrong labels can be found with two classes of {FOLDS} images; here the largest has {counts.max(initial=0)}"
+        what = f"finding wrong labels needs two classes of {FOLDS} images; here the largest has {counts.max(initial=0)}"
         raise DataError(what, where=where, hint="leave --model out: everything else is checked")
     return [place for place, item in enumerate(items) if counts[item.target] >= FOLDS]

@@ -1,4 +1,4 @@
-"""The part of a report that is about images of several classes: average precision, thresholds, and what was missed."""
+"""The part of a report for multi-label models: average precision, thresholds, and missed classes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from vitrail.tasks.classification.study.predictions import SHEET, Predictions
 
 
 class MultiLabel:
-    """Scores and sections of images that show any number of classes. Default thresholds are chosen on the images shown."""
+    """Scores and sections for multi-label predictions. Default thresholds are chosen on the same images."""
 
     def __init__(self, predictions: Predictions, thresholds: Sequence[float] = (), chosen_on: str = "", warning: str = ""):
         self.predictions, self.chosen_on, self.warning = predictions, chosen_on if thresholds else THESE, warning
@@ -29,14 +29,14 @@ class MultiLabel:
         self.thresholds = np.array(thresholds or choose_thresholds(self.true, predictions.probabilities))
         self.predicted = predictions.probabilities >= self.thresholds
         self.columns = [1] if len(predictions.classes) == 1 else list(range(len(predictions.classes)))
-        """Classes for scikit-learn: for a single class it has columns for images without it (0) and with it (1)."""
+        """Classes for scikit-learn; a single class has the index 1, since 0 means images without it."""
         self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(
             self.true, self.predicted, labels=self.columns, zero_division=0
         )
 
     @property
     def text(self) -> str:
-        """scikit-learn's table of the classes, at their thresholds."""
+        """scikit-learn's classification report, by the thresholds."""
         names = self.predictions.classes
         return classification_report(
             self.true, self.predicted, labels=self.columns, target_names=names, digits=4, zero_division=0
@@ -106,11 +106,11 @@ class MultiLabel:
 
 
 THESE, OWN = "these same images", "the validation images of its training"
-"""Names of the images that thresholds are chosen on by default, and of those that the model brings them from."""
+"""Words for the images that thresholds are chosen on: by default, and in the training of the model."""
 
 
 def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int, int]]:
-    """Return images with a class behind one they do not show, each with its last class; the farthest back first."""
+    """Return images that rank a true class behind a false one, with their last true class; the worst ranks first."""
     last = np.where(true, probabilities, np.inf).argmin(axis=1)
     own = np.take_along_axis(probabilities, last[:, None], axis=1)
     ahead = probabilities > own
@@ -121,7 +121,7 @@ def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int,
 
 
 def average_precisions(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return the average precision of every class (classes,) from (N, classes) each; NaN for a class of no image."""
+    """Return the average precision of each class (classes,), NaN for one without images; both arguments are (N, classes)."""
     shown = true.any(axis=0)
     precisions = np.full(true.shape[1], np.nan)
     if shown.any():

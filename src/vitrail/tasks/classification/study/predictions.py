@@ -1,4 +1,4 @@
-"""A model's predictions for the images of a split, and sheets of the most telling ones."""
+"""A model's predictions for the images of a split, and sheets with selected images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.weights.model_folder.folder import TrainedModel
 
 SHEET = 24
-"""Pictures on a sheet."""
+"""Number of images on a sheet."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Predictions:
     items: list[Item]
     preparation: Preparation
     probabilities: np.ndarray
-    """(N, classes), in the order of ``items``."""
+    """Probabilities (N, classes), in the order of ``items``."""
     scores: dict[str, float | int]
     thresholds: Sequence[float] = ()
-    """Thresholds of a model of several labels."""
+    """Thresholds of a multi-label model."""
     look: Callable[[Tensor], Tensor] | None = None
-    """Function from one image's prepared pixels (1, C, H, W) to its map (rows, columns), if there is one."""
+    """A function from prepared pixels of one image (1, C, H, W) to its attention map (rows, columns); None if there is none."""
     places: Places | None = None
-    """Coordinates of such a map."""
+    """The image coordinates of the attention map."""
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
@@ -65,9 +65,9 @@ class Predictions:
         return f"{figures.readable(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
 
     def save_sheet(self, file: Path, captions: dict[int, str], *, correct: bool) -> None:
-        """Draw images, by their index, as the model sees them, with captions and file names; without captions none is written.
+        """Draw images (keys of ``captions``) as the model sees them, with captions and file names; nothing without captions.
 
-        Beside a mistake is where the model looks.
+        Next to a wrong prediction is the image with the model's attention.
         """
         if captions:
             shown = [self._shown(self.items[image], looked=not correct) for image in captions]
@@ -77,7 +77,7 @@ class Predictions:
             figures.save(sheet, file)
 
     def _shown(self, item: Item, *, looked: bool) -> Image.Image:
-        """Return an image as the model sees it, with where it looks beside it."""
+        """Return an image as the model sees it, with ``looked`` next to a copy with the model's attention."""
         picture = self.preparation.crop(self.preparation.decode(item.image))
         if self.look is None or self.places is None or not looked:
             return picture
@@ -89,5 +89,5 @@ class Predictions:
 
     @property
     def looks(self) -> str:
-        """End of a caption: what stands beside a mistake."""
+        """The end of a caption, which explains the attention next to a wrong prediction."""
         return "" if self.look is None else " Beside it, glowing, where the model looked: the last attention before its answer."

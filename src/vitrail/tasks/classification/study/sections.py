@@ -1,4 +1,4 @@
-"""The study of a model that gives labels or vectors: where it looks, what it has learned, what it gets wrong."""
+"""The study of a classifier or of a model of vectors: attention, features and errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,16 +36,16 @@ LEFT_OUT = {
         "away in the order of such maps, and a picture of positions, are left out, too."
     ),
 }
-"""Reasons for missing sections, by what a token of the model can look at."""
+"""Reasons for missing sections, by what a token of the model can attend to."""
 CHANGED = {
     False: "So its cost, which is counted by its configuration, is left out.",
     True: "So no maps can be followed through it: these, positions, filters and the cost of its configuration are left out.",
 }
-"""Reasons for missing sections of a model with changed parts: True if these hide its inside."""
+"""Reasons for missing sections of a model with changed parts; the key is True if these hide its layers."""
 
 
 def subjects_for(trained: TrainedModel, request: StudyRequest) -> tuple[str, Subjects]:
-    """Return where the images of a study come from, and which; raises `VitrailError`."""
+    """Return the source and the images of a study; raises `VitrailError`."""
     refuse_given("the model finds no joints", {"--joint": bool(request.joints)})
     if plain := plain_items(request, "labels", multi_label=trained.multi_label):
         return str(request.data), Subjects(plain)
@@ -56,17 +56,17 @@ def subjects_for(trained: TrainedModel, request: StudyRequest) -> tuple[str, Sub
 
 
 def write_study(folder: Path, trained: TrainedModel, subjects: Subjects, request: StudyRequest, *, title: str) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
+    """Write plots, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
     look = Look(request.layer, request.head, request.query)
     study = StudyContext(folder, trained, subjects, _predictions(trained, subjects, request.observer), request.observer)
     if look != LAST and not study.attends:
-        what = f"this {type(trained.model).__name__} has no attention to the whole image of which one could be chosen"
+        what = f"this {type(trained.model).__name__} has no global attention to choose a layer, head or query of"
         raise ConfigError(what, where="layer, head, query", hint="leave them out")
     return study.written(title, _sections(study, look))
 
 
 def _predictions(trained: TrainedModel, subjects: Subjects, observer: Observer) -> Predictions | None:
-    """Return the predictions for the images of a study; None of a model that gives vectors."""
+    """Return the predictions for the images of a study; None for a model without labels."""
     if not trained.labels:
         return None
     observer.begin("answers", len(subjects.items))

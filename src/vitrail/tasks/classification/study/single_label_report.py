@@ -1,4 +1,4 @@
-"""The part of a report that is about images of one class each: confusion, classes, calibration, mistakes and close calls."""
+"""The part of a report for images of one class each: confusion, classes, calibration, mistakes and least sure hits."""
 
 import math
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ REJECTION = (
     "may be sure."
 )
 SCANTY, MOST_DRAWN = 200, 1000
-"""Most classes of a confusion matrix if there are fewer images than classes, and in all; 12,000 would take gigabytes."""
+"""Largest number of classes of a confusion matrix: with fewer images than classes, and in any case."""
 
 
 class SingleLabel:
-    """Scores and sections of images that show one class each; ``chosen_on`` names the images that ``--reject`` is chosen on."""
+    """Scores and sections for images of one class each; ``chosen_on`` names the images for the threshold of ``--reject``."""
 
     def __init__(self, predictions: Predictions, chosen_on: str = ""):
         self.predictions, self.chosen_on = predictions, chosen_on
@@ -38,7 +38,7 @@ class SingleLabel:
 
     @property
     def text(self) -> str:
-        """scikit-learn's table of the classes."""
+        """scikit-learn's classification report."""
         names = self.predictions.classes
         return classification_report(
             self.labels, self.guesses, labels=range(len(names)), target_names=names, digits=4, zero_division=0
@@ -105,7 +105,7 @@ class SingleLabel:
         )
 
     def _rejection(self) -> Markup:
-        """Return how many images a threshold accepts, and how many of these guesses are wrong."""
+        """Return the section with the fraction of images that each threshold accepts, and how many of these are wrong."""
         order = np.sort(self.sureness)[::-1]
         bounds = {f"{share:.0%} of these": order[math.ceil(share * len(order)) - 1] for share in ACCEPTED_SHARES}
         name = f"--reject, from {self.chosen_on}" if self.chosen_on else "--reject"
@@ -150,7 +150,7 @@ class SingleLabel:
 
 
 def most_confused(labels: np.ndarray, guesses: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return true class, guess and images of every pair of classes that were confused, the most frequent first."""
+    """Return (true class, predicted class, number of images) of all confused pairs, the most frequent first."""
     wrong = labels != guesses
     pairs, counts = np.unique(np.stack([labels[wrong], guesses[wrong]], axis=1), axis=0, return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -158,15 +158,15 @@ def most_confused(labels: np.ndarray, guesses: np.ndarray) -> list[tuple[int, in
 
 
 def surest_mistakes(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
-    """Return the indices of the wrong guesses, from the highest probability down."""
+    """Return the indices of wrong predictions, the highest probability first."""
     return [i for i in np.argsort(-sureness, kind="stable").tolist() if not correct[i]]
 
 
 def least_sure_hits(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
-    """Return the indices of the correct guesses, from the lowest probability up."""
+    """Return the indices of correct predictions, the lowest probability first."""
     return [i for i in np.argsort(sureness, kind="stable").tolist() if correct[i]]
 
 
 def likeliest(probabilities: np.ndarray) -> list[int]:
-    """Return the two best classes, or the only one."""
+    """Return the indices of the two most probable classes, or of the only class."""
     return np.argsort(-probabilities, kind="stable")[:2].tolist()
