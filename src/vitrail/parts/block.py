@@ -96,6 +96,7 @@ class Branch(nn.Module):
         norm_kind: LayerNorm or RMSNorm.
         layer_scale: initial value of a LayerScale on the branch; None for none.
         drop_path: probability of dropping the branch of a sample.
+        norm_eps: epsilon of the norm.
         condition: width C of a condition vector per sample that shifts, scales and gates the branch (adaLN-Zero; Peebles and
             Xie 2023, https://arxiv.org/abs/2212.09748): ``x + gate · layer(LN(x) · (1 + scale) + shift)``. The norm then has no
             parameters, and the gate starts at zero. None for no condition.
