@@ -1,4 +1,4 @@
-"""Features that a frozen model gives of every image, computed once."""
+"""Features of every image from a frozen model, computed once for a linear probe."""
 
 import hashlib
 import json
@@ -25,16 +25,16 @@ from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.formats.safe_files import read_json
 
 EVERY = 50
-"""Batches between two writes to the disk."""
+"""Batches between two saves to disk."""
 
 
 class FeatureFile:
-    """Rows of float32 in a memory-mapped file, with the number of finished batches: an interrupted pass goes on.
+    """float32 rows in a memory-mapped file, with the number of finished batches, so that an interrupted pass can continue.
 
     Args:
-        file: without a suffix; None keeps the rows in memory.
+        file: path without a suffix; None for rows in memory.
         shape: (N, D).
-        mark: identifies weights and images: a file with another mark begins anew.
+        mark: identifies weights and images; a file with another mark is overwritten.
     """
 
     def __init__(self, file: Path | None, shape: tuple[int, int], mark: str):
@@ -44,19 +44,19 @@ class FeatureFile:
             return
         file.parent.mkdir(exist_ok=True)
         data, state = file.with_suffix(".npy"), file.with_suffix(".json")
-        with suppress(OSError, ValueError, ModelFileError):  # a damaged file begins anew
+        with suppress(OSError, ValueError, ModelFileError):  # a damaged file is overwritten
             begun = read_json(state)
             kept = np.lib.format.open_memmap(data, "r")
             if begun.get("mark") == mark and kept.shape == shape and kept.dtype == np.float32:
                 self.done = int(begun.get("batches", 0))
         with room_for(4 * shape[0] * shape[1], file.parent, hint="free some space, or add --training.probe false"):
             self.rows = np.lib.format.open_memmap(data, "r+" if self.done else "w+", np.float32, shape)
-            if hasattr(os, "posix_fallocate"):  # else a disk that fills up later would end the process without a word
+            if hasattr(os, "posix_fallocate"):  # a disk that filled up later would end the process without a message
                 with data.open("r+b") as room:
                     os.posix_fallocate(room.fileno(), 0, data.stat().st_size)
 
     def save(self, done: int) -> None:
-        """Record that the rows of so many batches are there."""
+        """Record that the rows of ``done`` batches are complete."""
         if self.file is not None and isinstance(self.rows, np.memmap):
             self.rows.flush()
             write_json(self.file.with_suffix(".json"), {"mark": self.mark, "batches": done})
@@ -76,12 +76,12 @@ def read_features(
     """Return the features of a loader's images in their order, float32 (N, D); several processes share the work.
 
     Args:
-        read: pixels, uint8 (B, C, H, W), to features (B, D).
-        loader: of images in their own order, not shuffled.
-        kept: rows of an earlier, interrupted pass, and of this one.
-        device: where ``read`` computes.
-        view: the epoch of the loader, which decides how images are augmented.
-        on_batch: gets the size of every batch; what it raises leaves the rows so far in ``kept``.
+        read: maps pixels, uint8 (B, C, H, W), to features (B, D).
+        loader: loader of images, not shuffled.
+        kept: file with the rows of an interrupted pass, which receives the rows of this one.
+        device: device of ``read``.
+        view: epoch number of the loader, which decides the augmentation.
+        on_batch: receives the size of every batch; if it raises, finished rows stay in ``kept``.
         group: the processes.
     """
     done = kept.done
@@ -99,19 +99,19 @@ def read_features(
         kept.save(done)
     found = group.all_reduce(torch.from_numpy(np.asarray(kept.rows)))
     if not found.isfinite().all():
-        what = "the model gives vectors that are not finite"
+        what = "the model's features are not finite (NaN or infinite)"
         raise ModelFileError(what, where="--from", hint="its weights or its preparation are damaged")
     return found
 
 
 def remove_features(folder: RunFolder) -> None:
-    """Remove the features, which are needed no more once a model with the head is kept."""
+    """Delete the saved features, once a model with the trained head is saved."""
     if folder.writes:
         shutil.rmtree(folder.path / FEATURES, ignore_errors=True)
 
 
 def mark_of(model: Model, preparation: Preparation, data: ImageData) -> str:
-    """Return a digest that identifies the features of these weights and images."""
+    """Return a digest of the weights, the preparation and the images, which identifies the features."""
     digest = hashlib.sha256(json.dumps([fingerprint(data), preparation.model_dump(mode="json")]).encode())
     for tensor in model.state_dict().values():
         digest.update(tensor.contiguous().numpy())
