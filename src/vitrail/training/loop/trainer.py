@@ -227,7 +227,7 @@ class Trainer(Validation):
         if self.not_finite == FAILED_STEPS:
             self._diverged(f"{step.failure}, and was not finite in {FAILED_STEPS} steps in a row")
         if step.failure:
-            self.folder.tell(f"step {self.done + 1} is skipped: {step.failure}", self.observer)
+            self.folder.tell(f"step {self.done + 1} is left out: {step.failure}", self.observer)
         if math.isfinite(step.loss):
             self.sums.add(step.loss, step.counts, step.units)
 
