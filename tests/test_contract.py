@@ -196,7 +196,7 @@ def test_other_sizes_are_refused_with_a_sentence_or_computed_in_turns_without_a_
     try:
         network = model.at_any_size()
     except ConfigError as error:
-        assert f"a {kind} takes images of 8×8 alone" in str(error) and error.hint
+        assert f"a {kind} takes only images of 8×8" in str(error) and error.hint
         return
     assert network(torch.randn(2, 3, 16, 12)).shape == (2, *answer_shape(model, 16, 12))
     images = torch.randn(2, 3, 8, 8)

@@ -102,7 +102,7 @@ def test_a_function_for_models_of_every_task_has_few_parameters_of_its_own(funct
         ("translate", "evaluate", {"workers": 0}, ConfigError, "a translator is evaluated as it is"),
         ("translate", "evaluate", {"table": "a.csv"}, ConfigError, "a translator is evaluated as it is"),
         ("caption", "evaluate", {"mirror": True}, ConfigError, "a captioner is evaluated in Python, in fp32"),
-        ("pose", "predictor", {"top": 3}, ConfigError, "the model finds joints, and gives no labels"),
+        ("pose", "predictor", {"top": 3}, ConfigError, "the model predicts joints, not labels"),
         ("pose", "evaluate", {"keep": True}, ConfigError, "keep is an option of another task"),
         ("pose", "evaluate", {"smoothing": -1.0}, ConfigError, "smoothing cannot be -1.0"),
         ("classification", "evaluate", {"mirrors": True}, ConfigError, "unknown option 'mirrors'"),

@@ -171,7 +171,7 @@ SAYS = {
     "configuration that is no YAML": ["broken.yaml, line 3"],
     "configuration that would run code": ["code.yaml"],
     "missing folder": ["'nowhere'"],
-    "one class": ["'red'", "two or more"],
+    "one class": ["'red'", "at least two"],
     "a folder one level too deep": ["did you mean --data deep/photos?"],
     "the same classes under several parents": ["'batch1' and 'batch2'", "'blue', 'green' and 'red'", "batches/classes.txt"],
     "classes that differ by case": ["'Red' and 'red'"],

@@ -80,7 +80,7 @@ def test_people_are_told_from_other_data_by_json_or_by_columns_of_joints(vitrail
     (("check", "FILE", "--task", "pose", "--source", "en"), 2, "has no languages"),
     (("check", "FILE", "--out", "page"), 2, "people are checked without a model"),
     (("check", "nowhere", "--task", "pose"), 3, "no data at 'nowhere'"),
-    (("check", "FILE", "--task.boxes", "joints"), 2, "the skeleton alone"),
+    (("check", "FILE", "--task.boxes", "joints"), 2, "uses only the skeleton"),
     (("check", "FILE", "--task.skeletn", "1"), 2, "did you mean 'skeleton'"),
     (("check", "FILE", "--jsn"), 2, "did you mean 'json'"),
     (("check", "digits", "--config", "skeleton.yaml"), 2, "only data of people has a skeleton"),

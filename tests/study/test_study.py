@@ -101,13 +101,13 @@ def test_among_the_images_drawn_are_the_first_and_up_to_half_that_are_mistakes()
 
 
 def test_what_is_not_drawn_of_heads_and_positions_is_told(pictures, tmp_path):
-    assert "Of more than 14 layers or heads so many are drawn" in attention_sections.HEADS
+    assert "At most 14 layers and heads are drawn" in attention_sections.HEADS
     model = vitrail.create_model(
         "ViT-Ti/4", image_size=8, dim=16, depth=1, heads=2, mlp_dim=8, num_classes=3, position="learned-1d+rotary"
     )
     trained = vitrail.TrainedModel(model.eval(), list("abc"), vitrail.Preparation.standard((8, 8)))
     study = StudyContext(tmp_path, trained, Subjects(open_data(pictures).split("all")[:1]), None, Observer())
-    assert "and not how queries and keys are turned as well (learned-1d+rotary)" in model_sections.positions(study)
+    assert "without the rotation of queries and keys (learned-1d+rotary)" in model_sections.positions(study)
 
 
 @pytest.mark.soak
@@ -185,7 +185,7 @@ def test_a_model_of_windows_is_studied_by_stage_and_no_layer_of_it_is_chosen(pic
     assert maps["relative-bias-1"].shape == (2, 5, 5)
     assert [len(layer) for layer in numbers["attention_distance"]] == [2, 2, 2]
     assert len(list((folder / "overlays").iterdir())) == 4 * 2
-    assert "A window is up to 3×3 places, 3, 6 pixels wide" in page and "rollout and relevance" in page
+    assert "A window has up to 3×3 positions, 3, 6 pixels wide" in page and "rollout and relevance" in page
     with pytest.raises(ConfigError, match="no global attention to choose a layer"):
         vitrail.study_model(trained, pictures, tmp_path / "chosen", layer=1)
     assert not (tmp_path / "chosen").exists()
@@ -221,11 +221,11 @@ def test_data_of_one_class_and_of_few_images_have_no_probes_and_it_says_why(digi
     one = replace(open_data("digits"), classes=["0"])
     one = replace(one, splits={split: [i for i in items if i.target == 0] for split, items in one.splits.items()})
     found = labelled_subjects(digits.trained, one, "test", 9).unprobed
-    assert found == "probes need two classes of 5 training images, and 1 of 1 have so many"
+    assert found == "probes need two classes with 5 training images; only 1 of 1 have as many"
     few = replace(
         one, splits={split: items[:3] for split, items in open_data("digits").splits.items()}, classes=list("0123456789")
     )
-    assert "0 of 10 have so many" in labelled_subjects(digits.trained, few, "test", 3).unprobed
+    assert "0 of 10 have as many" in labelled_subjects(digits.trained, few, "test", 3).unprobed
 
 
 def test_rare_classes_are_left_out_of_probes_and_counted(digits, tmp_path):
@@ -237,7 +237,7 @@ def test_rare_classes_are_left_out_of_probes_and_counted(digits, tmp_path):
     assert found.rare == 1 and found.unprobed == ""
     assert {item.target for item in found.known} == {item.target for item in found.tested} == set(range(1, 10))
     only = replace(data, splits={**data.splits, data.evaluation_split: rare[0]})
-    assert "no other image" in labelled_subjects(digits.trained, only, data.evaluation_split, 4).unprobed
+    assert "no test image" in labelled_subjects(digits.trained, only, data.evaluation_split, 4).unprobed
     study = StudyContext(tmp_path, digits.trained, replace(found, known=found.known[::20]), None, Observer())
     assert "Classes of fewer than 5 training images are left out: 1." in model_sections.probe(study)
     assert study.numbers["probes"]["rare_classes"] == 1
@@ -264,8 +264,8 @@ def test_probes_are_asked_about_no_class_that_they_have_not_seen_and_what_is_lef
     assert {item.target for item in found.tested} == {item.target for item in found.known}
     study = StudyContext(tmp_path, digits.trained, found, None, Observer())
     words = model_sections.probe(study)
-    assert "Classes of which none of the 30 images is are left out: 10." in words
-    assert "5 and more per class are left out: of the 30 that are taken, a class has 1." in words
+    assert "Classes that none of the 30 images has are left out: 10." in words
+    assert "5 and more images per class are left out: of the 30 images, a class has 1." in words
     assert study.numbers["probes"]["classes_beyond"] == 10
 
 

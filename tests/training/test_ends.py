@@ -264,9 +264,9 @@ def test_a_run_cannot_be_extended_to_what_it_has_nor_before_it_is_finished(pictu
         api.resume(run.folder, epochs=1)
     status = json.loads((run.folder / "status.json").read_text())
     (run.folder / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
-    with pytest.raises(ConfigError, match="not finished") as error:
+    with pytest.raises(ConfigError, match="before the run is finished") as error:
         api.resume(run.folder, epochs=5)
-    assert "first, then once more" in error.value.hint
+    assert "first, then the same" in error.value.hint
 
 
 def test_an_extension_that_cannot_begin_leaves_the_run_finished(pictures, tiny, tmp_path):

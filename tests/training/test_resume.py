@@ -303,7 +303,7 @@ def test_a_run_of_which_no_checkpoint_is_whole_is_refused(make_trainer):
     trainer.run()
     for folder in checkpoints(trainer.folder.path):
         (folder / "state.json").write_text("{}")
-    with pytest.raises(ModelFileError, match="no checkpoint is whole"):
+    with pytest.raises(ModelFileError, match="every checkpoint is damaged"):
         make_trainer.reopen(trainer).restore()
 
 

@@ -121,7 +121,9 @@ def test_models_of_several_architectures_each_take_the_settings_that_they_have(p
     assert [model.get("depth") for model in models] == [1, 1, None, 1]
     assert [model.get("width") for model in models] == [None, None, 4, None]
     assert [model.get("pool") for model in models] == ["class", "mean", None, None]  # not what the recipe says of another
-    assert [note for note in observer.notes if "ResNet-18 has no" in note and "channel_dim, depth, mlp_dim, resnet_width" in note]
+    assert [
+        note for note in observer.notes if "ResNet-18 does not" in note and "channel_dim, depth, mlp_dim, resnet_width" in note
+    ]
     assert {"sweep.png", "report.html"} <= {file.name for file in (tmp_path / "out").iterdir()}
     head, *rows = csv.reader((tmp_path / "out" / "results.csv").open())
     assert len({row[head.index("operations")] for row in rows}) == 4

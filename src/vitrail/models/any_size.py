@@ -1,4 +1,4 @@
-"""A ViT for images of other sizes than its own."""
+"""Wrappers that run a ViT on images of sizes other than its configuration's."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from vitrail.parts.positions.interpolation import resizing_matrix
 
 
 class AnySize(nn.Module):
-    """A ViT that takes images (B, C, H, W) whose sides are any multiples of the patch; parameters are the ViT's."""
+    """A wrapper of a ViT that takes images (B, C, H, W) whose sides are any multiples of the patch. Parameters are the ViT's."""
 
     def __init__(self, model: ImageModel):
         super().__init__()
         self.model: Any = model
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
-        """Return the answer as `ViT.forward`."""
+        """Return the output of `ViT.forward`."""
         self.model.require_channels(images)
         model, grid = self.model, self.model.config.grid_of(images.shape[2], images.shape[3])
         z = model.transform(*model.embed(images, any_size=True), first=model.tokens_read)
@@ -27,10 +27,10 @@ class AnySize(nn.Module):
 
 
 class AnySizeGraph(nn.Module):
-    """`AnySize` for making a graph of it, in which height and width stay unknown.
+    """`AnySize` for exporting a graph in which height and width stay symbolic.
 
     Raises:
-        ConfigError: the model's positions for another size are no products of those it has, or it merges tokens.
+        ConfigError: positions of another size are not a matrix product of the model's positions, or the model merges tokens.
     """
 
     def __init__(self, model: ImageModel):
@@ -38,14 +38,14 @@ class AnySizeGraph(nn.Module):
         c: Any = model.config
         if c.position not in ("none", "learned-1d", "learned-2d") or any(c.merged):
             raise ConfigError(
-                f"a graph for images of any size needs learned positions or none, and no merging; these are {c.position!r}",
+                f"a graph for images of any size needs learned positions or none, and no merging; the position is {c.position!r}",
                 where="--image-size",
                 hint="export one graph for each size: --image-size 384",
             )
         self.model: Any = model
 
     def forward(self, images: Tensor) -> Any:
-        """Return the answer as `ViT.forward`, for sides that are multiples of the patch."""
+        """Return the output of `ViT.forward`, for sides that are multiples of the patch."""
         model = self.model
         grid = model.config.grid_of(images.shape[2], images.shape[3])
         rows, columns = (torch.arange(count, device=images.device).float() for count in grid)

@@ -1,4 +1,4 @@
-"""From a measurement of this machine to what its processes compute with."""
+"""Saved measurements of this machine, which decide the CPU kernels of its processes."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -11,14 +11,14 @@ from vitrail.runtime.measurements import keep, kept
 
 @cache
 def use_measured() -> None:
-    """Compute with what was measured on this machine, if anything was; what counts is what was known when first asked for."""
+    """Use the kernels that were measured on this machine, if any. The file is read once per process."""
     found = kernels_of(kept())
     if found is not None:
         use(found)
 
 
 def remember(found: Kernels) -> None:
-    """Compute with these, and keep them for the processes to come."""
+    """Use these kernels, and save them for later processes."""
     keep(asdict(found))
     use(found)
 

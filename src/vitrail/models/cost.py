@@ -1,4 +1,4 @@
-"""Cost of a model: shapes, parameters and multiply-adds of every layer, counted without computing anything."""
+"""Cost of a model: shapes, parameters and multiply-adds of every layer, counted without computing them."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from vitrail.models.empty import empty_model
 
 @dataclass(frozen=True)
 class Layer:
-    """A module's own numbers, without those of its children."""
+    """Cost of one module, without the modules inside it."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Cost:
-    """A model's layers for one image."""
+    """Cost of a model for one image, layer by layer."""
 
     layers: list[Layer]
 
@@ -67,8 +67,8 @@ def _shape(shape: list[int]) -> str:
 
 
 def cost(config: ModelConfig) -> Cost:
-    """Count a model of this configuration on one image. Nothing is allocated, whatever its size."""
-    model = empty_model(config).eval().to("meta")  # fixed tables are made outside of "meta"
+    """Count a model of this configuration on one image, without allocating its parameters."""
+    model = empty_model(config).eval().to("meta")  # buffers such as fixed positions are built outside of "meta"
     shapes: dict[str, tuple[list[int], list[int]]] = {}
 
     def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
@@ -80,7 +80,7 @@ def cost(config: ModelConfig) -> Cost:
     for name, module in model.named_modules():
         module.register_forward_hook(note(name))
     counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter, model.every_token():  # as everybody counts, whether it is read or not
+    with torch.no_grad(), counter, model.every_token():  # usual counts include tokens that the head does not read
         model.requires_grad_(False)(**model.dummy_inputs())
     macs = _own(
         {name.partition(".")[2]: sum(c.values()) // 2 for name, c in counter.get_flop_counts().items() if name != "Global"}
@@ -95,7 +95,7 @@ def cost(config: ModelConfig) -> Cost:
 
 
 def totals(config: ModelConfig) -> tuple[int, int]:
-    """Return parameters and multiply-adds as `cost` counts them; where all layers are alike, it counts one and two of them."""
+    """Return parameters and multiply-adds as `cost` does; for equal layers, from models of depth 1 and 2."""
     depth = config.repeated
     if depth is None:
         whole = cost(config)

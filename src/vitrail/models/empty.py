@@ -1,4 +1,4 @@
-"""Models without numbers, to be given somebody's."""
+"""Models on the "meta" device, whose parameters have shapes and no values."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from vitrail.models.registry import build
 
 
 class _NoInitialization(TorchFunctionMode):
-    """Leaves out every function of `torch.nn.init`: on "meta" they do nothing, and take a second to import it."""
+    """A mode that skips every function of `torch.nn.init`: on "meta" they do nothing, and their import takes a second."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -24,7 +24,7 @@ class _NoInitialization(TorchFunctionMode):
 
 @contextmanager
 def no_numbers() -> Iterator[None]:
-    """Build modules with shapes alone inside the ``with``: nothing is allocated for their parameters."""
+    """Build modules on "meta" inside the ``with``: no memory is allocated for their parameters."""
     with torch.device("meta"), _NoInitialization():
         yield
 
@@ -38,6 +38,6 @@ def empty_model(config: ModelConfig) -> Model: ...
 
 
 def empty_model(config: ModelConfig) -> Model:
-    """Build a model whose parameters have shapes alone; fixed tables have their values."""
+    """Build a model whose parameters are on "meta"; buffers that are fixed tables have their values."""
     with no_numbers():
         return build(config)

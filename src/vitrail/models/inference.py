@@ -1,4 +1,4 @@
-"""A copy of a model for inference alone, as fast as it can be."""
+"""Copies of models for inference, made as fast as possible."""
 
 import copy
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Answering(nn.Module):
-    """A model that answers in single precision, whatever it computes in: images (B, C, H, W), or other named inputs."""
+    """A wrapper whose output is float32, whatever precision the model computes in. Inputs are images (B, C, H, W), or named."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype):
         super().__init__()
@@ -40,17 +40,17 @@ class Answering(nn.Module):
         return self.model.config
 
     def _as_computed(self, tensor: Tensor) -> Tensor:
-        """Return numbers in the model's precision; tokens stay as they are, and so do times (B,), whose waves need all digits."""
+        """Convert floats to the model's precision; tokens stay integers, and times (B,), whose waves need all digits, float32."""
         return tensor.to(self.dtype) if tensor.is_floating_point() and tensor.ndim > 1 else tensor
 
     def encode(self, images: Tensor) -> Tensor:
-        """Return all tokens of the images: (B, N, D)."""
+        """Return all encoder tokens of the images: (B, N, D)."""
         network: Any = self.model
         tokens: Tensor = network.encode(images.to(self.dtype))
         return tokens.float()
 
     def vectors(self, images: Tensor) -> Tensor:
-        """Return the vectors that the model's heads read of the images: (B, D)."""
+        """Return the vectors (B, D) that the model's heads read, for the images."""
         network: Any = self.model
         vectors: Tensor = network.vectors(images.to(self.dtype))
         return vectors.float()
@@ -58,7 +58,7 @@ class Answering(nn.Module):
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the ``with``; afterwards each part is in its own mode again."""
+    """Set a module to evaluation mode inside the ``with``, and restore the mode of each submodule afterwards."""
     training = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -69,9 +69,9 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 
 def in_evaluation_mode(model: Model, device: torch.device | str = "cpu") -> Model:
-    """Return a model in evaluation mode on a device: itself where it is so already, else a copy.
+    """Return the model in evaluation mode on a device: the model itself if it already is, else a copy.
 
-    The one that is given stays as it is: somebody may be training it. On the same device the copy shares its numbers.
+    The argument is never changed, since it may be in training. On the same device the copy shares its parameters.
     """
     place = torch.empty(0, device=device).device
     is_there = all(tensor.device == place for tensor in (*model.parameters(), *model.buffers()))
@@ -81,15 +81,15 @@ def in_evaluation_mode(model: Model, device: torch.device | str = "cpu") -> Mode
 
 
 def sharing_copy(model: Model) -> Model:
-    """Return a copy whose modules can be replaced, of the very same parameters and buffers."""
+    """Return a copy whose modules can be replaced, and whose parameters and buffers are the original's tensors."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, shared)
 
 
 def standardized(model: Model) -> Model:
-    """Return a copy whose filters are standardised once and for all.
+    """Return a copy whose filters are standardised in advance.
 
-    In a graph they must be: ONNX's exporter takes the epsilon of 1e-8 for zero, and leaves it out.
+    An exported graph needs this: ONNX's exporter rounds the epsilon of 1e-8 to zero and drops it.
     """
     found = sharing_copy(model)
     for name, module in list(found.named_modules()):
@@ -119,7 +119,7 @@ def _fold_norms(layers: nn.Sequential) -> None:
 
 
 def _with_activations_fused(model: Model) -> Model:
-    """Let the first layer of each MLP compute the activation too, if it can and nothing stands between the two."""
+    """Let each MLP's first layer apply the activation, if it is prepacked and nothing comes between the two."""
     for module in model.modules():
         if isinstance(module, FeedForward) and type(module).exchanged is FeedForward.exchanged:
             expand: Any = module.expand
@@ -129,7 +129,7 @@ def _with_activations_fused(model: Model) -> Model:
 
 
 def quickest_precision(device: torch.device) -> Precision:
-    """Return bf16 if the device answers faster in it, else fp32."""
+    """Return bf16 if the device computes faster in it, else fp32."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     use_measured()
@@ -137,12 +137,14 @@ def quickest_precision(device: torch.device) -> Precision:
 
 
 def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
-    """Return a copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
+    """Return a copy of a model for inference: weights in ``precision``, on a CPU in the layout that is fastest.
 
-    In fp32 it answers as the model does, up to the order of sums; in bf16 with two to three digits, and about twice as fast where
-    the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.
+    In fp32 the outputs equal the model's, up to rounding. In bf16 they agree to two or three digits, and take about half the
+    time on a processor with bf16 instructions. The copy is in evaluation mode, on the model's device, and shares unchanged
+    tensors with it.
 
     Raises:
+        ConfigError: an unknown precision.
         ConfigError: another precision.
     """
     if precision not in (known := get_args(Precision)):

@@ -1,4 +1,4 @@
-"""The blocks of a Vision Transformer that merges tokens (Bolya et al. 2022, https://arxiv.org/abs/2210.09461)."""
+"""The block loop of a Vision Transformer that merges tokens (Bolya et al. 2022, https://arxiv.org/abs/2210.09461)."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -11,14 +11,14 @@ from vitrail.parts.vision.token_reduction import keep_tokens
 
 
 def merging_blocks(blocks: Iterable[nn.Module], z: Tensor, merged: Sequence[int], *, prefix: int, first: int | None) -> Tensor:
-    """Compute all blocks, some of which merge patches; in the end each patch has the token that it was merged into.
+    """Compute all blocks, some of which merge patches; at the end, each patch gets the token that it was merged into.
 
     Args:
         blocks: from the first to the last.
         z: (B, prefix + N, D).
-        merged: how many patches each block merges into others.
-        prefix: tokens before the patches, which stay as they are.
-        first: only the first so many tokens are wanted, and the last block has nothing to merge then.
+        merged: number of patches that each block merges into others.
+        prefix: number of tokens before the patches; they are never merged.
+        first: return only the first so many tokens; the last block then merges nothing.
 
     Returns:
         (B, prefix + N, D), or (B, first, D).

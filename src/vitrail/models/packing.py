@@ -13,22 +13,22 @@ from vitrail.parts.attention.dot_product import Group
 
 
 def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
-    """Return logits (B, classes) of images (C, H, W) of any sizes, equal to those of each image alone.
+    """Return the logits (B, classes) of images (C, H, W) of any sizes, equal to those of each image alone.
 
-    The tokens of all images follow each other in one sequence without padding; an image's tokens attend only to each
-    other. Positions are interpolated to each image's grid.
+    The tokens of all images are concatenated to one sequence without padding; tokens attend only to tokens of their own
+    image. Positions are interpolated to each image's grid.
 
     Raises:
-        ConfigError: a side is no multiple of the patch, or the model merges tokens, or drops branches or patches
-            in training, or its answer is a map.
+        ConfigError: a side is not a multiple of the patch; the model merges tokens, outputs maps, or is in training with
+            stochastic depth or patch dropout.
     """
     c = model.config
     if type(model) is not ViT:
-        what = f"a {type(model).__name__} answers with maps, whose sizes differ where the images' sizes do"
+        what = f"a {type(model).__name__} returns maps, whose sizes depend on the images' sizes"
         raise ConfigError(what, where="forward_packed", hint="call model.at_any_size() with images of one size at a time")
     if any(c.merged) or (model.training and (c.stochastic_depth or c.patch_dropout)):
         raise ConfigError(
-            "stochastic depth, patch dropout and token merging work on the samples of a batch, and a packed sequence is only one",
+            "stochastic depth, patch dropout and token merging act on samples of a batch, and a packed sequence is one sample",
             where="forward_packed",
             hint="call model.eval() first, and build the model without token_merging",
         )

@@ -1,4 +1,4 @@
-"""The weights of a ViT for images of another size, other patches, channels and tokens."""
+"""Conversion of a ViT's weights to another image size, patch size, channels and tokens."""
 
 from collections.abc import Callable, Mapping, Set
 
@@ -19,27 +19,26 @@ MAY_DIFFER = ViTConfig.training_only | {
     "class_position",
     "token_merging",
 }
-"""Fields that may differ: weights can be made to fit, or need no change."""
+"""Fields that may differ: weights can be converted, or need no change."""
 FLAT = {"conv", "linear"}
-"""Embeddings in which one matrix makes a token of a patch."""
+"""Embeddings that are one matrix product per patch."""
 FIRST = (
     "embedding.resnet.root.0.weight",
     "embedding.layers.0.weight",
     "embedding.first.0.weight",
     "embedding.projection.weight",
 )
-"""Convolutions that may see the image; the first that a model has does."""
+"""Names of the convolution that reads the image; a model has one of them, or the first in this order does."""
 
 
 def adapted(
     tensors: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig, interpolation: Interpolation
 ) -> dict[str, Tensor]:
-    """Return the parameters of a model of ``source`` for one of ``target``; what needs no change is not copied.
+    """Return the parameters of a model of ``source`` converted for one of ``target``; unchanged tensors are not copied.
 
-    Positions are interpolated to the new grid, the patch embedding is resized to another patch and summed or repeated for
-    other channels, which of a hybrid's filters, standardised after that, keeps the answer only nearly. A new distillation
-    token and its position start as copies of the class token and its position: that token has learned to gather what classes
-    need.
+    Positions are interpolated to the new grid. The patch embedding is resized to another patch size, and adapted to other
+    channels, which is approximate for a hybrid, as its filters are standardised afterwards. A new distillation token and
+    its position start as copies of the class token's, which has already learned to collect what a classifier needs.
     """
     first = next(name for name in FIRST if name in tensors)
     ours = resized_positions(tensors, source, target, interpolation)
@@ -69,13 +68,13 @@ def resized_positions(
 
 
 def _first(weight: Tensor, target: ViTConfig, *, resize: bool) -> Tensor:
-    """Return the convolution that sees the image, for other channels and, if patches are all that it sees, another patch."""
+    """Adapt the convolution that reads the image to other channels, and with ``resize`` to another patch size."""
     weight = adapt_channels(weight, target.channels)
     return resize_patches(weight, target.patch_size) if resize else weight
 
 
 def _with_rows(ours: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig) -> dict[str, Tensor]:
-    """Return positions with or without rows for the first tokens; removed rows are added to these tokens."""
+    """Add or remove positions of the class and distillation token; a removed position is added to its token."""
     tokens = [name for name in ("class_token", "distillation_token") if name in ours]
     table = ours.get("position.embedding")
     if source.class_position == target.class_position or table is None or not tokens:
@@ -87,7 +86,7 @@ def _with_rows(ours: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig)
 
 
 def _second_token(ours: Mapping[str, Tensor], target: ViTConfig) -> dict[str, Tensor]:
-    """Return a distillation token like the class token, with the same position."""
+    """Return a distillation token and its position as copies of the class token's."""
     second = {"distillation_token": ours["class_token"].clone()} if "class_token" in ours else {}
     tables = [name for name in ("position.embedding", "position.prefix") if name in ours and target.class_position]
     return second | {name: torch.cat([ours[name][:1], ours[name]]) for name in tables}
@@ -101,23 +100,23 @@ def without_second_token(tensors: Mapping[str, Tensor], source: ViTConfig) -> di
 
 
 def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[str]:
-    """Return the fields in which the two may differ; see `vitrail.models.base.Model.may_differ`."""
+    """Return the fields in which two configurations may differ; see `vitrail.models.base.Model.may_differ`."""
     allowed = MAY_DIFFER | (set() if keep_head else {"head"})
     if {source.embedding, target.embedding} <= FLAT:
         allowed |= {"embedding"}
     else:
         allowed -= {"patch_size"}
-    if source.embedding_norm == "patches":  # which has a weight for every pixel of a patch
+    if source.embedding_norm == "patches":  # its norm has a weight for every pixel of a patch
         allowed -= {"patch_size", "channels"}
-    if source.embedding == "resnet" and source.resnet_root.startswith("whitened"):  # as many filters as numbers in a patch
+    if source.embedding == "resnet" and source.resnet_root.startswith("whitened"):  # two filters per value in a patch
         allowed -= {"channels"}
     if not target.position.startswith("learned-1d"):
         allowed -= {"class_position"}
-    if source.position == "sincos-1d":  # the patches would be counted from another number on
+    if source.position == "sincos-1d":  # one more token shifts the positions of the patches
         allowed -= {"distillation_token"}
-    if source.distillation_token and keep_head:  # whose answers are the mean of two heads
+    if source.distillation_token and keep_head:  # the output is the mean of two heads
         allowed -= {"distillation_token"}
-    if source.registers or (source.is_relative and not source.prefix):  # whose tables have no entries for tokens before patches
+    if source.registers or (source.is_relative and not source.prefix):  # the relative table lacks entries for prefix tokens
         allowed -= {"registers"}
     if (source.layer_scale is None) == (target.layer_scale is None):
         allowed |= {"layer_scale"}

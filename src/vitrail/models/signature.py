@@ -8,11 +8,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Free:
-    """A side of any length: the batch, or the height of images of any size. Sides of one name have one length."""
+    """A dimension of any length: the batch, or the height of images of any size. Dimensions of the same name are equal."""
 
     name: str
     usual: int = 1
-    """The length that is counted, and that dummy inputs have."""
+    """Length for counting costs and for dummy inputs."""
 
 
 BATCH = Free("batch")
@@ -26,7 +26,7 @@ class Shape:
     dtype: torch.dtype = torch.float32
 
     def zeros(self, device: str = "cpu", **lengths: int) -> Tensor:
-        """Return zeros of this shape; ``lengths`` of free sides by name, the usual ones where there is none."""
+        """Return zeros of this shape; ``lengths`` sets free sides by name, and others have their usual length."""
         sides = [side if isinstance(side, int) else lengths.get(side.name, side.usual) for side in self.sides]
         return torch.zeros(sides, dtype=self.dtype, device=device)
 

@@ -1,14 +1,14 @@
-"""Comparison of a model whose parts were changed by hand with the one that its configuration builds."""
+"""Comparison of a model that was changed by hand with the model that its configuration builds."""
 
 from vitrail.models.base import Model
 from vitrail.models.empty import empty_model
 
 
 def changed_parts(model: Model) -> dict[str, str]:
-    """Return the parts that a model's configuration builds otherwise: their dotted names, and a sentence about each.
+    """Return the parts that differ from those its configuration builds: a sentence about each, by dotted name.
 
-    A part is a module, or a parameter or buffer of another shape. Of a module of another type its own parts are not listed.
-    Attributes that are no tensors, such as an epsilon, are not compared.
+    A part is a module of another type, or a parameter or buffer of another shape. Parts inside a module that differs are not
+    listed. Attributes that are not tensors, such as an epsilon, are not compared.
     """
     expected = empty_model(model.config)
     if type(model) is not type(expected):

@@ -1,4 +1,4 @@
-"""The skeleton of every model: a residual branch of a token mixer, then a residual branch of an MLP."""
+"""The block of every model: a residual branch with a token mixer, then a residual branch with an MLP."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
@@ -21,7 +21,7 @@ Map = Callable[[Tensor], Tensor]
 class DropPath(nn.Module):
     """Stochastic depth (Huang et al. 2016, https://arxiv.org/abs/1603.09382): drops the whole branch of a sample.
 
-    Kept branches are divided by the probability of being kept, so the expected value stays.
+    Remaining branches are divided by the probability of remaining, so that the expected value is the same.
     """
 
     def __init__(self, probability: float):
@@ -37,7 +37,7 @@ class DropPath(nn.Module):
 
 
 def drop_path_rate(last: float, number: int, count: int) -> float:
-    """Return the probability of dropping one of ``count`` blocks: it grows linearly from 0 in the first to ``last``."""
+    """Return the drop probability of block ``number`` of ``count``: it grows linearly from 0 in the first to ``last``."""
     return last * number / max(1, count - 1)
 
 
@@ -53,9 +53,9 @@ class LayerScale(nn.Module):
 
 
 class Modulation(nn.Module):
-    """Vectors per channel made of a condition, by default ``[shift; scale; gate] = silu(c) Wᵀ + b``: (B, C) to (B, count · D).
+    """Vectors computed from a condition, by default ``[shift; scale; gate] = silu(c) Wᵀ + b``: (B, C) to (B, count · D).
 
-    W and b start at zero, and no model's `initialize` draws them: they are no `nn.Linear`.
+    W and b start at zero. They are not in an `nn.Linear`, so that a model's `initialize` leaves them at zero.
     """
 
     def __init__(self, condition: int, dim: int, count: int = 3):
@@ -65,7 +65,7 @@ class Modulation(nn.Module):
         self.bias = nn.Parameter(torch.zeros(count * dim))
 
     def forward(self, condition: Tensor, ndim: int = 3) -> tuple[Tensor, ...]:
-        """(B, C) to ``count`` tensors (B, 1, D), with as many sides of 1 as tokens of ``ndim`` dimensions need."""
+        """Map (B, C) to ``count`` tensors (B, 1, D); for tokens of ``ndim`` dimensions there are ``ndim - 2`` ones in between."""
         vectors = F.linear(F.silu(condition), self.weight, self.bias)  # (B, count · D)
         return vectors.view(-1, *[1] * (ndim - 2), vectors.shape[-1]).chunk(self.count, dim=-1)
 
@@ -97,9 +97,9 @@ class Branch(nn.Module):
         layer_scale: initial value of a LayerScale on the branch; None for none.
         drop_path: probability of dropping the branch of a sample.
         norm_eps: epsilon of the norm.
-        condition: width C of a vector of each sample that shifts, scales and gates the branch (adaLN-Zero; Peebles and Xie
-            2023, https://arxiv.org/abs/2212.09748): ``x + gate · layer(LN(x) · (1 + scale) + shift)``. The norm then has no
-            parameters, and the gate starts at zero. None for none.
+        condition: width C of a condition vector per sample that shifts, scales and gates the branch (adaLN-Zero; Peebles and
+            Xie 2023, https://arxiv.org/abs/2212.09748): ``x + gate · layer(LN(x) · (1 + scale) + shift)``. The norm then has no
+            parameters, and the gate starts at zero. None for no condition.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class Branch(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, *, first: int | None = None, condition: Tensor | None = None, **kwargs: Any) -> Tensor:
-        """(B, N, D) to (B, N, D), or with ``first``, which ``layer`` must know then, to the results of the first tokens alone.
+        """Map (B, N, D) to (B, N, D); with ``first``, which ``layer`` must accept, to the results of the first tokens only.
 
         Raises:
-            ConfigError: a ``condition`` (B, C) that the branch is built without, or none where it is built with one.
+            ConfigError: a ``condition`` (B, C) for a branch that was built without one, or none for a branch built with one.
         """
         wanted = x if first is None else x[:, :first]
         if first is not None:
@@ -142,7 +142,7 @@ class Branch(nn.Module):
         return norm(x) if self.norm_place == "post" else x
 
     def _conditioned(self, condition: Tensor | None, ndim: int) -> tuple[Map, Map]:
-        """Return the norm, shifted and scaled, and the dropped path, gated, for tokens of so many dimensions."""
+        """Return two functions: the norm with shift and scale, and drop path with the gate, for tokens of ``ndim`` dimensions."""
         if self.modulation is None or condition is None:
             what = "a block without a condition was given one" if self.modulation is None else "the block needs a condition"
             raise ConfigError(what, where="Block", hint="build it with condition=C, and call it with condition= of shape (B, C)")
@@ -153,9 +153,9 @@ class Branch(nn.Module):
 class Block(nn.Module):
     """A token mixer's branch, then an MLP's: equations (2) and (3). ``options`` are as in `Branch`.
 
-    With ``cross``, an attention to another sequence, a third branch stands between the two, as in the decoder of Vaswani et al.
-    2017 (https://arxiv.org/abs/1706.03762). With ``condition``, each branch is modulated by the same vector of a sample, and a
-    fresh block is the identity, of post-norms the norms.
+    With ``cross``, a cross-attention, a third branch stands between the two, as in the decoder of Vaswani et al. 2017
+    (https://arxiv.org/abs/1706.03762). With ``condition``, the same vector of a sample modulates every branch; since gates
+    start at zero, a new pre-norm block is the identity.
     """
 
     def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, *, cross: nn.Module | None = None, **options: Any):
@@ -167,10 +167,10 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, *, across: Mapping[str, Any] | None = None, condition: Tensor | None = None, **kwargs: Any
     ) -> Tensor:
-        """(B, N, D), and of blocks with one a ``condition`` (B, C), to (B, N, D).
+        """Map tokens (B, N, D) to (B, N, D), or to (B, first, D) if ``kwargs`` holds ``first``.
 
-        ``kwargs`` are the attention's, of which ``first`` leaves (B, first, D); ``across`` are those of the attention to the
-        other sequence, its ``context`` among them.
+        ``kwargs`` go to the self-attention, ``across`` (with its ``context``) to the cross-attention. ``condition`` is (B, C),
+        for a block that was built with one.
         """
         x = self.attention(x, condition=condition, **kwargs)  # (B, N, D)  equation (2)
         if self.cross is not None:
@@ -178,18 +178,18 @@ class Block(nn.Module):
         return self.mlp(x, condition=condition)  # (B, N, D)  equation (3)
 
     def merging(self, x: Tensor, sizes: Tensor, count: int, *, prefix: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the block, without a condition, with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys.
+        """Compute the block and merge tokens before the MLP: `merge_tokens` by the attention's keys. No condition.
 
-        A token counts as often in every softmax as there are patches in it.
+        In the softmax a merged token counts as often as the number of patches in it.
 
         Args:
             x: (B, prefix + N, D).
-            sizes: (B, prefix + N, 1), how many patches each token stands for.
-            count: patches to be merged away.
-            prefix: tokens before the patches, which stay.
+            sizes: number of patches in each token, (B, prefix + N, 1).
+            count: number of patches to merge into others.
+            prefix: number of tokens before the patches; they are never merged.
 
         Returns:
-            As `merge_tokens`: tokens, sizes, and the place of every old token.
+            As `merge_tokens`: tokens, sizes, and the new index of every old token.
         """
         branch, attention = self.attention, cast(Attention, self.attention.layer)
         q, k, v = attention.project(branch.norm(x))
@@ -199,7 +199,7 @@ class Block(nn.Module):
 
 
 def patches_in(sizes: Tensor) -> Tensor:
-    """Return the bias by which a token counts as often in a softmax as there are patches in it: (B, N, 1) to (B, 1, 1, N)."""
+    """Return the softmax bias that counts a token once per patch in it, the log of its size: (B, N, 1) to (B, 1, 1, N)."""
     return sizes.log().mT[:, None]
 
 

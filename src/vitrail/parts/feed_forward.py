@@ -11,8 +11,8 @@ from vitrail.parts.cpu.slices import in_slices, may_be_sliced
 from vitrail.parts.normalization import NormKind, norm_layer
 
 Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "silu", "swiglu"]
-"""GELU itself, its approximations by tanh and by ``x · sigmoid(1.702 x)``, and SiLU, ``x · sigmoid(x)`` (Hendrycks and Gimpel
-2016, https://arxiv.org/abs/1606.08415), ReLU as in Vaswani et al. 2017, and the gated SwiGLU."""
+"""GELU, its approximations by tanh (gelu-tanh) and by ``x · sigmoid(1.702 x)`` (quick-gelu), SiLU ``x · sigmoid(x)`` (Hendrycks
+and Gimpel 2016, https://arxiv.org/abs/1606.08415), ReLU, and the gated SwiGLU."""
 
 
 class FeedForward(nn.Module):
@@ -23,11 +23,11 @@ class FeedForward(nn.Module):
 
     Args:
         dim: width D.
-        hidden_dim: width between the two linear layers, behind the gate.
+        hidden_dim: width between the two linear layers; for "swiglu" the width after the gate.
         output_dim: width of the result; ``dim`` by default.
-        activation: between the two.
-        dropout: on the result, and after the activation where ``hidden_dropout`` does not say otherwise.
-        hidden_dropout: after the activation.
+        activation: between the two linear layers.
+        dropout: dropout on the result; also after the activation if ``hidden_dropout`` is None.
+        hidden_dropout: dropout after the activation.
         bias: whether the linear layers have a bias.
         norm: a norm on the activations (NormFormer; Shleifer et al. 2021, https://arxiv.org/abs/2110.09456), or none.
         norm_eps: its epsilon.
@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
     ):
         super().__init__()
         self.activation: Activation | None = activation
-        """None where ``expand`` applies it."""
+        """None if ``expand`` applies the activation itself."""
         self.expand = nn.Linear(dim, 2 * hidden_dim if activation == "swiglu" else hidden_dim, bias=bias)
         self.norm = norm_layer(hidden_dim, kind=norm, eps=norm_eps) if norm else nn.Identity()
         self.contract = nn.Linear(hidden_dim, output_dim or dim, bias=bias)
@@ -59,32 +59,32 @@ class FeedForward(nn.Module):
         return in_slices(self.whole, x) if may_be_sliced(self, x) else self.whole(x)
 
     def whole(self, x: Tensor) -> Tensor:
-        """Equation (3) of all tokens at once."""
+        """Compute equation (3) for all tokens at once, without slices."""
         hidden = activate(self.exchanged(self.expand(x)), self.activation)  # (…, hidden_dim)
         return self.dropout(self.contracted(self.norm(self.hidden_dropout(hidden))))
 
     def exchanged(self, hidden: Tensor) -> Tensor:
-        """Return the hidden layer after an exchange between tokens; here there is none."""
+        """Return the hidden layer after tokens are mixed; this class does not mix them."""
         return hidden
 
     def contracted(self, hidden: Tensor) -> Tensor:
-        """Return the second linear layer: (…, hidden_dim) to (…, output_dim)."""
+        """Apply the second linear layer: (…, hidden_dim) to (…, output_dim)."""
         return self.contract(hidden)
 
 
 class ExpertFeedForward(FeedForward):
-    """An MLP of which several experts share all but their part of the results: (…, D) to (…, D).
+    """An MLP with several experts, which share all but the last outputs: (…, D) to (…, D).
 
-    ViTPose+ (Xu et al. 2023, https://arxiv.org/abs/2212.04246, section 3.4): the second linear layer gives the first
-    ``dim - expert_dim`` values of a token, and one expert, a linear layer of its own, the others. Only the expert that answers
-    is computed and trained.
+    ViTPose+ (Xu et al. 2023, https://arxiv.org/abs/2212.04246, section 3.4): the shared second linear layer computes the first
+    ``dim - expert_dim`` values of a token, and the linear layer of one expert the others. Only the selected expert is computed
+    and trained.
 
     Args:
         dim: width D.
         hidden_dim: width between the two linear layers.
-        experts: how many there are.
-        expert_dim: how many values are an expert's.
-        expert: which of them answers.
+        experts: number of experts.
+        expert_dim: number of values that an expert computes.
+        expert: number of the selected expert, from 0.
         options: as in `FeedForward`.
     """
 
@@ -94,21 +94,21 @@ class ExpertFeedForward(FeedForward):
         self.experts = nn.ModuleList(nn.Linear(hidden_dim, expert_dim, bias=bias) for _ in range(experts))
         self.expert = expert
         for number, other in enumerate(self.experts):
-            other.requires_grad_(number == expert)  # data parallelism waits for the gradient of all that is to be trained
+            other.requires_grad_(number == expert)  # data parallelism waits for gradients of every trainable parameter
 
     def contracted(self, hidden: Tensor) -> Tensor:
         return torch.cat([self.contract(hidden), self.experts[self.expert](hidden)], dim=-1)
 
 
 class ConvFeedForward(FeedForward):
-    """``Linear → 3×3 depth-wise convolution → GELU → Linear`` of tokens on their grid: (B, H, W, D) to (B, H, W, output_dim).
+    """``Linear → 3×3 depth-wise convolution → GELU → Linear`` on a token grid: (B, H, W, D) to (B, H, W, output_dim).
 
-    Zeros around the grid tell tokens where they stand (Wang et al. 2022, https://arxiv.org/abs/2106.13797, section 3.2).
+    The zero padding lets the network infer positions (Wang et al. 2022, https://arxiv.org/abs/2106.13797, section 3.2).
 
     Args:
         dim: width D.
         hidden_dim: width between the two linear layers.
-        rectified: whether a ReLU stands before the convolution.
+        rectified: adds a ReLU before the convolution.
         options: as in `FeedForward`.
     """
 
@@ -118,7 +118,7 @@ class ConvFeedForward(FeedForward):
         self.depthwise = nn.Conv2d(hidden_dim, hidden_dim, 3, padding=1, groups=hidden_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.whole(x)  # of which no token can be left out
+        return self.whole(x)  # never in slices: the convolution needs all tokens
 
     def exchanged(self, hidden: Tensor) -> Tensor:
         hidden = F.relu(hidden) if self.rectified else hidden
@@ -126,7 +126,7 @@ class ConvFeedForward(FeedForward):
 
 
 def activate(hidden: Tensor, activation: Activation | None) -> Tensor:
-    """Apply the activation: (…, hidden_dim), or twice that with a gate, to (…, hidden_dim)."""
+    """Apply the activation: (…, hidden_dim), for swiglu (…, 2 · hidden_dim), to (…, hidden_dim)."""
     if activation is None:
         return hidden
     if activation == "swiglu":
@@ -137,5 +137,5 @@ def activate(hidden: Tensor, activation: Activation | None) -> Tensor:
     if activation == "silu":
         return F.silu(hidden)
     if activation == "quick-gelu":
-        return F.silu(1.702 * hidden).mul_(1 / 1.702)  # in fewer passes over the memory
+        return F.silu(1.702 * hidden).mul_(1 / 1.702)  # fewer passes over the memory
     return F.gelu(hidden, approximate="tanh" if activation == "gelu-tanh" else "none")

@@ -19,8 +19,8 @@ def norm_layer(dim: int, *, kind: NormKind = "layer", eps: float = 1e-6, affine:
 class BatchNorm(nn.BatchNorm2d):
     """BatchNorm (Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167) of feature maps (B, C, H, W).
 
-    A single value per channel has no variance, and torch refuses it in training: one image whose map has shrunk to a pixel,
-    as the last of an epoch may be. It is normalised as in evaluation, and nothing is learned of its statistics.
+    torch's BatchNorm raises in training if a channel has a single value: one image whose map has shrunk to one pixel, as in a
+    last batch of one. Here that batch is normalised as in evaluation, and leaves the running statistics unchanged.
     """
 
     def forward(self, x: Tensor) -> Tensor:

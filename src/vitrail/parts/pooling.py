@@ -1,4 +1,4 @@
-"""From all tokens to one vector: (B, prefix + N, D) to (B, D)."""
+"""Pooling of all tokens to one vector: (B, prefix + N, D) to (B, D)."""
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class MeanPooling(nn.Module):
 
 
 class ClassAndMeanPooling(nn.Module):
-    """The class token and the mean of the patch tokens side by side: (B, 2·D), what DINOv2's classifiers read."""
+    """The class token and the mean of the patch tokens, concatenated to (B, 2·D), as DINOv2's classifiers read them."""
 
     def __init__(self, prefix: int):
         super().__init__()
@@ -45,7 +45,7 @@ class AttentionPooling(nn.Module):
         dim: width D.
         heads: number of heads.
         mlp_dim: hidden width of the MLP.
-        left_out: so many tokens at the start are not attended to.
+        left_out: number of tokens at the start that are not attended to.
         activation: of the MLP.
         norm_kind: of the norm before the MLP.
         norm_eps: its epsilon.

@@ -1,4 +1,4 @@
-"""What a model does: where it looks, what it has learned, what it costs. `vitrail.study_model` writes all of it down."""
+"""Studies of a model: its attention, features, and costs. `vitrail.study_model` writes a report of them."""
 
 from typing import TYPE_CHECKING
 

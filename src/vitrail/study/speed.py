@@ -1,4 +1,4 @@
-"""What a model takes on this machine: images per second, and memory in training."""
+"""Measurements of a model on this machine: images per second, and memory in training."""
 
 import time
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from vitrail.models.inference import for_inference
 
 @dataclass(frozen=True)
 class Measured:
-    """A model at one size of its images."""
+    """Measurements of a model at one image size."""
 
     image_size: tuple[int, int]
     macs: int
     training_bytes: int
-    """Bytes that a training step keeps of one image for its gradient, in fp32 and without dropout."""
+    """Bytes per image that a training step stores for the backward pass, in fp32 and without dropout."""
     images_per_second: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class Measured:
 
 
 def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
-    """Measure a model at several image sizes, by default its own and about two thirds and three halves of it."""
+    """Measure a model at several image sizes, by default at its own, two thirds of it and three halves of it."""
     own, patch = model.config.image_size, model.config.size_multiple
     steps = patch if max(patch) > 1 else [2 ** min(5, max(0, (side // 4).bit_length() - 1)) for side in own]
     smaller, larger = (
@@ -42,7 +42,7 @@ def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, in
 
 
 def _possible(model: ImageModel, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Return the sizes that a model may have: relative biases and MLPs over tokens limit them."""
+    """Return the sizes that the model supports: relative biases and MLPs across tokens limit them."""
     found = []
     for height, width in dict.fromkeys(sizes):
         with suppress(ConfigError):
@@ -53,7 +53,7 @@ def _possible(model: ImageModel, sizes: Sequence[tuple[int, ...]]) -> list[tuple
 
 
 def _at(model: ImageModel, size: tuple[int, int]) -> nn.Module:
-    """Return the model for images of a size; raises `ConfigError` if it cannot take them."""
+    """Return the model for images of a size; raises `ConfigError` if it does not support them."""
     return model if size == model.config.image_size else model.at_any_size()
 
 
@@ -74,7 +74,7 @@ def _measured(model: ImageModel, size: tuple[int, int], batch: int, seconds: flo
 
 
 def kept_for_gradients(model: nn.Module, images: Tensor) -> int:
-    """Return the bytes that a forward pass keeps for gradients, beside the weights themselves."""
+    """Return the bytes that a forward pass stores for the backward pass, in addition to the weights."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     kept: dict[int, int] = {}
 
@@ -82,7 +82,7 @@ def kept_for_gradients(model: nn.Module, images: Tensor) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the tensor itself would hold the graph that holds it
+        return tensor.detach()  # the tensor itself would keep the graph alive
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         answers = model(images)

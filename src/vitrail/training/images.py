@@ -1,4 +1,4 @@
-"""Whole images as the data of a run: opening and checking them, and what they decide of its settings and its model."""
+"""Data of runs on whole images: opening and checking them, and the settings and model that follow from them."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
@@ -33,13 +33,13 @@ from vitrail.weights.reference import open_model
 from vitrail.weights.transfer import transfer
 
 FEW_BAD = 3
-"""Images that may be left out because they cannot be read, though they are more than one in a hundred."""
+"""Number of unreadable images that may be skipped, even if they are more than one in a hundred."""
 FITTED = 500
-"""Images that a layer which is not trained is fitted to."""
+"""Number of images that whitening filters are computed from."""
 
 
 class ImageRunData(RunData):
-    """Whole images as the data of a run, with classes where the row of the task requires labels."""
+    """Data of a run on whole images, with classes if the task requires labels."""
 
     def open_start(self, reference: str) -> TrainedModel:
         start = open_model(reference)
@@ -53,23 +53,23 @@ class ImageRunData(RunData):
             raise DataError(
                 f"the data has {len(source.classes)} classes, the run was started with {settings.model.config.num_classes}",
                 where=settings.data.source,
-                hint="bring the data back as it was, or train anew",
+                hint="restore the data of the run, or train a new model",
             )
         return source
 
     def labels_for(self, settings: RunSettings) -> Labels:
-        """Return whether images need labels; the row of the task decides, unless the run asks for none."""
+        """Return whether images need labels: as in the task registry, unless the run excludes them."""
         return self.row.labels
 
     def complete(self, settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
-        """Return the settings with what the data decides, and with absolute paths.
+        """Return the settings completed from the data, with absolute paths.
 
-        A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
+        A head for new classes is one linear layer, whatever head the model to start from has (section 3.2 of the paper).
         """
         self._require_kind(settings.model.config, settings.model.name, where="--model")
         self.require_learnable(source)
         model = settings.model.changed(num_classes=len(source.classes) if self.row.labels != "none" else 0)
-        head = getattr(model, "head", None)  # which not every architecture lets one choose
+        head = getattr(model, "head", None)  # not every architecture has the field
         if start is not None and start.labels != source.classes and head and head == getattr(start.config, "head", None):
             model = model.changed(head="linear")
         return settings.changed(
@@ -82,17 +82,17 @@ class ImageRunData(RunData):
 
     def _require_kind(self, config: ModelConfig, name: str, *, where: str) -> None:
         if config.answer != self.row.answers:
-            hint = f"take another, or add --task {row_of_kind(config.reads, config.answer).name}"
-            raise ConfigError(f"{name} gives {config.answer}; the task needs {self.row.answers}", where=where, hint=hint)
+            hint = f"take another model, or add --task {row_of_kind(config.reads, config.answer).name}"
+            raise ConfigError(f"{name} outputs {config.answer}; the task needs {self.row.answers}", where=where, hint=hint)
 
     def check(self, source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
         return check_images(source, settings, observer, group)
 
     def used(self, source: ImageData, bad: Container[str], settings: RunSettings) -> ImageData:
-        """Return the data without the ``bad`` images, and with the requested share of the training images of every class.
+        """Return the data without the ``bad`` images, and with the requested fraction of each class's training images.
 
         Raises:
-            DataError: the rest cannot be learned from.
+            DataError: the remaining data is not enough to train on.
         """
         source = source.without(bad)
         if bad:
@@ -101,11 +101,11 @@ class ImageRunData(RunData):
         return used
 
     def require_learnable(self, source: ImageData) -> None:
-        """Refuse data without training images, with less than two classes, or with a class that has no training images."""
+        """Raise `DataError` for no training images, fewer than two classes, or a class without training images."""
         if self.row.labels == "required" and len(source.classes) < 2:
             classes = f"only the class {source.classes[0]!r}" if source.classes else "no class"
             raise DataError(
-                f"{classes} found; a classifier needs two or more",
+                f"{classes} found; a classifier needs at least two classes",
                 where=source.source,
                 hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
             )
@@ -115,11 +115,11 @@ class ImageRunData(RunData):
             raise DataError(
                 f"the classes {', '.join(map(repr, unseen[:8]))} have no training images",
                 where=source.source,
-                hint="add some, or take the classes out of the other splits",
+                hint="add some, or remove these classes from the other splits",
             )
 
     def warnings(self, settings: RunSettings, source: ImageData) -> list[str]:
-        """Return a line for images that stand in two splits, and one for classes that flips may confuse."""
+        """Return warnings: for images that are in two splits, and for classes that horizontal flips may confuse."""
         leak = leak_warning(source, check_command(settings, source=False))
         lines = leak, flip_warning(source.classes, settings.augmentation.horizontal_flip)
         return [line for line in lines if line]
@@ -140,7 +140,7 @@ class ImageRunData(RunData):
 
 
 def open_images(labels: Labels, source: str | Path, **options: Any) -> ImageData:
-    """Open images with the ``labels`` that a task needs, with those that there are, or without; raises `DataError`.
+    """Open images for a task whose ``labels`` are required, optional or none; raises `DataError`.
 
     Options are those of `vitrail.data.readers.sources.open_data`.
     """
@@ -155,9 +155,9 @@ def open_images(labels: Labels, source: str | Path, **options: Any) -> ImageData
 
 
 def preparation_of(settings: RunSettings) -> Preparation:
-    """Return the preparation of images: that of the model to start from, at the run's size, if it sees the same colours.
+    """Return the preparation of images: that of the model to start from, at the run's size, if the number of channels is equal.
 
-    The crop is rounded as transformers rounds it, so that its processors prepare images for the saved model just so.
+    The crop is rounded as transformers rounds it, so that its processors prepare images for the saved model in the same way.
     """
     model, crop_ratio = settings.model.config, settings.data.crop_ratio
     size, channels = model.image_size, model.channels
@@ -171,11 +171,11 @@ def preparation_of(settings: RunSettings) -> Preparation:
 
 
 def fit_whitening(model: nn.Module, preparation: Preparation, items: Sequence[Any]) -> None:
-    """Fit the first layers of a new model that are fitted, and not trained, to some of the training images."""
+    """Compute the whitening filters of a new model, which are not trained, from some of the training images."""
 
     def images() -> Iterator[Tensor]:
         for item in items[:: -(-len(items) // FITTED)]:
-            with suppress(DataError):  # the check before the first step decides about unreadable images
+            with suppress(DataError):  # unreadable images are reported by the check before training
                 yield preparation(item.image)  # (1, C, H, W)
 
     for layer in model.modules():
@@ -184,10 +184,10 @@ def fit_whitening(model: nn.Module, preparation: Preparation, items: Sequence[An
 
 
 def check_images(source: Data, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-    """Return the images that cannot be read and are left out, by name, with the reason.
+    """Check every image, and return those that cannot be read and are skipped: the reasons by name.
 
-    It looks at every image, so that a bad one stops a run at its beginning, not at its end: at the head of its file, or where
-    unreadable images are to be left out at all of it.
+    A bad image thus stops a run at its beginning, not at its end. The check reads the head of each file, or all of it if
+    unreadable images are to be skipped.
     """
     items = source.split("all")
     bad = unreadable([(item.name, item.image) for item in items], settings, observer, group)
@@ -199,7 +199,7 @@ def check_images(source: Data, settings: RunSettings, observer: Observer, group:
 def unreadable(
     images: Sequence[tuple[str, Source]], settings: RunSettings, observer: Observer, group: Processes
 ) -> list[tuple[str, DataError]]:
-    """Return the names of images that cannot be read, and why; raises `DataError` unless they may be left out and are few."""
+    """Return the names and errors of images that cannot be read; raises `DataError` unless they are few and skipped."""
     skip = settings.data.bad_images == "skip"
     observer.begin("reading images" if skip else "checking images", len(images))
     own: list[tuple[str, DataError]] = []
@@ -217,10 +217,10 @@ def unreadable(
 def require_few_bad(
     errors: list[DataError], count: int, settings: RunSettings, *, things: str = "images", wrong: str = "cannot be read"
 ) -> None:
-    """Refuse data of which some of the ``count`` things are ``wrong``, unless these may be left out and are few.
+    """Raise `DataError` if some of ``count`` things are ``wrong``, unless they are few and the run skips them.
 
     Raises:
-        DataError: with the first of the ``errors``.
+        DataError: the first of the ``errors``.
     """
     if not errors:
         return

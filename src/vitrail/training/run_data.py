@@ -1,4 +1,4 @@
-"""The contract between a run and its kind of data."""
+"""The interface between a run and its kind of data."""
 
 import shlex
 from collections.abc import Callable, Container
@@ -23,16 +23,16 @@ from vitrail.weights.reference import load_model, open_model
 
 @dataclass(frozen=True)
 class FirstModel:
-    """The model that a run has before its first epoch, and keeps as its first."""
+    """The model that a run has before its first epoch, saved as its first."""
 
     row: Row
-    """The metrics, as of an epoch 0."""
+    """Its metrics, as those of an epoch 0."""
     is_over: bool = False
-    """True where the run has no time for anything more but its end."""
+    """True if the run has no time left for training."""
 
 
 class BeforeSteps(NamedTuple):
-    """A pass over the training items before the first step of a process."""
+    """Inputs of a pass over the training items before the first step."""
 
     learner: Learner
     samples: Samples
@@ -40,77 +40,77 @@ class BeforeSteps(NamedTuple):
     """The items by which epochs are compared."""
     folder: RunFolder
     loader_of: Callable[[Samples], EpochLoader]
-    """Puts samples into batches, as the run does."""
+    """Makes a loader of samples, as the run does."""
     observer: Observer
     on_batch: Callable[[int], None]
-    """Gets the size of every batch; raises `OutOfTimeError` once half of the time that was left is over."""
+    """Receives the size of every batch; raises `OutOfTimeError` once half of the remaining time is used."""
 
 
 class RunData:
-    """A kind of data of a run: how it is opened and checked, and what it decides.
+    """A kind of data: opens and checks a run's data, and derives settings and model from it.
 
-    The ``data`` module of a task's room has `DATA`, an object of a subclass. A ``source`` is what `open_source` returns, a
-    ``start`` what `open_start` returns or None.
+    Every task's package has a ``data`` module with `DATA`, an instance of a subclass. In all methods ``source`` is the result of
+    `open_source`, and ``start`` that of `open_start`, or None.
 
     Args:
-        row: of the task.
+        row: row of the task in the registry.
     """
 
     counts_batch_memory: ClassVar[bool] = False
-    """True where every step shows the model whole items, so that the memory of a batch can be counted."""
+    """True if every step passes full items to the model, so that the memory of a batch can be computed."""
     scored_with_run: ClassVar[bool] = False
-    """True where only the task of a run can score its model, which gives vectors, or does not know its classes in order."""
+    """True if only the run's task can score its model, because it outputs vectors or has no list of classes."""
 
     def __init__(self, row: TaskRow):
         self.row = row
 
     def open_start(self, reference: str) -> Any:
-        """Open the trained model behind a MODEL, to start from; raises `ConfigError` for one that a run cannot start from."""
+        """Open the trained model to start from; raises `ConfigError` if a run of this kind cannot start from it."""
         return open_model(reference)
 
     def load(self, folder: Path) -> Any:
-        """Read the trained model of a run from its folder."""
+        """Load the trained model of a run from its model folder."""
         return load_model(folder)
 
     def open_source(self, settings: RunSettings, *, run: RunFolder | None = None, start: Any = None) -> Any:
-        """Open the data of a new run, or as a ``run`` that goes on has it."""
+        """Open the data of a new run, or of a ``run`` to continue, with that run's splits."""
         raise NotImplementedError
 
     def complete(self, settings: RunSettings, source: Any, start: Any) -> RunSettings:
-        """Return the settings with what the data decides, and with absolute paths.
+        """Return the settings completed from the data, with absolute paths.
 
         Raises:
-            ConfigError: settings that mean nothing for such data.
-            DataError: data that cannot be learned from.
+            ConfigError: settings that do not apply to such data.
+            DataError: data that cannot be trained on.
         """
         raise NotImplementedError
 
     def check(self, source: Any, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-        """Look at every item before the first step, and return those that are left out, by name, with the reason."""
+        """Check every item before the first step, and return the items to skip: the reasons by name."""
         return {}
 
     def used(self, source: Any, bad: Container[str], settings: RunSettings) -> Any:
-        """Return the data without the ``bad`` items, and with the requested share of the training split."""
+        """Return the data without the ``bad`` items, and with the requested fraction of the training split."""
         return learned_from(source.without(bad), settings)
 
     def advice(self, settings: RunSettings, source: Any) -> str | None:
-        """Return a line of what one could do better, or none."""
+        """Return one line of advice for the user, or None."""
         return None
 
     def warnings(self, settings: RunSettings, source: Any) -> list[str]:
-        """Return what is suspicious about the data, a line each."""
+        """Return warnings about suspicious data, one line each."""
         return []
 
     def files(self, source: Any) -> dict[str, bytes]:
-        """Return what of the data a run folder holds, by the names of files."""
+        """Return the files that a run folder stores about the data: contents by file name."""
         return {}
 
     def preparation_of(self, settings: RunSettings, source: Any) -> Any:
-        """Return what makes the model's input of an item."""
+        """Return the object that turns an item into the model's input."""
         raise NotImplementedError
 
     def start_model(self, settings: RunSettings, start: Any, source: Any) -> Any:
-        """Build the model that the run begins with."""
+        """Build the model that the run starts with."""
         raise NotImplementedError
 
     def card(self, settings: RunSettings, source: Any) -> dict[str, Any]:
@@ -118,21 +118,21 @@ class RunData:
         return {"labels": []}
 
     def has_first_model(self, settings: RunSettings, task: Task) -> bool:
-        """Return whether `begin` gives a run its first model."""
+        """Return whether `begin` returns a first model."""
         return False
 
     def begin(self, plan: RunPlan, task: Task, work: Work) -> FirstModel | None:
-        """Learn something before the first epoch of a run without a checkpoint, and return its first model, if it has one.
+        """Train something before the first epoch of a run without a checkpoint, and return the run's first model, or None.
 
-        An interrupted run does it anew.
+        An interrupted run repeats it.
         """
         return None
 
     def before_steps(self, work: BeforeSteps) -> None:
-        """Compute what every step needs; a run that goes on does it again.
+        """Compute what every step needs; a resumed run repeats it.
 
         Raises:
-            OutOfTimeError: what this means for the run, in a sentence.
+            OutOfTimeError: the time is over; its message says what follows for the run.
         """
 
 
@@ -148,7 +148,7 @@ def run_data_of(settings: RunSettings) -> RunData:
 
 
 def learned_from(source: Any, settings: RunSettings, pick: Callable[..., Any] = some_share) -> Any:
-    """Return the data with the share of its training split that the settings request, chosen by ``pick``."""
+    """Return the data with the fraction of its training split that the settings request, selected by ``pick``."""
     share, seed = settings.data.train_share, settings.data.split_seed
     if share == 1:
         return source
@@ -156,7 +156,7 @@ def learned_from(source: Any, settings: RunSettings, pick: Callable[..., Any] = 
 
 
 def check_command(settings: RunSettings, *, source: bool = True) -> str:
-    """Return the command that lists what is wrong with the data of a run, with its ``source`` or without."""
+    """Return the command that checks the data of a run and lists all problems, with or without its ``source``."""
     place = [str(settings.data.source)] if source else []
     task = [] if settings.task.name == TaskSettings().name else ["--task", settings.task.name]
     return shlex.join(["vitrail", "data", "check", *place, *task])

@@ -1,4 +1,4 @@
-"""Some training images of a run, as its loader makes them."""
+"""Sample training images of a run, as its loader augments them."""
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.checks.mirror_check import flip_warning

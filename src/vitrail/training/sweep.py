@@ -1,4 +1,4 @@
-"""A sweep: a run for every combination of the values of some settings, one after another, resumable."""
+"""Sweeps: a run for every combination of some settings' values, one after another, resumable."""
 
 import itertools
 import json
@@ -26,16 +26,16 @@ from vitrail.weights.formats.safe_files import read_json
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST_RUNS, MOST_CHARACTERS = 1000, 180
-"""Runs of a sweep, and characters in the name of a run's folder, at most."""
+"""Maximum number of runs in a sweep, and of characters in the name of a run's folder."""
 MODEL = "model.name"
 Run = Callable[..., object]
 """`vitrail.train`, or `vitrail.resume`."""
 Record = tuple[dict[str, Any], str, dict[str, Any]]
-"""The values that vary of a run, its name, and its record."""
+"""The varied settings of a run with their values, its name, and its record."""
 
 
 class _NotedOnce(Observer):
-    """Passes everything on to another observer, but each note only once."""
+    """An observer that forwards everything to another one, but each note only once."""
 
     def __init__(self, observer: Observer):
         for name in ("start", "step", "begin", "advance", "kept", "epoch"):
@@ -56,7 +56,7 @@ class Sweep:
         settings: Mapping[str, Any],
     ):
         if is_one_of_several():
-            raise ConfigError("a sweep is one process", where="torchrun", hint="start its runs one by one with vitrail train")
+            raise ConfigError("a sweep cannot run under torchrun", where="torchrun", hint="start its runs with vitrail train")
         self.shared = nested({**settings, **({} if data is None else {"data": str(data)})})
         self.axes = _axes(over)
         if "task.name" in self.axes:
@@ -66,14 +66,14 @@ class Sweep:
 
     @property
     def title(self) -> str:
-        """Return the settings that vary, and the name of the data."""
+        """Return the names of the varied settings, and the name of the data."""
         source = self.shared.get("data", {}).get("source")
         return ", ".join(self.axes) + (f" on {name_of(str(source))}" if source else "")
 
     def run(self, folder: Path, observer: Observer, *, train: Run, resume: Run) -> list[Record]:
         """Train, resume or open every run, and return their records."""
         named = list(zip(self.combinations, _names(self.combinations), strict=True))
-        for values, name in named:  # every mistake before the first run
+        for values, name in named:  # finds every mistake before the first run
             settings = self._settings(values)
             if not is_run(folder / name):
                 Request.read(self.recipe, self.config, settings).require_possible(None)
@@ -82,7 +82,7 @@ class Sweep:
         _begin(folder, {"recipe": self.recipe, "config": config, "settings": self.shared, "over": self.axes})
         for model in self._models:
             if foreign := sorted(self._foreign(model)):
-                observer.note(f"{model} has no such setting and goes without: {', '.join(foreign)}")
+                observer.note(f"{model} does not have these settings and ignores them: {', '.join(foreign)}")
         records: list[Record] = []
         once = _NotedOnce(observer)
         for values, name in named:
@@ -90,12 +90,12 @@ class Sweep:
             try:
                 records.append((values, name.replace(",", ", "), self._run(folder, name, values, once, train, resume)))
             except InterruptedRunError as error:
-                again = "give the same command again: it goes on where it was"
+                again = "give the same command again to continue"
                 raise InterruptedRunError(error.exit_code - 128, folder, again, what=error.what) from error
         return records
 
     def _settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a run: the shared ones that its model can have, and its own values."""
+        """Return the settings of a run: the shared ones that its model has, and the varied ones."""
         settings = self.shared
         if foreign := self._foreign(str(values.get(MODEL))):
             settings = {**settings, "model": {name: value for name, value in settings["model"].items() if name not in foreign}}
@@ -103,18 +103,18 @@ class Sweep:
 
     @property
     def _models(self) -> list[str]:
-        """The names of the models, where these vary, without "custom", which may have any field."""
+        """The names of the models if they vary, except "custom", which may have any field."""
         return [str(name) for name in self.axes.get(MODEL, []) if name != "custom"]
 
     def _foreign(self, model: str) -> set[str]:
-        """Return the shared settings of the model that only other models of the sweep can have."""
+        """Return the shared model settings that only other models of the sweep have."""
         others: set[str] = set().union(*map(fields_of, self._models))
         return self.shared.get("model", {}).keys() & others - fields_of(model) if model in self._models else set()
 
     def _run(
         self, out: Path, name: str, values: Mapping[str, Any], observer: Observer, train: Run, resume: Run
     ) -> dict[str, Any]:
-        """Return the record of a run that is trained, resumed, or left as it is because it is finished or has diverged."""
+        """Train or resume a run, unless it is finished or has diverged, and return its record."""
         folder, verdicts = out / name, out / DIVERGED
         diverged = read_json(verdicts) if verdicts.is_file() else {}
         try:
@@ -122,7 +122,7 @@ class Sweep:
                 raise DivergedError(diverged[name])
             if not is_run(folder):
                 settings = self._settings(values)
-                plain = {key: value for key, value in settings.items() if key != "data"}  # which is a word of train's own
+                plain = {key: value for key, value in settings.items() if key != "data"}  # train() has an argument of this name
                 plain |= {f"data.{key}": value for key, value in settings.get("data", {}).items()}
                 train(out=folder, recipe=self.recipe, config=self.config, observer=observer, **plain)
             elif RunFolder.open(folder).standing["state"] != "finished":
@@ -135,7 +135,7 @@ class Sweep:
 
 
 def _axes(over: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """Return the values by dotted name; raises `ConfigError`."""
+    """Return the values to vary by dotted name; raises `ConfigError` for repeated or missing ones."""
     axes: dict[str, list[Any]] = {}
     for name, given in over.items():
         dotted, is_list = dotted_name(name), isinstance(given, Iterable) and not isinstance(given, str)
@@ -148,7 +148,7 @@ def _axes(over: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 
 
 def dotted_name(name: str) -> str:
-    """Return the dotted name of a setting, which may be given by its short one; raises `ConfigError` where there is none."""
+    """Return the dotted name of a setting, from it or its short name; raises `ConfigError` for an unknown name."""
     check_names(nested({name: None}))
     return SHORT_NAMES.get(name, name)
 
@@ -158,25 +158,25 @@ def _combinations(axes: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
         raise ConfigError("nothing to vary", where="over", hint="name a setting and its values: model.position=none,relative")
     runs = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     if len(runs) > MOST_RUNS:
-        raise ConfigError(f"{len(runs):,} runs", where="over", hint=f"at most {MOST_RUNS:,} are made")
+        raise ConfigError(f"a sweep of {len(runs):,} runs", where="over", hint=f"vary fewer values: {MOST_RUNS:,} runs at most")
     return runs
 
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
-    """Create the folder of a sweep; raises `ConfigError` where a folder of another sweep or of anything else is there."""
+    """Create the folder of a sweep; raises `ConfigError` if it holds another sweep or other files."""
     file = folder / PLAN
     if not file.is_file():
         require_free(folder)
         folder.mkdir(parents=True, exist_ok=True)
-    if not file.is_file() or os.listdir(folder) == [PLAN]:  # of a sweep that failed before its first run
+    if not file.is_file() or os.listdir(folder) == [PLAN]:  # an earlier sweep failed before its first run
         write_json(file, plan)
     elif read_json(file) != json.loads(json.dumps(plan)):
-        hint = "give another folder, or the settings that it was begun with"
+        hint = "give another folder, or the settings of that sweep"
         raise ConfigError(f"{str(folder)!r} holds a sweep of other settings", where=file, hint=hint)
 
 
 def _names(combinations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a folder's name for each, such as position=relative,seed=1; names that are alike get a number."""
+    """Return a folder name for each combination, such as position=relative,seed=1; equal names get a number."""
     names = [_name(values) for values in combinations]
     return [name if names.count(name) == 1 else f"{name},run={i}" for i, name in enumerate(names, start=1)]
 

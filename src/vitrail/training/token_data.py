@@ -1,4 +1,4 @@
-"""The data of a run that learns to write: images or texts, each with the texts that are to be written."""
+"""Data of runs that learn to write texts: images or texts, each with target texts."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,15 +15,15 @@ from vitrail.training.runs.run_folder import RunFolder
 
 
 class TokenData(RunData):
-    """Data whose targets are texts, with the tokens that these are cut into."""
+    """Data whose targets are texts, with their tokenizer."""
 
     noun: ClassVar[str]
-    """Word for a model to start from."""
+    """Name of the kind of model, for messages: for example "captioner"."""
     example: ClassVar[str]
-    """Hint for an evaluation without data."""
+    """Hint of the error for an evaluation without data."""
 
     def tokens(self, settings: RunSettings, run: RunFolder | None, start: Tokens | None, texts: Iterable[str]) -> Tokens:
-        """Return the tokens of a run: its own, else those of the model to start from, else tokens learned from texts."""
+        """Return the tokenizer of a run: its own, else that of the model to start from, else one learned from ``texts``."""
         if run or start is not None:
             return open_tokens(run.path) if run else start  # type: ignore[return-value]
         task: Any = settings.task
@@ -34,25 +34,25 @@ class TokenData(RunData):
         return files
 
     def continue_from(self, model: Any, start: Any) -> None:
-        """Load the weights of a model of the same kind; raises `ConfigError` for another kind."""
+        """Load the weights of a model of the same kind; raises `ConfigError` if the configurations differ."""
         if faults := model.differences(start.config, model.config, keep_head=True):
-            what = f"the {self.noun} to start from is of another kind: {', '.join(faults)}"
-            raise ConfigError(what, where="--from", hint="leave these settings as they are in it")
+            what = f"the {self.noun} to start from differs: {', '.join(faults)}"
+            raise ConfigError(what, where="--from", hint="use that model's values for these settings")
         model.load_state_dict(start.model.state_dict())
 
     def of_run(self, run: RunFolder) -> Any:
-        """Open the data of a run, without the items that it left out."""
+        """Open the data of a run, without skipped items."""
         return self.used(self.open_source(run.settings, run=run), run.bad_images, run.settings)
 
     def to_evaluate(
         self, reference: object, data: str | Path | None, split: str | None, note: Note, open_other: Callable[[str], Any]
     ) -> tuple[Any, str, RunFolder | None, bool]:
-        """Return the data that a MODEL is evaluated on, the split, the run if it is one, and whether the data is the run's own.
+        """Return the data to evaluate a MODEL on, the split, the MODEL's run or None, and whether the data is that run's.
 
-        ``data`` is None for that of the run, ``split`` for the usual one; ``open_other`` opens any other data.
+        ``data`` is None for the run's data, ``split`` None for the default; ``open_other`` opens data that is not the run's.
 
         Raises:
-            ConfigError: no data is named, and the MODEL is no run.
+            ConfigError: no data is given, and the MODEL is not a run.
         """
         run, own = own_run(reference, data)
         if data is None and run is None:

@@ -197,7 +197,7 @@ def test_keys_and_values_of_an_image_are_made_once_for_all_of_its_captions(name)
         ({"encoder": {"pool": "class"}}, "leave out pool"),
         ({"encoder": {"patch_dropout": 0.5}}, "leave out patch_dropout"),
         ({"encoder": {"final_norm": "pooled"}}, "no pooled vector"),
-        ({"output_bias": True}, "leave out output_bias"),
+        ({"output_bias": True}, "remove output_bias"),
         ({"encoder": 3}, "encoder"),
         ({"dim": 30}, "heads"),
         ({"cross_heads": 3}, "cross_heads"),

@@ -65,7 +65,7 @@ def test_another_size_of_images_is_refused_with_a_sentence():
     model = create_model("Mixer-S/16", image_size=32, dim=16, depth=1)
     with pytest.raises(ConfigError, match=r"images have shape \(1, 3, 48, 48\), the model takes \(batch, 3, 32, 32\)"):
         model(torch.zeros(1, 3, 48, 48))
-    with pytest.raises(ConfigError, match="a Mixer takes images of 32×32 alone"):
+    with pytest.raises(ConfigError, match="a Mixer takes only images of 32×32"):
         model.at_any_size()
 
 

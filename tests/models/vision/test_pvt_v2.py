@@ -83,7 +83,7 @@ def test_names_of_timms_are_its_sizes(name):
 def test_numbers_for_another_count_of_stages_are_refused():
     with pytest.raises(ConfigError, match="4 stages in depths, 2 in strides"):
         PVTv2Config(strides=(4, 2))
-    with pytest.raises(ConfigError, match="a stride of 4 between patches of 3"):
+    with pytest.raises(ConfigError, match="a stride of 4 leaves gaps between patches of 3"):
         PVTv2Config.read({"patch_sizes": (3, 3, 3, 3)})
     with pytest.raises(ConfigError, match="4 stages in depths, 3 in reductions"):
         PVTv2Config(reductions=(4, 2, 1))

@@ -203,7 +203,7 @@ def test_filters_so_small_that_their_epsilon_tells_are_exported_as_they_are(tmp_
 
 
 def test_a_graph_for_any_size_of_a_model_for_small_images_is_refused():
-    with pytest.raises(ConfigError, match="takes none below 64 pixels"):
+    with pytest.raises(ConfigError, match="needs images of at least 64 pixels"):
         create_model("ResNet-18", **SMALL).at_any_size(graph=True)
 
 

@@ -101,7 +101,7 @@ def test_a_larger_window_has_its_table_interpolated():
 
 
 def test_what_would_have_no_hidden_values_or_too_large_windows_is_refused():
-    with pytest.raises(ConfigError, match=r"an MLP with 0\.001 times 96 hidden values has none"):
+    with pytest.raises(ConfigError, match=r"an MLP of ratio 0\.001 and width 96 has no hidden values"):
         SwinConfig.read({"mlp_ratio": 0.001})
     with pytest.raises(ConfigError, match="number of patches"):
         SwinConfig.read({"image_size": 65536})

@@ -117,7 +117,7 @@ def test_a_performer_is_in_single_precision_under_autocast():
     ("fields", "told"),
     [
         ({"strides": (4, 2)}, "3 splits in patch_sizes, 2 in strides"),
-        ({"strides": (8, 2, 2)}, "leaves out what lies between"),
+        ({"strides": (8, 2, 2)}, "leaves gaps between patches"),
         ({"heads": 3}, "not divisible by heads 3"),
         ({"image_size": 2}, "less than one patch"),
     ],

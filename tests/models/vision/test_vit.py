@@ -393,7 +393,7 @@ def test_the_feature_map_has_the_patches_where_they_stand(fields, stride):
 
 def test_a_model_that_drops_patches_has_no_feature_map_in_training():
     model = small(patch_dropout=0.5).train()
-    with pytest.raises(ConfigError, match="patch dropout leaves out tokens"):
+    with pytest.raises(ConfigError, match="patch dropout drops tokens"):
         model.feature_maps(images_for(model, 1))
 
 

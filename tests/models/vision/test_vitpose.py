@@ -148,12 +148,12 @@ def test_a_graph_for_images_of_any_size_answers_as_the_model_does():
         ({"head": "mlp"}, "head cannot be 'mlp'"),
         ({"distillation_token": True}, "distillation_token cannot be True"),
         ({"token_merging": 2}, "token_merging cannot be 2"),
-        ({"patch_dropout": 0.5}, "a ViTPose gives heatmaps of all patches, and goes without; leave it out"),
+        ({"patch_dropout": 0.5}, "a ViTPose makes heatmaps of all patches and does not use this field; remove it"),
         ({"final_norm": "pooled"}, "final_norm cannot be 'pooled'"),
-        ({"patch_padding": 2}, "makes more patches than there are"),
-        ({"patch_padding": 1, "embedding": "linear"}, "patch_padding goes with the embedding 'conv'"),
-        ({"shared_position": True, "class_token": True}, "shared_position goes with"),
-        ({"shared_position": True, "position": "rotary"}, "shared_position goes with"),
+        ({"patch_padding": 2}, "adds patches without pixels"),
+        ({"patch_padding": 1, "embedding": "linear"}, "patch_padding needs the embedding 'conv'"),
+        ({"shared_position": True, "class_token": True}, "shared_position needs"),
+        ({"shared_position": True, "position": "rotary"}, "shared_position needs"),
         ({"experts": 2}, "experts and expert_dim go together"),
         ({"experts": 2, "expert_dim": 16}, "leaves nothing of dim 16"),
         ({"experts": 2, "expert_dim": 4, "expert": 2}, "no expert 2 among 2"),
@@ -168,7 +168,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(fields, words):
 
 
 def test_images_of_several_sizes_are_not_packed():
-    with pytest.raises(ConfigError, match="a ViTPose answers with maps"):
+    with pytest.raises(ConfigError, match="a ViTPose returns maps"):
         forward_packed(pose(), [images()[0]])
 
 

@@ -52,7 +52,7 @@ def test_it_is_the_formula_and_tokens_before_the_patches_go_round_the_convolutio
 
 @pytest.mark.parametrize("given", [{}, {"grid": (3, 5), "context": torch.zeros(1, 4, 8)}])
 def test_without_a_grid_or_with_another_sequence_it_says_so(given):
-    with pytest.raises(ConfigError, match="takes tokens and their grid alone"):
+    with pytest.raises(ConfigError, match="takes only tokens and their grid"):
         attention()(torch.zeros(1, 15, 8), **given)
 
 

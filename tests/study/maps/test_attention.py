@@ -107,7 +107,7 @@ def test_maps_take_what_has_a_model_inside_and_work_where_nothing_is_learned(met
 
 
 def test_a_model_that_gives_vectors_has_no_relevance():
-    with pytest.raises(ConfigError, match="guesses nothing"):
+    with pytest.raises(ConfigError, match="relevance needs a model with classes"):
         relevance_map(tiny(num_classes=0), images())
 
 

@@ -127,5 +127,5 @@ def test_a_model_that_cannot_show_its_inside_is_refused(model, why):
 def test_nothing_to_capture_and_what_is_no_model_are_refused():
     with pytest.raises(ConfigError, match="nothing to capture"), capture(tiny()):
         pass
-    with pytest.raises(ConfigError, match="a Linear is no model of this library"):
+    with pytest.raises(ConfigError, match="a Linear contains no Vitrail model"):
         capture_names(torch.nn.Linear(1, 1))

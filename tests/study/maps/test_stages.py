@@ -131,9 +131,9 @@ def test_how_many_heads_of_a_windows_bias_are_drawn_is_told(heads, told, tmp_pat
 
 
 def test_models_of_another_kind_are_refused(swin, images):
-    with pytest.raises(ConfigError, match="ViT has no stages that attend"):
+    with pytest.raises(ConfigError, match="ViT has no stages with attention"):
         stage_maps(tiny("ViT"), images)
-    with pytest.raises(ConfigError, match="ResNet has no stages that attend"):
+    with pytest.raises(ConfigError, match="ResNet has no stages with attention"):
         stage_distances(tiny("ResNet"), images)
     with pytest.raises(ConfigError, match="Swin has no attention to the whole image"):
         attention_map(swin, images)

@@ -32,17 +32,17 @@ def test_calibration_by_hand():
 @pytest.mark.parametrize(
     ("probability", "images", "said"),
     [
-        (0.85, 1000, "The model is overconfident: it gives its guesses 85.0 % on average, and 70.0 % are correct."),
-        (0.40, 1000, "The model is underconfident: it gives its guesses 40.0 % on average, and 70.0 % are correct."),
+        (0.85, 1000, "The model is overconfident: its mean probability is 85.0 %, and 70.0 % are correct."),
+        (0.40, 1000, "The model is underconfident: its mean probability is 40.0 %, and 70.0 % are correct."),
         (
             0.71,
             1000,
-            "On the whole the model is as sure as it should be: it gives its guesses 71.0 % on average, and 70.0 % are correct.",
+            "The model's confidence fits its accuracy: its mean probability is 71.0 %, and 70.0 % are correct.",
         ),
         (
             0.85,
             10,
-            "On the whole the model is as sure as it should be: it gives its guesses 85.0 % on average, and 70.0 % are correct.",
+            "The model's confidence fits its accuracy: its mean probability is 85.0 %, and 70.0 % are correct.",
         ),
     ],
 )

@@ -39,7 +39,7 @@ def test_few_shot_equals_the_normal_equations():
 
 def test_too_many_shots_are_refused():
     x, y = clouds(8)
-    with pytest.raises(DataError, match="2 images to draw 3 from"):
+    with pytest.raises(DataError, match="2 images for 3 shots"):
         few_shot(x, y, x, y, shots=3)
 
 

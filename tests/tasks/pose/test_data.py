@@ -124,7 +124,7 @@ def test_of_other_joints_all_but_the_last_layer_of_the_decoder_is_kept_where_it_
     names = ["muzzle", *JOINTS[1:-1], "tail"]
     source, model = begun(renamed(file, tmp_path, names), start, tmp_path / "start", **more)
     (note,) = source.notes
-    assert "than the model to start from (new: muzzle, tail; missing: head, right_hand): its decoder is learned anew" in note
+    assert "than the model to start from (new: muzzle, tail; missing: head, right_hand): its decoder is trained" in note
     assert note.endswith("but for the layers before its last") is kept
     assert not any(parameter.any() for parameter in model.decoder.heatmaps.parameters())
     before, after = (one.decoder.enlarge.state_dict() for one in (start.model, model))
@@ -162,7 +162,7 @@ def test_a_person_with_no_joint_in_the_box_is_told_of_by_picture_and_joint(file,
 
     data = changed(file, tmp_path, far)
     settings, source = completed(data)
-    with pytest.raises(VitrailError, match="'head' and all others") as refused:
+    with pytest.raises(VitrailError, match="'head' and all other") as refused:
         people.check(source, settings, Observer(), ALONE)
     assert "2.png#21" in str(refused.value.where)
     settings = settings.changed(data=settings.data.changed(bad_images="skip"))

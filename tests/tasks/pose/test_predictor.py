@@ -139,10 +139,10 @@ def test_pictures_that_cannot_be_read_and_boxes_outside_are_told_in_their_place(
 
 
 def test_boxes_are_of_as_many_pictures_as_there_are(files):
-    with pytest.raises(ConfigError, match="there are boxes for 1 pictures, and 2 pictures"):
+    with pytest.raises(ConfigError, match="there are boxes for 1 images, and 2 images"):
         vitrail.predict_poses(SEEING, files[:2], [BOXES])
     for wrong in ([1, 2, 30, 40], "boxes.json", files[0]):
-        with pytest.raises(ConfigError, match="that is no list of boxes"):
+        with pytest.raises(ConfigError, match="boxes must be a list"):
             vitrail.predict_poses(SEEING, files[0], wrong)
     assert vitrail.predict_poses(SEEING, files[:1], [[]]) == vitrail.predict_poses(SEEING, files[:1], []) == [[]]
     assert len(vitrail.predict_poses(SEEING, files[0], np.array(BOXES[:1]))[0]) == 1

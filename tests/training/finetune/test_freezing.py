@@ -149,6 +149,6 @@ def test_new_registers_are_refused_where_they_would_stay_as_they_are_drawn(told,
         **{f"training.{name}": value for name, value in told.items()},
     }
     settings = resolve({}, {}, nested(asked))
-    with pytest.raises(ConfigError, match=f"registers.* is new, and .*{said}"):
+    with pytest.raises(ConfigError, match=f"registers.* is new and random, and .*{said}"):
         require_nothing_fresh(new, old, settings)
     require_nothing_fresh(new, new, settings)

@@ -37,7 +37,7 @@ def test_it_is_within_an_eighth_of_what_fits(memory, free, expected):
 
 def test_a_machine_that_is_too_small_is_told_of(memory, monkeypatch):
     monkeypatch.setattr(batch_size, "_peak_of", lambda make, size, device: None)
-    with pytest.raises(ConfigError, match="not even one image"):
+    with pytest.raises(ConfigError, match="a batch of one image does not fit"):
         largest_batch_size(lambda size: None, 1000, CPU, on_message=lambda text: None)
 
 

@@ -28,7 +28,10 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def default_recipe(source: str | None, *, start: str | None = None, task: str | None = None) -> str:
-    """Return the name of the default recipe: the task's (for this data, if there is one), else ``finetune`` with a model to start from, else by the data."""
+    """Return the name of the default recipe: the task's, for this data if there is one, else ``finetune`` with a start.
+
+    Without a task and a model to start from, the data decides.
+    """
     if task is not None and (recipe := task_row(task).recipe):
         own = f"{recipe}-{source}"
         return own if start is None and own in recipe_names() else recipe

@@ -18,7 +18,7 @@ Epsilon = Annotated[float, Field(gt=0, le=1)]
 
 
 def height_and_width(value: Any) -> Any:
-    """Return a pair: one number means a square, and ``224x160`` is a pair on the command line."""
+    """Return a pair: one number means a square, and the command line writes a pair as ``224x160``."""
     if isinstance(value, str) and "x" in value:
         return tuple(value.split("x"))
     return value if isinstance(value, list | tuple) else (value, value)
@@ -27,7 +27,7 @@ def height_and_width(value: Any) -> Any:
 Side = Annotated[int, Field(gt=0, le=2**16)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(height_and_width)]
 OF_IMAGES = ("image_size", "channels")
-"""Fields of every model of images that describe the images."""
+"""Fields that describe the images, in every model of images."""
 
 
 ENLARGED = 4
@@ -43,28 +43,28 @@ Paddings = Annotated[tuple[Annotated[int, Field(ge=0, le=2**10)], ...], BeforeVa
 
 
 def require_stages(depths: Sequence[int], widths: Sequence[int], heads: Sequence[int], **others: Sequence[Any]) -> None:
-    """Refuse stages of which a number is missing or too many, and widths that heads do not divide; raises `ConfigError`."""
+    """Raise `ConfigError` unless every field has one number per stage and heads divide widths."""
     for name, given in {"dims": widths, "heads": heads, **others}.items():
         if len(given) != len(depths):
-            hint = "give a number for each stage"
+            hint = "give one number for each stage"
             raise ConfigError(f"{len(depths)} stages in depths, {len(given)} in {name}", where=name, hint=hint)
     for width, count in zip(widths, heads, strict=True):
         require_divisible("dim", width, "heads", count)
 
 
 def require_mlps(widths: Sequence[int], ratios: Sequence[float]) -> None:
-    """Refuse MLPs without a hidden value; raises `ConfigError`."""
+    """Raise `ConfigError` for an MLP whose hidden width rounds to 0."""
     for width, ratio in zip(widths, ratios, strict=True):
         if int(width * ratio) < 1:
-            what = f"an MLP with {ratio} times {width} hidden values has none"
+            what = f"an MLP of ratio {ratio} and width {width} has no hidden values"
             raise ConfigError(what, where="mlp_ratio", hint="give a larger ratio")
 
 
 def require_patches(image_size: Size, sides: Sequence[int], strides: Sequence[int]) -> None:
-    """Refuse patches with gaps between them, and more of them in the first stage than fit into memory; raises `ConfigError`."""
+    """Raise `ConfigError` for gaps between patches, or for too many patches in the first stage."""
     for side, stride in zip(sides, strides, strict=True):
         if stride > side:
-            what = f"a stride of {stride} between patches of {side} leaves out what lies between"
+            what = f"a stride of {stride} leaves gaps between patches of {side}"
             raise ConfigError(what, where="strides", hint=f"give a stride of at most {side}")
     height, width = image_size
     require_at_most("number of patches", (height // strides[0]) * (width // strides[0]), 2**20)
@@ -74,37 +74,37 @@ class ModelConfig(Settings):
     """Configuration of a model."""
 
     training_only: ClassVar[frozenset[str]] = frozenset()
-    """Fields that change nothing of what a trained model answers."""
+    """Fields that change nothing in the output of a trained model."""
     reads: ClassVar[Literal["images", "texts"]]
     answer: ClassVar[Literal["vector", "heatmaps", "text", "noise"]]
-    """Output: a vector, of logits if the model has classes; a map for each of its classes; a text; or the noise of an image."""
+    """Kind of output: a vector (logits if there are classes), a heatmap per class, a text, or the noise in an image."""
     parts: ClassVar[frozenset[str]] = frozenset()
-    """Parts that every model of this kind has, whatever its size, for which a recipe may have a learning rate."""
+    """Parts that every model of this kind has at any size; a recipe may set their learning rates."""
 
     @classmethod
     def taken_from(cls, start: "ModelConfig") -> dict[str, Any]:
-        """Return the fields that a model of this kind takes from one to start from; none by default."""
+        """Return the fields that a new model of this kind takes from the model it starts from; none by default."""
         return {}
 
     @property
     def summary(self) -> str:
-        """The model in one line: what is not as usual."""
+        """The model in one line: the fields that differ from their defaults."""
         fields = self.model_dump(exclude_defaults=True)
         return ", ".join(f"{name} {value}" for name, value in fields.items() if name not in self.training_only)
 
     @property
     def family(self) -> str:
-        """Name of this kind of model in figures; empty for its architecture's name."""
+        """Name of this kind of model in figures; empty to use the architecture's name."""
         return ""
 
     @property
     def merged(self) -> tuple[int, ...]:
-        """Number of patches that each layer merges into others; empty in a model that cannot."""
+        """Number of patches that each layer merges into others; empty for a model without merging."""
         return ()
 
     @property
     def repeated(self) -> int | None:
-        """Number of equal layers in a model of this ``depth``; None if layers differ."""
+        """Number of equal layers, the field ``depth``; None if layers differ."""
         return None
 
 
@@ -116,12 +116,12 @@ class ImageConfig(ModelConfig):
     channels: Positive = 3
     """Colour channels: 3 for RGB, 1 for grey."""
     num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
-    """Number of logits; 0 leaves out the head, and the model gives the vector that the head would read."""
+    """Number of logits; with 0 there is no head, and the model returns the vector that the head would read."""
 
     reads: ClassVar[Literal["images", "texts"]] = "images"
     answer: ClassVar[Literal["vector", "heatmaps", "text", "noise"]] = "vector"
 
     @property
     def size_multiple(self) -> tuple[int, int]:
-        """Heights and widths that the model may have are multiples of these."""
+        """Divisors of the heights and widths that the model accepts."""
         return 1, 1

@@ -1,4 +1,4 @@
-"""Configuration of a captioner, a ViT and a decoder that writes, and the names of its sizes."""
+"""Configuration of a captioner (a ViT and a decoder), and the names of its sizes."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -11,33 +11,33 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vit_names import SIZES
 
 FOR_A_HEAD = ("num_classes", "pool", "head", "head_dropout", "pool_heads", "pool_mlp_dim", "token_merging", "patch_dropout")
-"""Fields of a ViT that are for the vector which its head reads, or leave out patches, of which a word may need any."""
+"""Fields of a ViT that configure its pooled vector and head, or drop patches: a caption may need any patch."""
 ENCODER = {"num_classes": 0, "pool": "mean"}
-"""In their place: all tokens are read, and none is the answer."""
+"""Values of an encoder's fields: all tokens are read, and there is no head."""
 
 
 class OfImages(ModelConfig):
-    """A text about an image: an encoder makes tokens of the image, at which the decoder looks."""
+    """Base of configurations for text about an image: an encoder makes tokens of the image, and the decoder attends to them."""
 
     encoder: ViTConfig = ViTConfig(num_classes=0, pool="mean", class_token=True)
-    """The ViT that looks at the image, without a head."""
+    """The ViT that encodes the image, without a head."""
     patches_behind: Literal["last", "second-last"] = "last"
-    """Behind which of the ViT's blocks its patches are read; its other tokens are read behind the last one. A ViT that learned by
-    its class token alone never learned what its last block makes of patches; before it they still tell what is where. Liu et al.
-    2023 (https://arxiv.org/abs/2304.08485) read CLIP's there."""
+    """Block of the ViT after which patches are read; the class token is always read after the last block. In a ViT trained by its
+    class token alone, the last block leaves patches without local content, so the second-last is better. Liu et al. 2023
+    (https://arxiv.org/abs/2304.08485) do so with CLIP."""
 
     reads: ClassVar[Literal["images", "texts"]] = "images"
     parts: ClassVar[frozenset[str]] = frozenset({"encoder"})
 
     @classmethod
     def taken_from(cls, start: ModelConfig) -> dict[str, Any]:
-        """Return a ViT as the encoder."""
+        """Return the encoder's configuration, if ``start`` is a ViT."""
         return {"encoder": encoder_config(start).model_dump()} if isinstance(start, ViTConfig) else {}
 
     @model_validator(mode="before")
     @classmethod
     def _images_are_the_encoders(cls, values: Any) -> Any:
-        """Move ``image_size`` and ``channels`` beside the encoder into it."""
+        """Move ``image_size`` and ``channels``, if they are next to the encoder, into it."""
         if not isinstance(values, dict):
             return values
         given = {name: values[name] for name in OF_IMAGES if name in values}
@@ -63,7 +63,7 @@ class OfImages(ModelConfig):
     def _last_block_is_read(self) -> Self:
         if self.patches_behind != "last" and not self.encoder.prefix:
             raise ValueError(
-                "patches_behind second-last goes with a ViT that has a class token, since nothing else is read of its last block"
+                "patches_behind second-last needs a ViT with a class token, since nothing else is read after its last block"
             )
         return self
 
@@ -79,7 +79,7 @@ class OfImages(ModelConfig):
 
     @property
     def size_multiple(self) -> tuple[int, int]:
-        """Heights and widths that the images may have are multiples of these."""
+        """Divisors of the heights and widths that the images may have."""
         return self.encoder.size_multiple
 
     @property
@@ -89,13 +89,13 @@ class OfImages(ModelConfig):
 
 
 class CaptionerConfig(OfImages, DecoderConfig):
-    """Every choice of a captioner: any ViT, and the decoder of the Transformer."""
+    """Configuration of a captioner: a ViT, and the decoder of the Transformer."""
 
     cross_heads: Positive | None = None
-    """Heads of the attention to the image; as many as ``heads`` if None. With one, where a word looks is all that it reads."""
+    """Heads of the attention to the image; ``heads`` if None. With 1 head, the attention map shows all that a word reads."""
     class_token_dropout: Probability = 0.0
-    """Share of the images in training of which the decoder sees the patches alone. The class token tells of the whole image, so
-    that words need not look for what they name."""
+    """Fraction of training images whose class token is hidden from the decoder. The class token describes the whole image: a
+    decoder that always sees it need not attend to the object that a word names."""
 
     training_only: ClassVar[frozenset[str]] = DecoderConfig.training_only | {"class_token_dropout"}
 
@@ -109,7 +109,7 @@ class CaptionerConfig(OfImages, DecoderConfig):
     @classmethod
     def _without_a_bias(cls, bias: bool) -> bool:
         if bias:
-            raise ValueError("the logits of a captioner have no bias: leave out output_bias")
+            raise ValueError("the logits of a captioner have no bias: remove output_bias")
         return bias
 
     @property
@@ -122,7 +122,7 @@ class CaptionerConfig(OfImages, DecoderConfig):
 
 
 class RecurrentCaptionerConfig(OfImages, RecurrentConfig):
-    """Every choice of a captioner whose decoder is an LSTM (Xu et al. 2015, https://arxiv.org/abs/1502.03044)."""
+    """Configuration of a captioner whose decoder is an LSTM (Xu et al. 2015, https://arxiv.org/abs/1502.03044)."""
 
     @property
     def summary(self) -> str:
@@ -132,24 +132,24 @@ class RecurrentCaptionerConfig(OfImages, RecurrentConfig):
 
 
 SMALL_DECODER: dict[str, Any] = {"dim": 256, "decoder_depth": 2, "heads": 4, "mlp_dim": 1024, "norm": "pre", "dropout": 0.2}
-"""For thousands of captions, ..."""
+"""Decoder for thousands of captions."""
 BASE_DECODER: dict[str, Any] = {**SMALL_DECODER, "dim": 512, "decoder_depth": 6, "heads": 8, "mlp_dim": 2048, "dropout": 0.1}
-"""... and for hundreds of thousands."""
+"""Decoder for hundreds of thousands of captions."""
 
 
 def encoder_config(start: ViTConfig) -> ViTConfig:
-    """Return the configuration of a ViT without its head; a norm on the pooled vector stands on all tokens."""
+    """Return the configuration of a ViT without its head; a norm on the pooled vector becomes one on all tokens."""
     kept = {name: value for name, value in start.model_dump().items() if name not in FOR_A_HEAD}
     norm = "none" if start.final_norm == "none" else "tokens"
-    pool = {"pool": "class"} if start.distillation_token else {}  # which that token goes with
+    pool = {"pool": "class"} if start.distillation_token else {}  # a distillation token requires this pool
     own = {**kept, **ENCODER, **pool, "class_token": start.has_class_token, "final_norm": norm}
     return ViTConfig.read(own, where="model.encoder")
 
 
 def caption_config(start: ViTConfig) -> CaptionerConfig:
-    """Return the configuration of a captioner whose encoder is this ViT, with a small decoder.
+    """Return the configuration of a captioner with this ViT as encoder, and a small decoder.
 
-    Of a ViT that was read by its class token, patches are read behind the second last block.
+    If the ViT is pooled by its class token, patches are read after the second-last block.
     """
     behind = "second-last" if start.pool == "class" else "last"
     return CaptionerConfig.read({**SMALL_DECODER, "patches_behind": behind, **CaptionerConfig.taken_from(start)}, where="model")

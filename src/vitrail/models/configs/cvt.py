@@ -21,7 +21,7 @@ from vitrail.models.configs.base import (
 
 
 class CvTConfig(ImageConfig):
-    """Every choice of the Convolutional vision Transformer (Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
+    """Configuration of the Convolutional vision Transformer (Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
 
     dims: Widths = (64, 192, 384)
     """Width of every stage."""
@@ -30,15 +30,15 @@ class CvTConfig(ImageConfig):
     heads: Heads = (1, 3, 6)
     """Attention heads of every stage."""
     patch_sizes: Sides = (7, 3, 3)
-    """Side of the patches that every stage makes its tokens of."""
+    """Side of the patches that a stage turns into tokens."""
     strides: Sides = (4, 2, 2)
-    """From one patch of a stage to the next."""
+    """Distance of two patches, for every stage."""
     paddings: Paddings = (2, 1, 1)
-    """Zeros around what every stage makes its patches of."""
+    """Zeros around the input of every stage."""
     mlp_ratio: Ratio = 4.0
-    """Hidden width of the MLPs by that of the tokens."""
+    """Hidden width of the MLPs divided by the tokens' width."""
     activation: Literal["quick-gelu", "gelu"] = "quick-gelu"
-    """Activation of the MLPs. The authors' models were trained with ``x · sigmoid(1.702 x)``; transformers has GELU."""
+    """Activation of the MLPs. The authors' models were trained with ``x · sigmoid(1.702 x)``; transformers uses GELU."""
     dropout: Probability = 0.0
     """Dropout in the MLPs and on every branch's result."""
     attention_dropout: Probability = 0.0
@@ -67,7 +67,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "CvT-21-384": {"depths": (1, 4, 16), "image_size": 384},
     "CvT-W24-384": {"dims": (192, 768, 1024), "depths": (2, 2, 20), "heads": (3, 12, 16), "image_size": 384},
 }
-"""The sizes of table 2, with the larger images that some are fine-tuned to."""
+"""The sizes of table 2; -384 are the models fine-tuned on larger images."""
 
 preset_of = {**PRESETS, **{name.lower(): fields for name, fields in PRESETS.items()}}.get
-"""The fields that a name fixes, in our spelling or transformers', ``cvt-13``; None for an unknown name."""
+"""Returns the fields of a name in Vitrail's spelling or transformers', ``cvt-13``; None for an unknown name."""

@@ -10,7 +10,7 @@ from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probabilit
 
 
 class MixerConfig(ImageConfig):
-    """Every choice of the MLP-Mixer (Tolstikhin et al. 2021, https://arxiv.org/abs/2105.01601)."""
+    """Configuration of the MLP-Mixer (Tolstikhin et al. 2021, https://arxiv.org/abs/2105.01601)."""
 
     patch_size: Size = (16, 16)
     """Height and width of a patch."""
@@ -67,7 +67,7 @@ _NAME = re.compile(r"Mixer-(?P<size>\w)/(?P<patch>[0-9]{1,5})|mixer_(?P<timm>[sb
 
 
 def preset_of(name: str) -> dict[str, Any] | None:
-    """Return the fields that a name fixes, ``Mixer-B/16`` or timm's ``mixer_b16_224``; None where it is no name."""
+    """Return the fields of a name, ``Mixer-B/16`` or timm's ``mixer_b16_224``; None for an unknown name."""
     match = _NAME.fullmatch(name)
     size = (match["size"] or match["timm"].upper()) if match else ""
     if not match or size not in SIZES:

@@ -22,7 +22,7 @@ from vitrail.models.configs.base import (
 
 
 class PyramidConfig(ImageConfig):
-    """Fields of both versions, a number for each stage."""
+    """Fields of both versions of PVT; tuples have one number per stage."""
 
     dims: Widths = (64, 128, 320, 512)
     """Width of the tokens."""
@@ -31,9 +31,9 @@ class PyramidConfig(ImageConfig):
     heads: Heads = (1, 2, 5, 8)
     """Attention heads."""
     reductions: Sides = (8, 4, 2, 1)
-    """So many times fewer keys and values along each side than queries; 1 leaves them as they are."""
+    """Factor by which the grid of keys and values is smaller than that of queries, along each side; 1 for no reduction."""
     mlp_ratios: Ratios = (8.0, 8.0, 4.0, 4.0)
-    """Hidden width of the MLPs by that of the tokens."""
+    """Hidden width of the MLPs divided by the tokens' width."""
     qkv_bias: bool = True
     """Bias of the projections to q, k and v."""
     dropout: Probability = 0.0
@@ -45,7 +45,7 @@ class PyramidConfig(ImageConfig):
     norm_eps: Epsilon = 1e-6
     """Epsilon of the norms in blocks and behind them."""
     grid_norm_eps: Epsilon = 1e-5
-    """Epsilon of the norms behind convolutions that make a coarser grid, of tokens or of keys and values."""
+    """Epsilon of the norms after convolutions that make a coarser grid, of tokens or of keys and values."""
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth"))
 
@@ -57,10 +57,10 @@ class PyramidConfig(ImageConfig):
 
 
 class PVTConfig(PyramidConfig):
-    """Every choice of the Pyramid Vision Transformer (Wang et al. 2021, https://arxiv.org/abs/2102.12122)."""
+    """Configuration of the Pyramid Vision Transformer (Wang et al. 2021, https://arxiv.org/abs/2102.12122)."""
 
     patch_sizes: Sides = (4, 2, 2, 2)
-    """Side of a patch, of the image and then of the stage before."""
+    """Side of a patch, in pixels for the first stage, then in tokens of the previous stage."""
 
     position: ClassVar[str] = "learned-1d"
 
@@ -75,11 +75,11 @@ class PVTConfig(PyramidConfig):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Places from one patch to the next: patches do not overlap."""
+        """Distance of two patches in every stage: the side of a patch, since patches do not overlap."""
         return self.patch_sizes
 
     def grids(self, image_size: Size | None = None) -> list[tuple[int, int]]:
-        """Return rows and columns of tokens in every stage, for images of this size or the model's."""
+        """Return the rows and columns of tokens in every stage, for images of this size, by default the configuration's."""
         rows, columns = image_size or self.image_size
         found = []
         for side in self.patch_sizes:
@@ -94,4 +94,4 @@ PRESETS: dict[str, dict[str, Any]] = {f"PVT-{size}": {"depths": depths} for size
 
 
 preset_of = {**PRESETS, **{name.lower().replace("-", "_"): fields for name, fields in PRESETS.items()}}.get
-"""The fields that a name fixes, ``PVT-Tiny`` or its authors' ``pvt_tiny``; None for an unknown name."""
+"""Returns the fields of a name, ``PVT-Tiny`` or the authors' ``pvt_tiny``; None for an unknown name."""

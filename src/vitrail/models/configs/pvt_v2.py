@@ -9,14 +9,14 @@ from vitrail.models.configs.pvt import DEPTHS, PyramidConfig
 
 
 class PVTv2Config(PyramidConfig):
-    """Every choice of the Pyramid Vision Transformer v2 (Wang et al. 2022, https://arxiv.org/abs/2106.13797)."""
+    """Configuration of the Pyramid Vision Transformer v2 (Wang et al. 2022, https://arxiv.org/abs/2106.13797)."""
 
     patch_sizes: Sides = (7, 3, 3, 3)
-    """Side of a patch, of the image and then of the stage before; half of it is padded with zeros on every side."""
+    """Side of a patch, in pixels for the first stage, then in tokens of the previous stage; half of it is the zero padding."""
     strides: Sides = (4, 2, 2, 2)
-    """From one patch to the next."""
+    """Distance of two patches, for every stage."""
     pooled: bool = False
-    """Keys and values are means on a grid of 7×7, whatever the ``reductions`` ("linear" attention)."""
+    """Keys and values are pooled to a 7×7 grid, whatever the ``reductions`` ("linear" attention)."""
 
     position: ClassVar[str] = "none"
 
@@ -40,4 +40,4 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 preset_of = {**PRESETS, **{f"pvt_v2_{name[6:].replace('-', '_')}": fields for name, fields in PRESETS.items()}}.get
-"""The fields that a name fixes, ``PVTv2-b2-li`` or its authors' and timm's ``pvt_v2_b2_li``; None for an unknown name."""
+"""Returns the fields of a name, ``PVTv2-b2-li`` or the authors' and timm's ``pvt_v2_b2_li``; None for an unknown name."""

@@ -8,19 +8,19 @@ from vitrail.models.configs.base import Depths, ImageConfig
 
 
 class ResNetConfig(ImageConfig):
-    """Every choice of the residual network."""
+    """Configuration of a residual network."""
 
     depths: Depths = (3, 4, 6, 3)
     """Blocks in every stage; each stage but the first halves height and width."""
     width: Annotated[int, Field(gt=0, le=2**12)] = 64
-    """Channels of the root, which every stage but the first doubles."""
+    """Channels of the root; every stage but the first doubles them."""
     block: Literal["basic", "bottleneck", "pre-activation", "pooled"] = "bottleneck"
-    """Two 3×3 convolutions; or 1×1, 3×3 and 1×1, with four times the channels; or the latter as in BiT, with norms before
-    weight-standardised convolutions and GroupNorm in place of BatchNorm; or, where training time is short, one 3×3 convolution
-    behind one that widens and halves by a maximum."""
+    """Kind of block. basic: two 3×3 convolutions; bottleneck: 1×1, 3×3 and 1×1 with four times the channels; pre-activation: a
+    bottleneck as in BiT, with norms first, weight-standardised convolutions and GroupNorm; pooled: for short trainings, a 3×3
+    convolution with max pooling that halves the sides, then a residual 3×3 convolution."""
     root: Literal["imagenet", "cifar", "whitened"] = "imagenet"
-    """First layers: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1; or, where training
-    time is short, 2×2 patches without correlation, found before training begins, then 3×3 and a maximum of stride 2."""
+    """First layers. imagenet: 7×7 of stride 2 and max pooling of stride 2; cifar: 3×3 of stride 1, for small images; whitened:
+    for short trainings, whitened 2×2 patches, computed before training begins, then 3×3 and max pooling of stride 2."""
 
     @property
     def family(self) -> str:
@@ -42,7 +42,7 @@ class ResNetConfig(ImageConfig):
 
 
 STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-"""Bottlenecks in every stage, by the layers of the whole network."""
+"""Bottlenecks in every stage, by the number of layers of the network."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "ResNet-18": {"depths": (2, 2, 2, 2), "block": "basic"},
@@ -53,12 +53,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         for layers, factor in ((50, 1), (50, 3), (101, 1), (101, 3), (152, 2), (152, 4))
     },
 }
-"""The sizes of He et al. 2016 (https://arxiv.org/abs/1512.03385, table 1), with the stride on the 3×3 convolution as everybody
-has it since, and of BiT (Kolesnikov et al. 2020, https://arxiv.org/abs/1912.11370)."""
+"""The sizes of He et al. 2016 (https://arxiv.org/abs/1512.03385, table 1), with the stride on the 3×3 convolution as is usual
+today, and of BiT (Kolesnikov et al. 2020, https://arxiv.org/abs/1912.11370)."""
 
 _TIMM = {
     f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", ""): fields
     for name, fields in PRESETS.items()
 }
 preset_of = {**PRESETS, **_TIMM}.get
-"""The fields that a name fixes, in our spelling or timm's, ``resnet50`` or ``resnetv2_50x1_bit``; None for an unknown name."""
+"""Returns the fields of a name in Vitrail's spelling or timm's (``resnet50``, ``resnetv2_50x1_bit``); None if it is unknown."""

@@ -20,12 +20,12 @@ from vitrail.models.configs.base import (
 
 
 class SwinConfig(ImageConfig):
-    """Every choice of the Swin Transformer (Liu et al. 2021, https://arxiv.org/abs/2103.14030)."""
+    """Configuration of the Swin Transformer (Liu et al. 2021, https://arxiv.org/abs/2103.14030)."""
 
     patch_size: Annotated[int, Field(gt=0, le=2**10)] = 4
     """Side of a patch."""
     dim: Width = 96
-    """Width of the first stage, which every later one doubles."""
+    """Width of the first stage; every later stage doubles it."""
     depths: Depths = (2, 2, 6, 2)
     """Blocks in every stage; each stage but the first halves height and width."""
     heads: Heads = (3, 6, 12, 24)
@@ -33,7 +33,7 @@ class SwinConfig(ImageConfig):
     window_size: Annotated[int, Field(gt=0, le=2**5)] = 7
     """Side of a window, in patches."""
     mlp_ratio: Ratio = 4.0
-    """Hidden width of the MLPs by that of the tokens."""
+    """Hidden width of the MLPs divided by the tokens' width."""
     qkv_bias: bool = True
     """Bias of the projections to q, k and v."""
     dropout: Probability = 0.0
@@ -72,7 +72,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     )
     if size in "BL" or not image.get("image_size")
 }  # fmt: skip
-"""The sizes of table 7; those of 384 pixels have larger windows."""
+"""The sizes of table 7; models for 384 pixels have larger windows."""
 
 _TIMM = {
     f"swin_{size}_patch4_window{window}_{image}": f"Swin-{size[0].upper()}{suffix}"
@@ -80,4 +80,4 @@ _TIMM = {
     for window, image, suffix in ((7, 224, ""), (12, 384, "-384"))
 }
 preset_of = {**PRESETS, **{theirs: PRESETS[ours] for theirs, ours in _TIMM.items() if ours in PRESETS}}.get
-"""The fields that a name fixes, in our spelling or timm's; None for an unknown name."""
+"""Returns the fields of a name in Vitrail's spelling or timm's; None for an unknown name."""

@@ -15,22 +15,22 @@ Sides = Annotated[tuple[Side, ...], BeforeValidator(numbers), Field(min_length=1
 
 
 class T2TConfig(ImageConfig):
-    """Every choice of the Tokens-to-Token ViT (Yuan et al. 2021, https://arxiv.org/abs/2101.11986)."""
+    """Configuration of the Tokens-to-Token ViT (Yuan et al. 2021, https://arxiv.org/abs/2101.11986)."""
 
     patch_sizes: Sides = (7, 3, 3)
     """Side of a patch in every soft split."""
     strides: Sides = (4, 2, 2)
-    """From one patch to the next, in every soft split."""
+    """Distance of two patches, in every soft split."""
     token_mixer: Literal["performer", "transformer"] = "performer"
-    """Attention between two splits: by random features, or by the softmax of all scores."""
+    """Attention between two splits: by random features (performer), or a softmax over all scores (transformer)."""
     token_dim: Width = 64
     """Width of the tokens between two splits."""
     random_features: Annotated[int, Field(gt=0, le=2**12)] = 32
     """Random features of a Performer."""
     token_dropout: Probability = 0.1
-    """Dropout between two splits; the authors have 0.1 with Performers, none with Transformers."""
+    """Dropout between two splits; the authors use 0.1 with Performers, 0 with Transformers."""
     dim: Width = 384
-    """Width D of a token behind the last split."""
+    """Width D of a token after the last split."""
     depth: Depth = 14
     """Number of blocks."""
     heads: Positive = 6
@@ -38,8 +38,8 @@ class T2TConfig(ImageConfig):
     mlp_dim: Positive = 1152
     """Hidden width of the MLP of a block."""
     attention_scale: Literal["width", "head"] = "width"
-    """Divisor of the blocks' scores: the square root of a token's width, as in all weights that the authors released, or
-    of a head's, which their code takes where nothing is said."""
+    """Divisor of the blocks' scores: the square root of the token's width, as in all weights that the authors released, or of a
+    head's width, the default of their code."""
     qkv_bias: bool = False
     """Bias of the blocks' projections to q, k and v."""
     dropout: Probability = 0.0
@@ -55,7 +55,7 @@ class T2TConfig(ImageConfig):
     prefix: ClassVar[int] = 1
     """Tokens before the patches: the class token."""
     position_prefix: ClassVar[int] = 1
-    """And those of them that have a position."""
+    """Tokens before the patches that have a position."""
     pool: ClassVar[str] = "class"
     pools_by_attention: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class T2TConfig(ImageConfig):
 
     @property
     def paddings(self) -> tuple[int, ...]:
-        """Zeros on every side of what each split sees: half of what patches overlap, rounded up."""
+        """Zeros on every side of each split's input: half of the overlap of patches, rounded up."""
         return tuple((side - stride + 1) // 2 for side, stride in zip(self.patch_sizes, self.strides, strict=True))
 
     @property
@@ -86,7 +86,7 @@ class T2TConfig(ImageConfig):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of tokens behind the last split."""
+        """Rows and columns of tokens after the last split."""
         return self.grid_of(*self.image_size)
 
     def grid_of(self, height: int, width: int) -> tuple[int, int]:
@@ -106,8 +106,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     for depth, dim, ratio in ((7, 256, 2), (10, 256, 2), (12, 256, 2), (14, 384, 3), (19, 448, 3), (24, 512, 3))
     if depth > 12 or not kind
 }
-"""The sizes of table 1 and of the lite models, with a Performer between the splits; with a Transformer (_t) the larger ones."""
+"""The sizes of table 1 and of the lite models, with a Performer between splits; the larger sizes also with a Transformer (_t)."""
 
 
 preset_of = {**PRESETS, **{name.lower().replace("-", "_"): fields for name, fields in PRESETS.items()}}.get
-"""The fields that a name fixes, in our spelling or the authors' (``t2t_vit_t_14``); None for an unknown name."""
+"""Returns the fields of a name in Vitrail's spelling or the authors', ``t2t_vit_t_14``; None for an unknown name."""

@@ -1,4 +1,4 @@
-"""Configurations of models that turn one text into another, Transformer and LSTM, and the names of their sizes."""
+"""Configurations of sequence-to-sequence models, Transformer and LSTM, and the names of their sizes."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -8,25 +8,25 @@ from vitrail.checks import refuse_given, require_divisible
 from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probability, Width
 
 COUNTED = 16
-"""Tokens of the text whose multiply-adds are counted."""
+"""Text length, in tokens, for which multiply-adds are counted."""
 CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION = 3, 2, 64
-"""Defaults of writing captions: beams that are followed side by side, tokens in a row that are written
-once in a caption, and tokens of a caption at most."""
+"""Defaults of captioning: the number of beams, the length of token n-grams that must not repeat, and the most tokens of a
+caption."""
 
 
 class TextConfig(ModelConfig):
-    """A model that reads one text and writes another, both as numbers of tokens below ``vocabulary``."""
+    """Base configuration of a model that reads a text and writes another; both are token numbers below ``vocabulary``."""
 
     vocabulary: Positive = 8000
     """Number of tokens, the same for both texts."""
     pad: Annotated[int, Field(ge=0)] = 0
-    """The token that fills rows up to a common length."""
+    """The token that pads rows to a common length."""
     start: Annotated[int, Field(ge=0)] = 1
-    """The token that the written text begins from."""
+    """The token that a written text begins with."""
     end: Annotated[int, Field(ge=0)] = 2
     """The token that ends a text."""
     max_tokens: Annotated[int, Field(ge=2, le=1 << 24)] = 1024
-    """Tokens of the longest text that is read or written; of Marian's, the positions that it was made for."""
+    """Tokens of the longest text that is read or written; for Marian, the number of its positions."""
     dim: Width = 512
     """Width D of a token."""
     dropout: Probability = 0.1
@@ -34,7 +34,7 @@ class TextConfig(ModelConfig):
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout",))
     reads: ClassVar[Literal["images", "texts"]] = "texts"
-    """Kind of its sources."""
+    """Kind of the sources."""
     answer: ClassVar[Literal["vector", "heatmaps", "text"]] = "text"
 
     @model_validator(mode="after")
@@ -45,7 +45,7 @@ class TextConfig(ModelConfig):
 
 
 class DecoderConfig(TextConfig):
-    """A text that is written by the decoder of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
+    """Configuration of the Transformer's decoder (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
 
     decoder_depth: Depth = 6
     """Blocks of the decoder."""
@@ -56,19 +56,19 @@ class DecoderConfig(TextConfig):
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "relu"
     """Activation of the MLP; Marian's is "silu", also called Swish."""
     norm: Literal["pre", "post"] = "post"
-    """Position of a branch's norm: behind the sum, as in the paper, or before the branch, with a last norm on all."""
+    """Position of a branch's norm: post, after the sum, as in the paper; or pre, before the branch, with a norm at the end."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-5
     """Epsilon of the norms."""
     attention_dropout: Probability = 0.0
     """Dropout on attention weights."""
     hidden_dropout: Probability = 0.0
-    """Dropout behind the activation of the MLP."""
+    """Dropout after the activation of the MLP."""
     position: Literal["sincos", "sincos-halves", "learned"] = "sincos"
-    """Sines and cosines in turns as in the paper, all sines before all cosines as in Marian, or learned as in GPT-2."""
+    """Positions: sines and cosines that alternate, as in the paper; sines first, as in Marian; or learned, as in GPT-2."""
     scale_embedding: bool = True
-    """Embeddings are multiplied by the root of D."""
+    """Multiply embeddings by √D."""
     tied: bool = True
-    """Logits are read off the table of embeddings, which both texts share."""
+    """Use the embedding table as the output layer, and for both texts."""
     output_bias: bool = False
     """Bias of the logits."""
 
@@ -81,7 +81,7 @@ class DecoderConfig(TextConfig):
 
 
 class TransformerConfig(DecoderConfig):
-    """Every choice of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
+    """Configuration of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
 
     depth: Depth = 6
     """Blocks of the encoder."""
@@ -96,17 +96,18 @@ class TransformerConfig(DecoderConfig):
 
 
 class RecurrentConfig(TextConfig):
-    """Every choice of the recurrent sequence-to-sequence model (Sutskever et al. 2014, https://arxiv.org/abs/1409.3215)."""
+    """Configuration of the recurrent sequence-to-sequence model (Sutskever et al. 2014, https://arxiv.org/abs/1409.3215)."""
 
     depth: Depth = 1
     """Layers of the encoder and of the decoder."""
     hidden_dim: Width = 512
-    """Width of the state of every layer of the decoder, and of both directions of the encoder together."""
+    """Width of each decoder layer's state, and of both encoder directions together."""
     attention: Literal["none", "additive", "dot"] = "dot"
-    """Input of the decoder from the text that is read: its last state alone; or all of its states, weighed by a small network
-    (Bahdanau et al. 2014, https://arxiv.org/abs/1409.0473) or by products (Luong et al. 2015, https://arxiv.org/abs/1508.04025)."""
+    """Input of the decoder from the source. none: the last state; additive: all states, weighed by a small network (Bahdanau et
+    al. 2014, https://arxiv.org/abs/1409.0473); dot: all states, weighed by products (Luong et al. 2015,
+    https://arxiv.org/abs/1508.04025)."""
     alignment_dim: Width | None = None
-    """Hidden width of the small network of additive attention, n' in the paper; ``hidden_dim`` by default."""
+    """Hidden width of the network of additive attention, n' in the paper; ``hidden_dim`` by default."""
 
     @model_validator(mode="after")
     def _alignment_has_a_network(self) -> "RecurrentConfig":
@@ -121,7 +122,7 @@ class RecurrentConfig(TextConfig):
 
     @property
     def inputs(self) -> list[int]:
-        """Widths of what each layer reads."""
+        """Input width of each layer."""
         return [self.dim, *[self.hidden_dim] * (self.depth - 1)]
 
     @property

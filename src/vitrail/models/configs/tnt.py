@@ -9,7 +9,7 @@ from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, P
 
 
 class TNTConfig(ImageConfig):
-    """Every choice of Transformer in Transformer (Han et al. 2021, https://arxiv.org/abs/2103.00112)."""
+    """Configuration of Transformer in Transformer (Han et al. 2021, https://arxiv.org/abs/2103.00112)."""
 
     patch_size: Size = (16, 16)
     """Height and width of a patch."""
@@ -20,18 +20,18 @@ class TNTConfig(ImageConfig):
     word_dim: Width = 24
     """Width of a word."""
     depth: Depth = 12
-    """Number of blocks, each with one among words and one among patches."""
+    """Number of blocks; each has a block on words and a block on patches."""
     heads: Positive = 6
     """Attention heads among patches."""
     word_heads: Positive = 4
     """Attention heads among words."""
     mlp_ratio: Ratio = 4.0
-    """Hidden width of the MLPs by that of their tokens."""
+    """Hidden width of the MLPs divided by the tokens' width."""
     qkv_bias: bool = False
     """Bias of the projections to q, k and v."""
     legacy: bool = False
-    """The variant from before June 2021: the convolution sees across the borders of patches, and in the blocks the norms before
-    the projection of words to patches are on each word, with none behind."""
+    """The variant of before June 2021: the convolution sees across patch borders, and in the blocks the projection of words to
+    patches has a norm on each word before it and none after it."""
     dropout: Probability = 0.0
     """Dropout on the tokens, in the MLPs and on every branch's result."""
     attention_dropout: Probability = 0.0
@@ -95,10 +95,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "TNT-B": {"dim": 640, "heads": 10, "word_dim": 40},
     "TNT-S-legacy": {"dim": 384, "heads": 6, "word_dim": 24, "legacy": True},
 }
-"""The sizes of table 1, and the small one as it was before June 2021."""
+"""The sizes of table 1, and the small one as it was before June 2021 (legacy)."""
 
 TIMM = {"tnt_s_patch16_224": "TNT-S", "tnt_b_patch16_224": "TNT-B", "tnt_s_legacy_patch16_224": "TNT-S-legacy"}
-"""timm's names."""
+"""Vitrail's names by timm's."""
 
 preset_of = {**PRESETS, **{theirs: PRESETS[ours] for theirs, ours in TIMM.items()}}.get
-"""The fields that a name fixes, in our spelling or timm's; None for an unknown name."""
+"""Returns the fields of a name in Vitrail's spelling or timm's; None for an unknown name."""

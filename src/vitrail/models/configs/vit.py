@@ -12,12 +12,12 @@ Merging = Annotated[int, Field(ge=0, le=2**12)]
 
 
 class ViTConfig(ImageConfig):
-    """Every choice of the Vision Transformer. Sizes in pixels are (height, width); one number means a square."""
+    """Configuration of a Vision Transformer. Sizes in pixels are (height, width); one number means a square."""
 
     patch_size: Size = (16, 16)
     """Height and width of a patch."""
     crop_remainder: bool = False
-    """Leave out what remains of an image to the right of and below its last whole patch, instead of refusing the size."""
+    """Crop the right and bottom of an image to whole patches, instead of refusing the size."""
     dim: Width = 768
     """Width D of a token."""
     depth: Depth = 12
@@ -29,19 +29,19 @@ class ViTConfig(ImageConfig):
     mlp_dim: Positive = 3072
     """Hidden width of the MLP."""
     embedding: Literal["conv", "linear", "stem", "pooled-stem", "resnet"] = "conv"
-    """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), a convolutional stem, one that halves by
-    maxima and has BatchNorm, or a ResNet."""
+    """Embedding of patches: a strided convolution (conv), flatten and multiply (linear; the same numbers), a convolutional stem,
+    a stem with max pooling and BatchNorm (pooled-stem), or a ResNet."""
     resnet_depths: Annotated[tuple[Depth, ...], BeforeValidator(numbers)] = ()
-    """Blocks in every stage of the ResNet; none leaves its root alone."""
+    """Blocks in every stage of the ResNet; empty for its root alone."""
     resnet_width: Annotated[int, Field(gt=0, le=2**12)] = 64
     """Channels of the ResNet's root."""
     resnet_root: Literal["imagenet", "cifar", "whitened", "whitened-valid"] = "imagenet"
-    """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1; or filters that are
-    fitted to the images before training, then 3×3 and a maximum of stride 2; or the last without padding, which makes one row
-    and column of patches fewer of an image, in a quarter less time."""
+    """Root of the ResNet. imagenet: 7×7 of stride 2 and max pooling of stride 2; cifar: 3×3 of stride 1, for small images;
+    whitened: filters fitted to the images before training, then 3×3 and max pooling of stride 2; whitened-valid: the same
+    without padding, which gives one row and column of patches less and takes a quarter less time."""
     resnet_block: Literal["bottleneck", "pooled"] = "bottleneck"
-    """Blocks of the ResNet: bottlenecks with standardised weights and GroupNorm, as in the paper's hybrids; or pairs of 3×3
-    convolutions with BatchNorm that halve by maxima, for training in little time."""
+    """Blocks of the ResNet. bottleneck: with standardised weights and GroupNorm, as in the paper's hybrids; pooled: pairs of 3×3
+    convolutions with BatchNorm and max pooling, for short trainings."""
     position: Literal[
         "none",
         "learned-1d",
@@ -58,54 +58,54 @@ class ViTConfig(ImageConfig):
     rotary_base: Annotated[float, Field(gt=0, le=1e9)] = 100.0
     """Base of the rotary angles."""
     rotary_coordinates: Literal["patches", "unit"] = "patches"
-    """Coordinate of the rotary angles: the number of the patch, or its place between −1 and 1."""
+    """Coordinate of the rotary angles: the index of the patch, or its centre between −1 and 1."""
     rotary_grid: Size | None = None
-    """Rows and columns that the numbers of the patches are scaled to, whatever the grid; not scaled by default."""
+    """Rows and columns that patch indices are scaled to, for any grid; not scaled by default."""
     rotary_offset: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0
-    """Number of the first patch."""
+    """Index of the first patch in the rotary angles."""
     embedding_norm: Literal["none", "tokens", "projected", "patches"] = "none"
-    """Norm before the blocks: none, on all tokens with their positions, on each projected patch, or on each patch before and
-    after projection."""
+    """Norm before the blocks: none; on all tokens after positions are added (tokens); on each projected patch (projected); or on
+    each patch before and after the projection (patches)."""
     pool: Literal["class", "mean", "attention", "attention-patches", "class+mean"] = "class"
-    """Tokens to one vector: class token, mean of the patches, attention pooling (MAP) of all tokens or of the patches alone, or
-    class token and mean side by side."""
+    """Pooling of tokens to one vector: class token, mean of the patches, attention pooling (MAP) of all tokens or of the patches
+    only, or class token and mean concatenated."""
     pool_heads: Positive | None = None
     """Heads of the attention pooling; as many as the blocks have by default."""
     pool_mlp_dim: Positive | None = None
     """Hidden width of the attention pooling's MLP; as in the blocks by default."""
     class_token: bool = False
-    """A class token even where the pool does not read it."""
+    """Add a class token even if ``pool`` does not read it."""
     distillation_token: bool = False
-    """A second token, with a head of its own, that learns from a teacher (DeiT); logits are the mean of both heads'."""
+    """Add a second token with its own head that learns from a teacher (DeiT); the logits are the mean of both heads'."""
     class_position: bool = True
-    """Added positions have rows for class and distillation token, too; DeiT III has them for the patches alone."""
+    """Give class and distillation token a position as well; in DeiT III only patches have one."""
     final_norm: Literal["tokens", "pooled", "none"] = "tokens"
-    """Where the last norm stands: on all tokens, on the pooled vector, or nowhere."""
+    """Position of the last norm: on all tokens, on the pooled vector, or none."""
     head: Literal["linear", "mlp", "lecture", "projection"] = "linear"
     """One linear layer, Linear-tanh-Linear (pre-training), Linear-GELU-Dropout-LayerNorm (lecture notes), or a linear map
     without bias to an embedding (CLIP)."""
     mlp: Literal["gelu", "gelu-tanh", "quick-gelu", "swiglu"] = "gelu"
-    """Linear-GELU-Linear, the same with one of GELU's approximations, or the gated SwiGLU."""
+    """MLP: Linear-GELU-Linear, the same with an approximation of GELU, or the gated SwiGLU."""
     block: Literal["sequential", "parallel"] = "sequential"
-    """Attention then MLP, or both side by side."""
+    """Order of attention and MLP: one after the other, or both on the same input."""
     norm: Literal["pre", "post", "residual-post"] = "pre"
-    """The norm of a branch: before its layer, after the sum, or after the layer and before the sum."""
+    """Position of a branch's norm: before its layer, after the sum, or after the layer and before the sum."""
     norm_kind: Literal["layer", "rms"] = "layer"
-    """LayerNorm or RMSNorm."""
+    """Kind of the norms: LayerNorm or RMSNorm."""
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0
-    """Extra learned tokens without position (Darcet et al. 2023)."""
+    """Number of extra learned tokens without position (Darcet et al. 2023)."""
     qkv_bias: bool = True
     """Bias of the projections to q, k and v."""
     qk_norm: bool = False
     """Norm on each head's queries and keys."""
     attention_norm: bool = False
-    """Norm on the results of all heads, before the output projection."""
+    """Norm on the concatenated heads, before the output projection."""
     mlp_norm: bool = False
     """Norm on the activations of the MLP."""
     linear_bias: bool = True
     """Bias of the attention's output projection and of both layers of the MLP."""
     layer_scale: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Initial value of LayerScale on every branch; none by default."""
+    """Initial value of LayerScale on every branch; no LayerScale by default."""
     dropout: Probability = 0.0
     """Dropout after the position, in the MLP and on every branch's result."""
     attention_dropout: Probability = 0.0
@@ -113,12 +113,12 @@ class ViTConfig(ImageConfig):
     head_dropout: Probability = 0.0
     """Dropout in the head."""
     patch_dropout: Probability = 0.0
-    """Share of the patches left out of every training image."""
+    """Fraction of the patches that are dropped from every training image."""
     stochastic_depth: Probability = 0.0
     """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
     token_merging: Merging | Annotated[tuple[Merging, ...], BeforeValidator(numbers)] = 0
-    """Outside training, how many patches every block merges into others like them (ToMe), or a number for each block, 0,0,0,24
-    say, the rest 0; at most half of what is left."""
+    """Number of patches that every block merges into similar ones, outside training (ToMe); or a number for each block, such as
+    0,0,0,24, and 0 for the rest. At most half of the remaining patches are merged."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
     """Epsilon of the encoder's norms."""
 
@@ -139,34 +139,34 @@ class ViTConfig(ImageConfig):
             whole = image - image % patch if self.crop_remainder else image
             require_divisible(f"image {side}", whole or image, f"patch {side}", patch)
         if self.crop_remainder and (self.embedding != "conv" or self.embedding_norm == "patches"):
-            raise ValueError("crop_remainder goes with the embedding 'conv'")
+            raise ValueError("crop_remainder needs the embedding 'conv' without a norm on patches")
         if self.embedding_norm in ("patches", "projected") and self.embedding not in ("conv", "linear"):
             raise ValueError(
-                f"embedding_norm {self.embedding_norm!r} is for flat patches, not for the embedding {self.embedding!r}"
+                f"embedding_norm {self.embedding_norm!r} needs flat patches, and the embedding {self.embedding!r} has none"
             )
         if self.pool_heads is not None:
             require_divisible("dim", self.dim, "pool_heads", self.pool_heads)
         if self.block == "parallel" and self.norm != "pre":
             raise ValueError("a parallel block has one norm, before both of its layers; set norm to 'pre'")
         if self.distillation_token and (self.pool, self.head) != ("class", "linear"):
-            raise ValueError("a distillation token goes with the pool 'class' and the head 'linear'")
+            raise ValueError("a distillation token needs the pool 'class' and the head 'linear'")
         if self.final_norm == "pooled" and self.pool == "class+mean":
-            raise ValueError("the pool 'class+mean' joins tokens that the last LayerNorm has been on; set final_norm to 'tokens'")
+            raise ValueError("the pool 'class+mean' joins normalised tokens; set final_norm to 'tokens'")
         if any(self.merged) and (self.is_relative or self.is_rotary or self.block == "parallel" or self.norm != "pre"):
             raise ValueError(
-                "token_merging leaves relative and rotary positions without a place, and happens between the two branches of a "
-                "sequential block whose norms come first; take another position, block or norm, or set it to 0"
+                "token_merging needs a sequential block with norm 'pre', and no relative or rotary positions; "
+                "set another position, block or norm, or set token_merging to 0"
             )
         if isinstance(self.token_merging, tuple) and len(self.token_merging) > self.depth:
             raise ValueError(f"token_merging has {len(self.token_merging)} numbers for {self.depth} blocks")
         if self._unpadded and self.resnet_block != "pooled":
-            raise ValueError("the root 'whitened-valid' goes with blocks that halve by maxima; set resnet_block to 'pooled'")
+            raise ValueError("the root 'whitened-valid' needs resnet_block 'pooled'")
         if min(self.grid) < 1:
             raise ValueError(
-                f"images of {self.image_size[0]}×{self.image_size[1]} hold no patch without padding; take larger ones"
+                f"images of {self.image_size[0]}×{self.image_size[1]} hold no patch without padding; give larger ones"
             )
         if len(self.resnet_depths) > 8:
-            raise ValueError("a ResNet of more than 8 stages leaves nothing of an image")
+            raise ValueError("resnet_depths has more than 8 stages, after which no pixel of an image is left")
         most = 2**12 if self.is_relative else 2**16  # the relative bias has an entry for every pair
         require_at_most("number of patches", self.grid[0] * self.grid[1], most)
         return self
@@ -200,11 +200,11 @@ class ViTConfig(ImageConfig):
 
     @property
     def family(self) -> str:
-        """The hybrids of the paper are a family of their own."""
+        """Name in figures: hybrids are their own family."""
         return "hybrid" if self.embedding == "resnet" else ""
 
     def at(self, height: int, width: int) -> Self:
-        """Return the configuration for images of another size; raises `ConfigError` where a model cannot have it."""
+        """Return the configuration for images of another size; raises `ConfigError` if the model does not support it."""
         return self if (height, width) == self.image_size else self.changed(image_size=(height, width))
 
     @property
@@ -223,7 +223,7 @@ class ViTConfig(ImageConfig):
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
         """Return the rows and columns of patches of an image of this size; sizes may be symbols of a graph."""
-        lost = 1 if self._unpadded else 0  # pixels at the rim
+        lost = 1 if self._unpadded else 0  # pixels that are lost at the border
         return (height - lost) // self.patch_size[0], (width - lost) // self.patch_size[1]
 
     @property
@@ -248,7 +248,7 @@ class ViTConfig(ImageConfig):
 
     @property
     def position_prefix(self) -> int:
-        """Tokens before the patches that have a position: class and distillation token, or none."""
+        """Tokens before the patches that have a position: class and distillation token, or 0."""
         return self.prefix - self.registers if self.class_position else 0
 
     @property
@@ -265,5 +265,5 @@ class ViTConfig(ImageConfig):
 
     @property
     def pooled_dim(self) -> int:
-        """Width of what the head reads."""
+        """Width of the vector that the head reads."""
         return 2 * self.dim if self.pool == "class+mean" else self.dim

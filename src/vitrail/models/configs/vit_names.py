@@ -1,4 +1,4 @@
-"""The names of Vision Transformers, in the spelling of the papers and of timm, with the sizes that they stand for."""
+"""Names of Vision Transformers, in the papers' spelling and timm's, and the sizes that they stand for."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     }.items()
     for patch in patches
 }  # fmt: skip
-"""The names that are listed; any other patch side works as well."""
+"""Configurations by name. A name with another patch size works as well."""
 
 PRESETS["ViT-CIFAR10-lecture"] = {
     **SIZES["L"], "image_size": 32, "patch_size": 8, "num_classes": 10, "embedding": "linear", "position": "sincos-1d",
@@ -35,10 +35,10 @@ PRESETS["ViT-CIFAR10-lecture"] = {
 PRESETS |= {
     f"{resnet}+ViT-{size}/{name}": {**SIZES[size], "patch_size": patch, "embedding": "resnet", "resnet_depths": depths}
     for resnet, size, name, patch, depths in (
-        ("R", "Ti", 16, 32, ()),  # 8×8 patches of a root of stride 4; Google's name for it counts a stride of 2
+        ("R", "Ti", 16, 32, ()),  # 8×8 patches of a root of stride 4; Google's name assumes a stride of 2
         ("R26", "S", 32, 32, (2, 2, 2, 2)),
         ("R26", "B", 32, 32, (2, 2, 2, 2)),
-        ("R50", "B", 16, 16, (3, 4, 9)),  # the third stage holds the fourth's blocks, too, at its own stride
+        ("R50", "B", 16, 16, (3, 4, 9)),  # the fourth stage's blocks are in the third, with its stride
         ("R50", "L", 32, 32, (3, 4, 6, 3)),
     )
 }
@@ -48,7 +48,7 @@ PRESETS["R+ViT-CIFAR10"] = {
     "image_size": 32, "patch_size": 4, "num_classes": 10, "dim": 128, "depth": 4, "heads": 4, "mlp_dim": 256, "pool": "mean",
     "embedding": "resnet", "resnet_root": "cifar", "resnet_width": 32,
 }  # fmt: skip
-"""A hybrid for images of 32 pixels and minutes of a laptop."""
+"""A hybrid for images of 32 pixels that trains in minutes on a laptop."""
 
 PRESETS |= {
     f"DeiT-{size}{token}{image}": {
@@ -58,7 +58,7 @@ PRESETS |= {
     for image in ("", "-384") for token in ("", "-distilled") for size in ("Ti", "S", "B")
     if size == "B" or not image
 }  # fmt: skip
-"""Those of Touvron et al. 2021 (https://arxiv.org/abs/2012.12877): plain ViTs, some with a token that learns from a teacher."""
+"""Sizes of DeiT, Touvron et al. 2021 (https://arxiv.org/abs/2012.12877): plain ViTs, some with a distillation token."""
 
 PRESETS |= {
     f"DeiT-III-{name}": {**sizes, "patch_size": patch, "class_position": False, "layer_scale": 1e-6}
@@ -67,7 +67,7 @@ PRESETS |= {
         ("L", SIZES["L"], 16), ("H14", SIZES["H"], 14),
     )
 }  # fmt: skip
-"""Those of Touvron et al. 2022 (https://arxiv.org/abs/2204.07118), whose class token has no position."""
+"""Sizes of DeiT III, Touvron et al. 2022 (https://arxiv.org/abs/2204.07118), whose class token has no position."""
 
 _HYBRID = re.compile(r"(?P<resnet>R[0-9]*)\+(?P<vit>\w+/[0-9]+)")  # R50+B/16 for R50+ViT-B/16
 _PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>[0-9]{1,5})")
@@ -83,7 +83,7 @@ _TIMM_DEIT = re.compile(r"deit(?P<third>3?)_(?P<size>[a-z]+)(?P<token>_distilled
 
 
 def preset_of(name: str) -> dict[str, Any] | None:
-    """Return the fields that a name fixes, in the paper's spelling or timm's and of any patch side; None where it is no name."""
+    """Return the fields of a name in the papers' spelling or timm's, with any patch size; None for an unknown name."""
     if match := _HYBRID.fullmatch(name):
         name = f"{match['resnet']}+ViT-{match['vit']}"
     name = _TIMM_HYBRIDS.get(name, name)
@@ -100,7 +100,7 @@ def preset_of(name: str) -> dict[str, Any] | None:
 
 
 def _deit(third: str, size: str, token: str | None, patch: str, image: str) -> dict[str, Any] | None:
-    """Return the fields of a DeiT's name in timm."""
+    """Return the fields of a DeiT's name in timm; None for an unknown name."""
     letter = {"medium": "M"}.get(size) or _TIMM_SIZES.get(size, size)
     name = f"DeiT{'-III' * bool(third)}-{letter}{patch if letter == 'H' else ''}{'-distilled' if token else ''}"
     if name not in PRESETS or PRESETS[name]["patch_size"] != int(patch):

@@ -10,18 +10,18 @@ from vitrail.models.configs.vit_names import SIZES
 
 Decoder = Literal["classic", "simple"]
 DECODER_DIM = 256
-"""Channels of the published decoders, ..."""
+"""Channels of the published decoders."""
 NARROW = 192
-"""... and half as many behind a backbone no wider than this: they learn more of few people in the same time."""
+"""Width of a backbone up to which the decoder has half as many channels: with little data it learns more in the same time."""
 WITHOUT_MEANING = (
     "pool_heads", "pool_mlp_dim", "distillation_token", "head", "head_dropout", "patch_dropout", "token_merging",
     "crop_remainder",
 )  # fmt: skip
-"""Fields of a ViT that are for the vector which its head reads, or leave out patches, of which a map needs every one."""
+"""Fields of a ViT that configure its pooled vector and head, or drop patches: a heatmap needs every patch."""
 
 
 class ViTPoseConfig(ViTConfig):
-    """Every choice of ViTPose (Xu et al. 2022, https://arxiv.org/abs/2204.12484): any ViT, and a decoder that draws heatmaps.
+    """Configuration of ViTPose (Xu et al. 2022, https://arxiv.org/abs/2204.12484): any ViT, and a decoder of heatmaps.
 
     With ``experts`` it is ViTPose+ (Xu et al. 2023, https://arxiv.org/abs/2212.04246).
     """
@@ -31,23 +31,23 @@ class ViTPoseConfig(ViTConfig):
     num_classes: Annotated[int, Field(ge=1, le=2**24)] = 17
     """Number of joints; each has a heatmap."""
     pool: Literal["mean"] = "mean"
-    """Pooling of the patches to one vector; the decoder reads every patch."""
+    """Pooling of the patches to one vector, for studies; the decoder reads every patch."""
     final_norm: Literal["tokens", "none"] = "tokens"
-    """Where the last norm stands: on all tokens, or nowhere."""
+    """Position of the last norm: on all tokens, or none."""
     decoder: Decoder = "classic"
     """Patches to heatmaps: two transposed convolutions and a 1×1 convolution, or bilinear upsampling and a 3×3 convolution."""
     decoder_dim: Annotated[int, Field(ge=1, le=2**16)] = DECODER_DIM
-    """Channels between the convolutions of the classic decoder; the simple one has none."""
+    """Channels between the convolutions of the classic decoder; ignored by the simple one."""
     patch_padding: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Zeros around the image, in pixels, before it is cut into patches."""
     shared_position: bool = False
-    """A learned vector that is added to every patch beside its position: in pre-trained weights the class token's position."""
+    """Add one learned vector to every patch besides its position; in pre-trained weights it is the class token's position."""
     experts: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Experts in the MLP of every block, one for each data set; 0 for a plain MLP."""
     expert_dim: Annotated[int, Field(ge=0, le=2**16)] = 0
-    """Number of the MLP's ``dim`` results that the expert computes."""
+    """Number of the MLP's ``dim`` outputs that an expert computes."""
     expert: Annotated[int, Field(ge=0, le=2**10)] = 0
-    """Which of the experts answers; in the published models 0 is COCO's."""
+    """Number of the expert that is used, from 0; in the published models 0 is COCO's."""
 
     answer: ClassVar[Literal["vector", "heatmaps", "text"]] = "heatmaps"
 
@@ -55,23 +55,23 @@ class ViTPoseConfig(ViTConfig):
     @classmethod
     def _goes_without(cls, value: Any, info: ValidationInfo) -> Any:
         if value != cls.model_fields[str(info.field_name)].default:
-            raise ValueError("a ViTPose gives heatmaps of all patches, and goes without; leave it out")
+            raise ValueError("a ViTPose makes heatmaps of all patches and does not use this field; remove it")
         return value
 
     @model_validator(mode="after")
     def _combinations_have_meaning(self) -> Self:
         if self.patch_padding and (self.embedding != "conv" or self.embedding_norm == "patches"):
-            raise ValueError("patch_padding goes with the embedding 'conv'")
+            raise ValueError("patch_padding needs the embedding 'conv' without a norm on patches")
         if 2 * self.patch_padding >= min(self.patch_size):
-            raise ValueError(f"a patch_padding of {self.patch_padding} makes more patches than there are in the image")
+            raise ValueError(f"a patch_padding of {self.patch_padding} adds patches without pixels; give less than half a patch")
         if self.shared_position and (not self.position.startswith("learned-1d") or self.has_class_token):
-            raise ValueError("shared_position goes with the position 'learned-1d' and no class token, whose place it takes")
+            raise ValueError("shared_position needs the position 'learned-1d' and no class token, whose position it replaces")
         if bool(self.experts) != bool(self.expert_dim):
             raise ValueError("experts and expert_dim go together; give both or neither")
         if self.expert_dim >= self.dim:
             raise ValueError(f"an expert_dim of {self.expert_dim} leaves nothing of dim {self.dim} that experts share")
         if self.expert >= max(1, self.experts):
-            raise ValueError(f"there is no expert {self.expert} among {self.experts}; they count from 0")
+            raise ValueError(f"there is no expert {self.expert} among {self.experts}; the first is 0")
         return self
 
     @property
@@ -98,19 +98,19 @@ class ViTPoseConfig(ViTConfig):
 def pose_config(
     start: ViTConfig, image_size: int | tuple[int, int] | None = None, joints: int | None = None, decoder: Decoder | None = None
 ) -> ViTPoseConfig:
-    """Return the configuration of a model of heatmaps whose backbone is exactly this ViT, for images of another size.
+    """Return the configuration of a heatmap model with this ViT as its backbone, for images of another size.
 
-    It keeps the class token, and the distillation token as a register. A norm on the pooled vector stands on all tokens.
+    The class token stays, and a distillation token becomes a register. A norm on the pooled vector becomes one on all tokens.
     A narrow backbone gets a narrow decoder.
 
     Args:
-        start: of any ViT; of a ViTPose all that is not given stays as it is.
+        start: configuration of any ViT; from a ViTPose, fields that are not passed stay as they are.
         image_size: height and width of the images in pixels, or the side of a square; 256×192 by default.
         joints: number of heatmaps; 17 by default.
-        decoder: patches to heatmaps; classic by default.
+        decoder: kind of decoder; classic by default.
 
     Raises:
-        ConfigError: the backbone cannot have images of this size.
+        ConfigError: the backbone does not support images of this size.
     """
     overrides = {"image_size": image_size, "num_classes": joints, "decoder": decoder}
     given = {name: value for name, value in overrides.items() if value is not None}
@@ -141,4 +141,4 @@ PRESETS |= {
     f"ViTPose+-{size}": {**_SIZES[size], **_PAPER, "experts": 6, "expert_dim": share}
     for size, share in (("S", 96), ("B", 192), ("L", 256), ("H", 320))
 }
-"""ViTPose+ of COCO, AI Challenger, MPII, AP-10K, APT-36K and COCO-WholeBody, in this order of experts."""
+"""ViTPose+, whose experts are for COCO, AI Challenger, MPII, AP-10K, APT-36K and COCO-WholeBody, in this order."""

@@ -1,4 +1,4 @@
-"""A ViT looks at an image, the decoder of the Transformer writes a sentence about it."""
+"""Captioners: a ViT encodes an image, and the decoder of the Transformer writes a sentence about it."""
 
 from collections.abc import Mapping, Set
 from typing import Any
@@ -17,11 +17,11 @@ from vitrail.parts import Interpolation
 
 
 class Encoder(ViT):
-    """A ViT without a head, of which every token is read.
+    """A ViT without a head, all of whose tokens are read.
 
     Args:
-        config: of the ViT.
-        patches_behind: the block behind which its patches are read, see `OfImages`.
+        config: configuration of the ViT.
+        patches_behind: the block after which patches are read; see `OfImages`.
     """
 
     def __init__(self, config: ViTConfig, patches_behind: str = "last"):
@@ -52,7 +52,7 @@ class Encoder(ViT):
 
 
 class WritesOfImages(TextModel):
-    """A model of texts whose sources are images, which its ``encoder`` reads."""
+    """Base of text models whose sources are images, encoded by ``encoder``."""
 
     config: Any
     encoder: Encoder
@@ -60,14 +60,14 @@ class WritesOfImages(TextModel):
     decoder: nn.ModuleList
 
     def read(self, tokens: Tensor) -> Any:
-        """Return tokens of images, (B, N, D of the ViT), as the decoder sees them."""
+        """Convert tokens of the ViT, (B, N, D of the ViT), to the decoder's input."""
         raise NotImplementedError
 
     def encode(self, source: Tensor) -> Any:
-        return self.read(self.encoder.encode(source))  # of tokens (B, prefix + N, D of the ViT)
+        return self.read(self.encoder.encode(source))  # encode: (B, prefix + N, D of the ViT)
 
     def of_nothing(self, count: int) -> Any:
-        """Return ``count`` sources without an image, as the decoder sees them: a token of zeros."""
+        """Return the decoder's input for ``count`` sources without an image: one token of zeros each."""
         return self.read(self.embedding.weight.new_zeros(count, 1, self.config.encoder.dim))
 
     def layers(self) -> list[nn.Module]:
@@ -81,14 +81,14 @@ class WritesOfImages(TextModel):
 
 
 class Captioner(WritesOfImages, TransformerDecoder):
-    """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
+    """A captioner: images (B, C, H, W) and captions (B, T), or K per image (B, K, T), to logits of the next token.
 
-    Each block of the decoder looks at all tokens of the image, as the last norm of the ViT leaves them. Their keys and values are
-    made once an image, for all of its captions and for all beams.
+    Each decoder block attends to all tokens of the image, after the ViT's last norm. Their keys and values are computed once
+    per image, for all its captions and all beams.
     """
 
     config: CaptionerConfig
-    shown = slice(None)  # which block looks at what a word names is chance
+    shown = slice(None)  # which block attends to the named object differs from training to training
 
     def __init__(self, config: CaptionerConfig):
         super().__init__()
@@ -106,9 +106,9 @@ class Captioner(WritesOfImages, TransformerDecoder):
         return Encoded(memory, self._mask(memory))
 
     def _mask(self, memory: Tensor) -> Tensor | None:
-        """Return a mask in training, (B, 1, 1, prefix + N), of tokens that are not dropped; None where none is."""
+        """Return a training mask, (B, 1, 1, prefix + N), False for dropped class tokens; None if none can be dropped."""
         share, prefix = self.config.class_token_dropout, self.config.encoder.prefix
-        if not share or not prefix or not self.decoder.training:  # of a frozen ViT's captioner the decoder alone is in training
+        if not share or not prefix or not self.decoder.training:  # with a frozen ViT, only the decoder is in training mode
             return None
         kept = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
         kept[:, :prefix] = torch.rand(len(memory), 1, device=memory.device) >= share

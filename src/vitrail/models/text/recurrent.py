@@ -1,4 +1,4 @@
-"""Translation before the Transformer: an LSTM reads a text, another writes (Sutskever et al. 2014,
+"""Sequence-to-sequence models before the Transformer: an LSTM reads a text, another writes one (Sutskever et al. 2014,
 https://arxiv.org/abs/1409.3215), with or without attention (Bahdanau et al. 2014, Luong et al. 2015)."""
 
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from vitrail.models.text.recurrent_decoder import Reading, RecurrentDecoder
 
 
 class Recurrent(RecurrentDecoder):
-    """Sources (B, S) and targets (B, T) to logits (B, T, vocabulary)."""
+    """A recurrent sequence-to-sequence model: sources (B, S) and targets (B, T) to logits (B, T, vocabulary)."""
 
     config: RecurrentConfig
 

@@ -1,4 +1,4 @@
-"""A ViT looks at an image, an LSTM writes a sentence about it (Xu et al. 2015, https://arxiv.org/abs/1502.03044)."""
+"""Captioners with an LSTM as decoder after a ViT (Xu et al. 2015, https://arxiv.org/abs/1502.03044)."""
 
 from torch import Tensor, nn
 
@@ -8,10 +8,10 @@ from vitrail.models.text.recurrent_decoder import Reading, RecurrentDecoder
 
 
 class RecurrentCaptioner(WritesOfImages, RecurrentDecoder):
-    """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
+    """A captioner: images (B, C, H, W) and captions (B, T), or K per image (B, K, T), to logits of the next token.
 
-    The state s₀ is made of the mean of the image's tokens h. Behind each word a state s looks at them: ``e = f_att(s, h)``,
-    ``a = softmax(e)``, ``c = Σ a h``; the next word is read from s and c.
+    The first state s₀ is computed from the mean of the image's tokens h. After each word, the state s attends to them:
+    ``e = f_att(s, h)``, ``a = softmax(e)``, ``c = Σ a h``. The next word is predicted from s and c.
     """
 
     config: RecurrentCaptionerConfig

@@ -15,16 +15,16 @@ from vitrail.models.text.text_model import TextModel
 
 @dataclass
 class Reading:
-    """A source as the decoder sees it, and the decoder's state."""
+    """The encoded source and the state of the decoder."""
 
     states: list[parts.LSTMState]
-    """State of every layer of the decoder: (B, H) each, in a search (A, W, H)."""
+    """State of every layer of the decoder: (B, H) each, or (A, W, H) in a beam search."""
     memory: Tensor
     """The encoded tokens of the source, (B, S, H)."""
     keys: Tensor
     """Keys of attention, (B, S, A): the memory, or a projection for `parts.AdditiveAlignment`."""
     mask: Tensor | None = None
-    """Boolean (B, 1, S), False at the filling; None without filling."""
+    """Boolean (B, 1, S), False for padding; None without padding."""
 
     def select(self, rows: Tensor) -> None:
         self.states = [(h[rows], c[rows]) for h, c in self.states]
@@ -40,16 +40,16 @@ class Reading:
 
 
 class RecurrentDecoder(TextModel):
-    """The writing half of a model that adds an encoder.
+    """The decoder of a recurrent model; subclasses add an encoder.
 
-    The LSTM runs over the whole target, then all of its states look at the source together. This is Luong's order, for additive
-    attention, too: Bahdanau's decoder looks before it goes on to the next token, which is far slower to train.
+    The LSTM runs over the whole target, then all its states attend to the source at once. This is Luong's order, also used here
+    for additive attention: Bahdanau's decoder attends before each step of the LSTM, which is far slower to train.
     """
 
     config: RecurrentConfig
 
     def add_embedding(self) -> None:
-        """Add the table of tokens."""
+        """Add the embedding table."""
         self.embedding = nn.Embedding(self.config.vocabulary, self.config.dim)
         self.dropout = parts.Dropout(self.config.dropout)
 
@@ -62,7 +62,7 @@ class RecurrentDecoder(TextModel):
         self.combine = nn.Linear(2 * width if self.attention else width, c.dim)
 
     def initialize(self, *untouched: nn.Module) -> None:
-        """Draw matrices and embeddings as the Transformer does, LSTMs as torch does; some parts stay as they are."""
+        """Sample matrices and embeddings as the Transformer does, and LSTMs as torch does; ``untouched`` modules are skipped."""
         for module in self.modules_but(*untouched):
             if isinstance(module, parts.LSTMLayer):
                 module.reset_parameters()
@@ -76,12 +76,12 @@ class RecurrentDecoder(TextModel):
         return {}
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Return ``√D · E[t]``, (…) to (…, D): numbers around 1, though the logits share the table."""
+        """Return ``√D · E[t]``, (…) to (…, D); the factor makes values about 1, while the table suits the logits."""
         x: Tensor = self.embedding(tokens) * math.sqrt(self.config.dim)
         return x
 
     def reading(self, memory: Tensor, last: Sequence[Tensor], mask: Tensor | None = None) -> Reading:
-        """Return a source before the first word: its tokens (B, S, H), and the start of each layer's state, (B, 2H)."""
+        """Return the state before the first word, from the tokens (B, S, H) and each layer's initial values (B, 2H)."""
         states = [torch.tanh(start).chunk(2, dim=-1) for start in last]
         return Reading([(h, c) for h, c in states], memory, self.key(memory), mask)
 
@@ -93,7 +93,7 @@ class RecurrentDecoder(TextModel):
 
     def _states(self, target: Tensor, reading: Reading) -> Tensor:
         """Return the states of the decoder's last layer, (B, T, H) or (B, K, T, H)."""
-        count = math.prod(target.shape[1:-1])  # of each source
+        count = math.prod(target.shape[1:-1])  # targets of each source
         x = self.embed(target.flatten(0, -2))  # (B·K, T, D)
         for layer, state in zip(self.decoder, reading.states, strict=True):
             h, c = (part.repeat_interleave(count, dim=0) for part in state)
@@ -101,7 +101,7 @@ class RecurrentDecoder(TextModel):
         return x.unflatten(0, target.shape[:-1])
 
     def _combined(self, states: Tensor, reading: Reading) -> Tensor:
-        """Return ``tanh(W [a; h])`` of states h and the attention's result a: (B, T, H) to (B, T, D); Luong's equation 5."""
+        """Compute ``tanh(W [a; h])``, Luong's equation 5, of states h and attention results a: (B, T, H) to (B, T, D)."""
         if self.attention is not None:
             seen = self.attention(states, reading.keys, reading.memory, reading.mask)
             states = torch.cat([seen, states], dim=-1)

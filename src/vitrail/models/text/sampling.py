@@ -1,4 +1,4 @@
-"""Texts drawn at random, as likely as the model takes them to be."""
+"""Random texts, sampled from a model's distribution."""
 
 from collections.abc import Collection
 from typing import Any
@@ -22,15 +22,15 @@ def sample(
     banned: Collection[int] | None = None,
     encoded: Any = None,
 ) -> list[list[list[int]]]:
-    """Draw several texts for each source: their tokens, without start and end.
+    """Sample several texts for each source, and return their tokens, without start and end.
 
-    The texts are the same every time, and whatever other sources are in the batch: tokens are drawn with Gumbel noise
+    Texts are the same in every call and for every batch composition: tokens are sampled with Gumbel noise
     (``argmax(log p / temperature + noise)`` has the distribution of the softmax), and all sources share one noise.
 
     Args:
         model, source, max_length, banned, encoded: as in `vitrail.models.text.search.beam_search`.
-        samples: texts of each source.
-        temperature: below 1 likely tokens are drawn more often than the model says, above 1 less often.
+        samples: number of texts per source.
+        temperature: below 1, likely tokens are sampled more often than the model predicts; above 1, less often.
 
     Raises:
         ConfigError: a length or a number of samples below one, or a temperature that is not above 0.
@@ -38,7 +38,7 @@ def sample(
     require_positive(samples=samples, temperature=temperature)
     limits, banned, end = lengths_allowed(max_length, source), banned_tokens(model, banned), model.config.end
     random = torch.Generator().manual_seed(0)
-    going, tokens = torch.arange(len(source)), first_tokens(model, source)  # (A,) and (A, 1), of the A sources that go on
+    going, tokens = torch.arange(len(source)), first_tokens(model, source)  # (A,) and (A, 1), for the A unfinished sources
     texts = [torch.empty(samples, 0, dtype=torch.int64)] * len(source)
     with evaluation_mode(model), torch.inference_mode():
         state = model.begin(model.encode(source) if encoded is None else encoded)
@@ -48,7 +48,7 @@ def sample(
             noise = -torch.empty(samples, logits.shape[-1]).exponential_(generator=random).log()
             drawn = (logits / temperature + noise.to(logits.device)).argmax(dim=-1)  # (A, samples)
             if logits.shape[1] == 1:
-                state.follow(drawn.new_zeros(drawn.shape))  # one beginning becomes several
+                state.follow(drawn.new_zeros(drawn.shape))  # the first step turns one target into several
             for number, row in zip(going.tolist(), drawn.cpu(), strict=True):
                 texts[number] = torch.cat([texts[number], row[:, None]], dim=1)
             on = torch.tensor([limits[n] > texts[n].shape[1] and not (texts[n] == end).any(1).all() for n in going.tolist()])

@@ -1,4 +1,4 @@
-"""Searches for the text that a model writes: the likeliest token each time, or several beginnings side by side (beam search)."""
+"""Greedy search and beam search for the text that a model writes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from vitrail.models.inference import evaluation_mode
 from vitrail.models.text.text_model import TextModel
 
 PENALTY, OFFSET = 0.6, 5
-"""α and n by which Vaswani et al. 2017 compared texts of different lengths; see `beam_search`."""
+"""α and n of Vaswani et al. 2017 for comparing texts of different lengths; see `beam_search`."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,19 @@ class Written:
     tokens: list[int]
     """The text without start and end."""
     score: float
-    """The logarithm of its probability, its end included: a sum over its tokens."""
+    """Log-probability of the text with its end: the sum over its tokens."""
     normalized: float
-    """The score by which `beam_search` compares texts of different lengths; in `greedy` the score."""
+    """The score divided by `beam_search`'s length penalty; in `greedy` equal to the score."""
     finished: bool
-    """True where the model has ended the text, False where the greatest length has."""
+    """True if the model ended the text, False if it reached the maximum length."""
 
 
 NOTHING = Written([], float("-inf"), float("-inf"), finished=False)
-"""The text of a model for which no token is possible."""
+"""The text of a model whose tokens are all banned."""
 
 
 def greedy(model: TextModel, source: Tensor, *, max_length: int | Tensor, **options: Any) -> list[Written]:
-    """Write the likeliest token each time, for all sources at once; see `beam_search` for the ``options``."""
+    """Write the most likely token at each step, for all sources at once; ``options`` as in `beam_search`."""
     return [best for (best,) in beam_search(model, source, beams=1, length_penalty=0, max_length=max_length, **options)]
 
 
@@ -51,29 +51,29 @@ def beam_search(
     no_repeat: int = 0,
     encoded: Any = None,
 ) -> list[list[Written]]:
-    """Write the likeliest texts, following the ``beams`` likeliest beginnings of each length; what has ended leaves the batch.
+    """Write the most likely texts by beam search; finished sources leave the batch.
 
-    Texts are compared by ``score / ((n + |Y|) / (n + 1))^α``, where |Y| counts the end, also of a text that is cut before it.
-    With α = 0.6 and n = 5 this is equation (14) of Wu et al. 2016 (https://arxiv.org/abs/1609.08144), as Vaswani et al. 2017
-    use it; with α = 1 and n = 0 it is what ``generate`` of transformers does. A source is over when it has as many finished
-    texts as beams, and its best beginning is no better than the worst of them at its present length.
+    Texts are compared by ``score / ((n + |Y|) / (n + 1))^α``, where the length |Y| counts the end token, even for a text that
+    was cut before it. With α = 0.6 and n = 5 this is equation (14) of Wu et al. 2016 (https://arxiv.org/abs/1609.08144), as
+    used by Vaswani et al. 2017; with α = 1 and n = 0 it is that of transformers' ``generate``. A source is finished once it has
+    as many finished texts as beams, and its best beam, at its current length, scores no better than the worst of them.
 
     Args:
-        model: any model of texts, in evaluation mode meanwhile.
-        source: of B texts or images, as the model's `forward` takes it.
-        beams: beginnings that are followed, and finished texts among which the best are chosen.
-        max_length: the most tokens of a text, its end among them: of all texts, or of each (B,).
+        model: any text model; it is in evaluation mode during the search.
+        source: B texts or images, as in the model's `forward`.
+        beams: number of beams, and of finished texts among which the best are selected.
+        max_length: the most tokens of a text, its end included: an integer, or one for each source, (B,).
         length_penalty, length_offset: α and n.
         banned: tokens that are never written; pad and start by default.
-        best: texts of each source that are returned.
-        no_repeat: so many tokens in a row are written once in a text; 0 for no such rule.
-        encoded: the result of the model's `encode` of the sources, where it is known already.
+        best: number of texts to return for each source.
+        no_repeat: length of token n-grams that must not repeat in a text; 0 for no limit.
+        encoded: the result of the model's `encode` for the sources, if already computed.
 
     Returns:
-        For each source up to ``best`` texts, best first, no two alike.
+        Up to ``best`` different texts for each source, best first.
 
     Raises:
-        ConfigError: a length below one, or fewer beams than texts that are returned.
+        ConfigError: a length below one, or ``best`` above ``beams``.
     """
     require_positive(beams=beams, best=best)
     require_at_most("best", best, beams)
@@ -85,7 +85,7 @@ def beam_search(
         while len(live.numbers):
             logits = model.step(tokens, state)
             repeats = _repeats(live.texts, no_repeat, logits)
-            # twice as many as are kept, because half of them may end
+            # twice as many as beams, because up to half of them may end
             live, parents = live.continued(*_likeliest(logits, 2 * beams, banned, repeats), 2 * beams)
             ended = live.texts[..., -1] == end  # (A, 2·beams)
             for row, place in ended[:, :beams].nonzero().tolist():
@@ -102,24 +102,24 @@ def beam_search(
 
 @dataclass
 class _Beginnings:
-    """The k likeliest beginnings of the texts of A sources, likeliest first."""
+    """The k best beams of A sources, best first."""
 
     numbers: Tensor
-    """Numbers of the sources, (A,)."""
+    """Indices of the sources in the batch, (A,)."""
     scores: Tensor
-    """(A, k); minus infinity where there is no such beginning."""
+    """(A, k); minus infinity where there is no such beam."""
     texts: Tensor
     """(A, k, length)."""
 
     @classmethod
     def empty(cls, sources: int) -> "_Beginnings":
-        """Return a beginning of no tokens for each source."""
+        """Return one empty beam for each source."""
         return cls(torch.arange(sources), torch.zeros(sources, 1), torch.empty(sources, 1, 0, dtype=torch.int64))
 
     def continued(self, more: Tensor, tokens: Tensor, count: int) -> tuple["_Beginnings", Tensor]:
-        """Return the likeliest ``count`` beginnings with one more token, and the place of each one's parent, (A, count).
+        """Extend beams by one token, and return the best ``count`` of them and their parents' indices, (A, count).
 
-        ``more`` and ``tokens``, (A, k, M), are the likeliest tokens after each beginning.
+        ``more`` are log-probabilities and ``tokens`` numbers of the M most likely tokens after each beam, (A, k, M).
         """
         sums = (self.scores[..., None] + more).flatten(1)  # (A, k·M)
         scores, places = sums.topk(min(count, sums.shape[1]))
@@ -129,17 +129,17 @@ class _Beginnings:
         return _Beginnings(self.numbers, scores, texts), parents
 
     def best(self, count: int) -> tuple["_Beginnings", Tensor]:
-        """Return the likeliest ``count`` of them, and their places, (A, count)."""
+        """Return the best ``count`` beams and their indices, (A, count)."""
         scores, places = self.scores.topk(min(count, self.scores.shape[1]))
         return _Beginnings(self.numbers, scores, _gathered(self.texts, places)), places
 
     def of(self, rows: Tensor) -> "_Beginnings":
-        """Return the beginnings of some sources, boolean (A,)."""
+        """Return the beams of the sources where boolean ``rows`` (A,) is True."""
         return _Beginnings(self.numbers[rows], self.scores[rows], self.texts[rows])
 
 
 def normalized(score: float, length: int, length_penalty: float = PENALTY, length_offset: int = OFFSET) -> float:
-    """Return equation (14) of Wu et al. 2016 for a text of so many tokens, with its end; see `beam_search`."""
+    """Return the score with length penalty, equation (14) of Wu et al. 2016; ``length`` includes the end. See `beam_search`."""
     return score / ((length_offset + length) / (length_offset + 1)) ** length_penalty
 
 
@@ -154,7 +154,7 @@ class _Finished:
     texts: list[Written] = field(default_factory=list)
 
     def add(self, tokens: Tensor, score: float, *, finished: bool) -> None:
-        """Take up a text, if it is among the best; a ``finished`` one has its end with it."""
+        """Add a text if it is among the best; with ``finished``, its last token is the end."""
         if score == float("-inf"):
             return
         text = tokens.tolist()[:-1] if finished else tokens.tolist()
@@ -162,7 +162,7 @@ class _Finished:
         self.texts = sorted([*self.texts, written], key=lambda text: text.normalized, reverse=True)[: self.room]
 
     def go_on(self, beginnings: _Beginnings, row: int) -> bool:
-        """Return whether the beginnings in a row of a batch are to be continued; at the greatest length they are taken up."""
+        """Return whether a source's beams should be extended; beams at the maximum length are added as texts."""
         scores, length = beginnings.scores[row].tolist(), beginnings.texts.shape[2]
         full = len(self.texts) == self.room and self.normalized(scores[0], length) <= self.texts[-1].normalized
         if full or scores[0] == float("-inf"):
@@ -178,7 +178,7 @@ class _Finished:
 
 
 def lengths_allowed(max_length: int | Tensor, source: Tensor) -> Tensor:
-    """Return the greatest length of each text, (B,)."""
+    """Return the maximum length of each text, (B,)."""
     limits = torch.as_tensor(max_length).cpu().expand(len(source))
     if len(limits):
         require_positive(max_length=int(limits.min()))
@@ -186,24 +186,24 @@ def lengths_allowed(max_length: int | Tensor, source: Tensor) -> Tensor:
 
 
 def banned_tokens(model: TextModel, banned: Collection[int] | None) -> list[int]:
-    """Return the tokens that must not be written; a text whose start is also its end must be able to end."""
+    """Return the tokens that must not be written, by default pad and start; the end token is always allowed by default."""
     c = model.config
     return sorted({c.pad, c.start} - {c.end} if banned is None else banned)
 
 
 def first_tokens(model: TextModel, source: Tensor) -> Tensor:
-    return torch.full((len(source), 1), model.config.start, device=source.device)  # the source may be of pixels
+    return torch.full((len(source), 1), model.config.start, device=source.device)  # int64, also if the source is an image
 
 
 def go_on(state: Any, on: Tensor, device: torch.device) -> None:
-    """Select some of a state's sources, boolean (A,)."""
+    """Keep the state's sources where boolean ``on`` (A,) is True."""
     if not on.all():
         state.select(on.nonzero()[:, 0].to(device))
 
 
 def _likeliest(logits: Tensor, count: int, banned: list[int], repeats: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities and numbers of the likeliest tokens, (…, vocabulary) to (…, count) each, on the CPU."""
-    known = logits.float().log_softmax(dim=-1)  # over all tokens, as in training
+    """Return log-probabilities and numbers of the most likely tokens: (…, vocabulary) to (…, count) each, on the CPU."""
+    known = logits.float().log_softmax(dim=-1)  # normalised before tokens are banned, as in training
     known[..., banned] = float("-inf")
     if repeats is not None:
         known[repeats] = float("-inf")
@@ -212,19 +212,19 @@ def _likeliest(logits: Tensor, count: int, banned: list[int], repeats: Tensor | 
 
 
 def _repeats(texts: Tensor, count: int, logits: Tensor) -> Tensor | None:
-    """Return a mask, (…, vocabulary) as the logits, of tokens that would write ``count`` tokens in a row a second time.
+    """Return a mask shaped like the logits, (…, vocabulary), True for tokens that would repeat an n-gram of ``count`` tokens.
 
-    The texts are int64 (…, length). None where there can be no such tokens.
+    Texts are int64 (…, length). The result is None if the texts are shorter than an n-gram.
     """
     if not 0 < count <= texts.shape[-1]:
         return None
     windows = texts.to(logits.device).unfold(-1, count, 1)  # (…, places, count)
-    behind_the_same = (windows[..., :-1] == windows[..., -1:, 1:]).all(dim=-1)  # the last count − 1 tokens, written before
+    behind_the_same = (windows[..., :-1] == windows[..., -1:, 1:]).all(dim=-1)  # n-grams that begin as the next one
     following = torch.where(behind_the_same, windows[..., -1], logits.shape[-1])
     mask = torch.zeros(*logits.shape[:-1], logits.shape[-1] + 1, dtype=torch.bool, device=logits.device)
     return mask.scatter_(-1, following, True)[..., :-1]
 
 
 def _gathered(texts: Tensor, places: Tensor) -> Tensor:
-    """Return the texts (A, k, length) at places (A, n): (A, n, length)."""
+    """Select texts (A, k, length) by indices (A, n): (A, n, length)."""
     return texts.gather(1, places[..., None].expand(-1, -1, texts.shape[2]))

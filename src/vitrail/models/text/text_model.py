@@ -1,4 +1,4 @@
-"""The contract of every model that writes a text, token by token, of another text or of an image."""
+"""The interface of models that write a text token by token, from another text or an image."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,31 +13,31 @@ from vitrail.models.configs.texts import COUNTED, TextConfig
 from vitrail.models.signature import BATCH, Free, Shape
 
 Aligned = tuple[list[str], list[str], Any]
-"""Tokens of a source, tokens of its target, and the attention of the second to the first, (target, source)."""
+"""Source tokens, target tokens, and the attention from target to source, (target, source)."""
 
 LENGTH = Free("target_length", COUNTED)
-"""Tokens of a target."""
+"""Number of tokens of a target."""
 
 
 class TextModel(Model):
-    """A model of sources and of targets (B, T), numbers of tokens: it predicts the token that follows each of the target's.
+    """Base of models that predict the next token after each token of a target (B, T), given a source.
 
-    A source is a text, (B, S), or an image, (B, C, H, W). Where a source has several targets, these may be (B, K, T).
+    A source is a text, (B, S), or an image, (B, C, H, W). Targets may be (B, K, T), K for each source.
     """
 
     config: TextConfig
 
     def modules_but(self, *untouched: nn.Module) -> Iterator[nn.Module]:
-        """Yield all modules outside some parts."""
+        """Yield all modules except those inside ``untouched``."""
         left_out = {module for part in untouched for module in part.modules()}
         yield from (module for module in self.modules() if module not in left_out)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return logits of the token after each of the target's, from the source and what stands before alone.
+        """Return the logits of the token after each target token, computed from the source and the target up to it.
 
         Args:
-            source: texts, int64 (B, S), filled up with ``config.pad``, each with ``config.end`` at its end; or images.
-            target: int64 (B, T), which begins with ``config.start``; or K of each source, (B, K, T).
+            source: texts, int64 (B, S), each ended by ``config.end`` and padded with ``config.pad``; or images.
+            target: int64 (B, T), beginning with ``config.start``; or K per source, (B, K, T).
 
         Returns:
             (B, T, vocabulary), or (B, K, T, vocabulary).
@@ -46,49 +46,49 @@ class TextModel(Model):
         return logits
 
     def encode(self, source: Tensor) -> Any:
-        """Return the state of sources that `decode` takes."""
+        """Encode sources to the object that `decode` and `begin` take."""
         raise NotImplementedError
 
     def decode(self, target: Tensor, encoded: Any) -> Tensor:
-        """Return the vectors that logits are read from, (B, T, D) or (B, K, T, D), of targets (B, T) or (B, K, T)."""
+        """Map targets (B, T) or (B, K, T) to the vectors that logits are computed from, (B, T, D) or (B, K, T, D)."""
         raise NotImplementedError
 
     def begin(self, encoded: Any) -> Any:
-        """Return the state of a search that has written nothing yet of one target for each of A sources, which `encode` has seen.
+        """Return the state of a search before the first token, with one target for each of the A sources in ``encoded``.
 
-        Its ``select(rows)`` goes on with these sources (A',) alone; its ``follow(parents)`` with targets that continue these of
-        each source's, (A, W'), of which one may stand several times.
+        The state has two methods. ``select(rows)`` keeps these sources (A',). ``follow(parents)`` continues, for each source,
+        the targets with these indices (A, W'); an index may be repeated.
         """
         raise NotImplementedError
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
-        """Return logits (A, W, vocabulary) of what follows one more token of each of W targets of A sources, (A, W).
+        """Append one token to each of the W targets of A sources, (A, W), and return logits (A, W, vocabulary) of the next.
 
-        The state takes the tokens up.
+        The state is updated in place.
         """
         raise NotImplementedError
 
     def for_writing(self, matrix: parts.Matrix) -> "TextModel":
-        """Return the model for `begin` and `step` alone, with products made by ``matrix``; itself if it has none."""
+        """Return a model that supports `begin` and `step` only, with linear layers built by ``matrix``; by default ``self``."""
         return self
 
     def output_table(self) -> tuple[Tensor, Tensor | None]:
-        """Return the table that logits are read off: W (vocabulary, D), and a bias (vocabulary,) or None."""
+        """Return the output layer: weight W (vocabulary, D), and bias (vocabulary,) or None."""
         raise NotImplementedError
 
     def logits(self, x: Tensor) -> Tensor:
-        """``x Wᵀ + b``: (…, D) to (…, vocabulary)."""
+        """Compute ``x Wᵀ + b``: (…, D) to (…, vocabulary)."""
         return F.linear(x, *self.output_table())
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """Return the weights of attention from each token of targets (B, T) to each of the source, (B, T, S); None without any.
+        """Return the attention weights from target tokens (B, T) to source tokens, (B, T, S); None for a model without attention.
 
-        Rows sum to 1. It is the mean of all heads: of a translator in its last block, of a captioner in all blocks.
+        Rows sum to 1. Weights are the mean over heads: in a translator of the last block, in a captioner of all blocks.
         """
         return self.decode_with_attention(target, self.encode(source))[1]
 
     def decode_with_attention(self, target: Tensor, encoded: Any) -> tuple[Tensor, Tensor | None]:
-        """Return the result of `decode` of targets (B, T), and the `alignment`."""
+        """Return the result of `decode` for targets (B, T), and the attention weights as in `alignment`."""
         raise NotImplementedError
 
     def inputs(self) -> dict[str, Shape]:

@@ -1,4 +1,4 @@
-"""CLIP's model of texts (Radford et al. 2021, https://arxiv.org/abs/2103.00020, section 2.4): each token sees those before it."""
+"""CLIP's text encoder, a causal Transformer (Radford et al. 2021, https://arxiv.org/abs/2103.00020, section 2.4)."""
 
 from typing import Annotated
 
@@ -14,12 +14,12 @@ from vitrail.settings import Settings
 
 
 class TextTowerConfig(Settings):
-    """Sizes of a model of texts."""
+    """Sizes of a text encoder."""
 
-    model_config = ConfigDict(strict=True)  # it is read from files of others, never from the command line
+    model_config = ConfigDict(strict=True)  # read from files of other libraries only, never from the command line
 
     vocabulary: Positive
-    """Kinds of tokens."""
+    """Number of different tokens."""
     length: Positive
     """Tokens of the longest text."""
     dim: Width
@@ -27,13 +27,13 @@ class TextTowerConfig(Settings):
     heads: Width
     mlp_dim: Width
     output_dim: Width
-    """Width of the vectors that texts share with images."""
+    """Width of the embedding space that texts share with images."""
     activation: Activation = "quick-gelu"
     norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
 class TextTower(nn.Module):
-    """Texts to vectors, in the space of the images that they describe."""
+    """A text encoder, whose vectors are in the space of the vectors of images."""
 
     def __init__(self, c: TextTowerConfig):
         super().__init__()
@@ -53,14 +53,14 @@ class TextTower(nn.Module):
         self.projection = nn.Linear(c.dim, c.output_dim, bias=False)
 
     def forward(self, tokens: Tensor, ends: Tensor) -> Tensor:
-        """Return the vector of each text, (B, output_dim), from tokens (B, T) and the place of the last one of each text (B,).
+        """Map tokens (B, T) and the index of each text's last token (B,) to vectors (B, output_dim).
 
         Raises:
-            ConfigError: more tokens than the model has positions.
+            ConfigError: the text has more tokens than the model has positions.
         """
         count = tokens.shape[1]
         if count > self.config.length:
-            what = f"{count} tokens are more than the {self.config.length} that the model reads"
+            what = f"the text has {count} tokens, the model reads at most {self.config.length}"
             raise ConfigError(what, where="text", hint="give shorter texts")
         z = self.tokens(tokens) + self.position[:count]  # (B, T, D)
         past = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()

@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder reads a text, a decoder writes another."""
+"""The Transformer for translation (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder and a decoder."""
 
 from torch import Tensor, nn
 
@@ -7,7 +7,7 @@ from vitrail.models.text.transformer_decoder import Encoded, TransformerDecoder,
 
 
 class Transformer(TransformerDecoder):
-    """Sources (B, S) and targets (B, T) to logits (B, T, vocabulary). Equations are the paper's."""
+    """The Transformer: sources (B, S) and targets (B, T) to logits (B, T, vocabulary). Equations are the paper's."""
 
     config: TransformerConfig
 
@@ -32,6 +32,6 @@ class Transformer(TransformerDecoder):
 
 
 def _tokens(source: Tensor, pad: int) -> Tensor | None:
-    """Return a mask of (B, S) as attention takes it, False at the filling: (B, 1, 1, S); None without filling."""
+    """Return the attention mask of sources (B, S), (B, 1, 1, S), False for padding; None without padding."""
     mask = source != pad
     return None if source.is_meta or bool(mask.all()) else mask[:, None, None]

@@ -1,4 +1,4 @@
-"""The decoder of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762), whatever it looks at."""
+"""The decoder of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762), for any encoder."""
 
 import copy
 import math
@@ -16,23 +16,23 @@ from vitrail.models.text.text_model import TextModel
 
 @dataclass
 class Encoded:
-    """A source as the decoder sees it."""
+    """The encoded source, which the decoder attends to."""
 
     memory: Tensor
     """(B, S, D)."""
     mask: Tensor | None = None
-    """Boolean (B, 1, 1, S), False at the filling; None without filling."""
+    """Boolean (B, 1, 1, S), False for padding; None without padding."""
 
 
 class TransformerDecoder(TextModel):
-    """The writing half of a model that adds an encoder. Equations are the paper's."""
+    """The Transformer's decoder; subclasses add an encoder. Equations are the paper's."""
 
     config: DecoderConfig
     shown: ClassVar[slice] = slice(-1, None)
-    """The blocks whose attention to the source is shown."""
+    """The blocks whose cross-attention `alignment` returns."""
 
     def add_embedding(self, *, separate: bool = False) -> None:
-        """Add the table of tokens, or ``separate`` ones for sources and targets, and their positions."""
+        """Add positions and one embedding table, or ``separate`` ones for sources and targets."""
         c = self.config
         self.embedding = nn.Embedding(c.vocabulary, c.dim)
         self.target_embedding = nn.Embedding(c.vocabulary, c.dim) if separate else None
@@ -44,7 +44,7 @@ class TransformerDecoder(TextModel):
         self.dropout = parts.Dropout(c.dropout)
 
     def add_decoder(self, memory_dim: int, cross_heads: int | None = None) -> None:
-        """Add the blocks, which look at a memory (B, S, memory_dim), and the output table."""
+        """Add the blocks, which attend to a memory (B, S, memory_dim), and the output layer."""
         c = self.config
         self.decoder = nn.ModuleList(block_of(c, memory_dim=memory_dim, cross_heads=cross_heads) for _ in range(c.decoder_depth))
         self.decoder_norm = last_norm(c)
@@ -52,7 +52,7 @@ class TransformerDecoder(TextModel):
         self.output_bias = nn.Parameter(torch.zeros(c.vocabulary)) if c.output_bias else None
 
     def initialize(self, *untouched: nn.Module) -> None:
-        """Draw matrices by Glorot's uniform, embeddings with a deviation of D^-1/2; some parts stay as they are."""
+        """Sample matrices by Glorot's uniform and embeddings with a deviation of D^-1/2; ``untouched`` modules are skipped."""
         for module in self.modules_but(*untouched):
             if isinstance(module, nn.Embedding) or module is self.output:
                 nn.init.normal_(module.weight, std=self.config.dim**-0.5)
@@ -64,18 +64,18 @@ class TransformerDecoder(TextModel):
         return {} if self.output is None else {"output": self.output}
 
     def embed(self, tokens: Tensor, table: nn.Module | None, offset: int = 0) -> Tensor:
-        """Return ``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
+        """Compute ``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
         scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0
         x = self.position((table or self.embedding)(tokens) * scale, offset)
-        dropped: Tensor = self.dropout(parts.as_autocast(x))  # norms keep the sum of branches small: half precision will do
+        dropped: Tensor = self.dropout(parts.as_autocast(x))  # half precision suffices, since norms keep the residual sum small
         return dropped
 
     def decode(self, target: Tensor, encoded: Encoded) -> Tensor:
-        *several, length = target.shape[1:]  # of K targets of each source, K
+        *several, length = target.shape[1:]  # [K] if each source has K targets, else []
         x = self.embed(target.flatten(0, -2), self.target_embedding)  # (B·K, T, D)
         options: dict[str, Any] = {"causal": True}
         if several:
-            x = x.reshape(len(target), -1, x.shape[-1])  # (B, K·T, D): keys and values of the source are made once
+            x = x.reshape(len(target), -1, x.shape[-1])  # (B, K·T, D), so that keys and values of the source are computed once
             options = {"mask": _each_by_itself(several[0], length, x.device)}
         across = {"context": encoded.memory, "mask": encoded.mask}
         for block in self.decoder:
@@ -90,18 +90,18 @@ class TransformerDecoder(TextModel):
         return parts.DecoderCache(encoded.memory, encoded.mask, len(self.decoder))
 
     def step(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
-        places = tokens.flatten()[:, None]  # all tokens stand at the same place of their targets
+        places = tokens.flatten()[:, None]  # all tokens have the same position in their targets
         x = self.embed(places, self.target_embedding, state.length).view(*tokens.shape, -1)  # (A, W, D)
         for block, cached in zip(self.blocks(), state.extended(tokens.shape[1]), strict=True):
             x = block(x, **cached)
         return self.logits(self.decoder_norm(x))
 
     def blocks(self) -> Iterable[Any]:
-        """Return the decoder's blocks as a search runs them."""
+        """Return the decoder's blocks for a search."""
         return self.decoder
 
     def for_writing(self, matrix: parts.Matrix) -> TextModel:
-        fast, blocks = copy.copy(self), [parts.FastBlock(block, matrix) for block in self.decoder]  # all else is shared
+        fast, blocks = copy.copy(self), [parts.FastBlock(block, matrix) for block in self.decoder]  # shares everything else
         fast.__dict__.update(blocks=lambda: blocks, logits=parts.product_of(matrix, *self.output_table()))
         return fast
 
@@ -120,7 +120,7 @@ class TransformerDecoder(TextModel):
 
 
 def block_of(c: DecoderConfig, *, memory_dim: int | None = None, cross_heads: int | None = None) -> parts.Block:
-    """Return a block of the encoder, or with a memory of the decoder, where ``cross_heads`` (``heads``) look at the memory."""
+    """Return an encoder block, or with ``memory_dim`` a decoder block with ``cross_heads`` (default ``heads``) on the memory."""
     dropouts: dict[str, Any] = {"attention_dropout": c.attention_dropout, "dropout": c.dropout}
     return parts.Block(
         c.dim,
@@ -133,11 +133,11 @@ def block_of(c: DecoderConfig, *, memory_dim: int | None = None, cross_heads: in
 
 
 def last_norm(c: DecoderConfig) -> nn.Module:
-    """Return the norm behind the blocks; behind post-norm branches all is normalized already."""
+    """Return the norm after the last block; with post-norm blocks the identity, since their output is normalised."""
     return parts.norm_layer(c.dim, eps=c.norm_eps) if c.norm == "pre" else nn.Identity()
 
 
 def _each_by_itself(count: int, length: int, device: torch.device) -> Tensor:
-    """Return a mask, boolean (N, N), by which tokens of ``count`` texts in a row see those before them in their own text."""
+    """Return a causal mask, boolean (N, N), for ``count`` texts side by side; each token sees earlier tokens of its own text."""
     own = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     return torch.block_diag(*[own] * count).bool()

@@ -10,10 +10,10 @@ from vitrail.models.vision.pyramid import PyramidModel
 
 
 class CvT(PyramidModel):
-    """Images (B, C, H, W) to logits (B, classes), or without classes to the class token (B, D).
+    """CvT: images (B, C, H, W) to logits (B, classes), or without classes to the class token (B, D).
 
-    Every stage makes its tokens of overlapping patches; queries, keys and values are convolutions of them. Nothing else tells
-    where a token stands. The class token comes in with the last stage.
+    Every stage makes tokens of overlapping patches, and queries, keys and values are convolutions of them. There are no
+    positions. A class token is added in the last stage.
     """
 
     config: CvTConfig

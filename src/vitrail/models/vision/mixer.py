@@ -8,7 +8,7 @@ from vitrail.models.configs.mixer import MixerConfig
 
 
 class Mixer(ImageModel):
-    """Images (B, C, H, W) to logits (B, classes), or without classes to the mean token (B, D)."""
+    """An MLP-Mixer: images (B, C, H, W) to logits (B, classes), or without classes to the mean token (B, D)."""
 
     config: MixerConfig
 
@@ -31,7 +31,7 @@ class Mixer(ImageModel):
         return [on_grid(self._mixed(images), self.config.grid)]
 
     def _mixed(self, images: Tensor) -> Tensor:
-        """Return the tokens behind the last norm, (B, S, D)."""
+        """Return the tokens after the last norm, (B, S, D)."""
         self.require_images(images)
         x = self.embedding(images)  # (B, S, D)
         for block in self.blocks:
@@ -55,7 +55,7 @@ class MixerBlock(nn.Module):
 
 
 class TokenMixing(parts.FeedForward):
-    """An MLP over the tokens, the same for every channel: (B, S, D) to (B, S, D)."""
+    """An MLP across tokens, shared by all channels: (B, S, D) to (B, S, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.mT).mT

@@ -17,10 +17,10 @@ BILINEAR = parts.Interpolation("bilinear", antialias=False)
 
 
 class PVT(PyramidModel):
-    """Images (B, C, H, W) to logits (B, classes), or without classes to the class token (B, D).
+    """PVT: images (B, C, H, W) to logits (B, classes), or without classes to the class token (B, D).
 
-    Keys and values of a stage are those of coarser patches; the class token joins in the last stage, where they are not.
-    Learned positions of every stage are resized to the image's grid.
+    Keys and values come from a coarser grid than queries, except in the last stage, where a class token is added. Learned
+    positions of every stage are resized to the image's grid.
     """
 
     config: PVTConfig
@@ -37,7 +37,7 @@ class PVT(PyramidModel):
         self.initialize()
 
     def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
-        """Return the tokens of every stage, without the class token in the last."""
+        """Yield the tokens of every stage, without the class token of the last stage."""
         *finer, last = super().stage_tokens(images)
         yield from finer
         yield last[:, 1:].unflatten(1, self.config.grids((images.shape[2], images.shape[3]))[-1])
@@ -50,7 +50,7 @@ class PVT(PyramidModel):
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """Return the parameters for other channels, and positions resized as in a forward pass, whatever ``interpolation``."""
+        """Convert parameters to other channels, and positions to another size, as `forward` does: not by ``interpolation``."""
         ours, last = super().adapted(tensors, source, target, interpolation), len(source.depths) - 1
         for stage, (old, new) in enumerate(zip(source.grids(), target.grids(), strict=True)):
             name, prefix = TABLE.format(stage), int(stage == last)
@@ -64,9 +64,9 @@ def stages_of_blocks(
     """Return the blocks of every stage.
 
     Args:
-        c: how many, and how wide.
-        reduction: makes the coarser grid of keys and values in a stage, None where they are not reduced.
-        mlp: called as `vitrail.parts.FeedForward`.
+        c: sets their number and widths.
+        reduction: builds the coarser grid of keys and values in a stage; returns None for no reduction.
+        mlp: builds an MLP, with the arguments of `vitrail.parts.FeedForward`.
     """
     number, stages = 0, []
     for stage, (dim, depth, heads, ratio) in enumerate(zip(c.dims, c.depths, c.heads, c.mlp_ratios, strict=True)):
@@ -84,7 +84,7 @@ def stages_of_blocks(
 
 
 def convolved(c: PyramidConfig, stage: int) -> nn.Module | None:
-    """Return the reduction of keys and values in a stage: a convolution whose stride is its kernel, and a norm."""
+    """Return the reduction of keys and values in a stage: a convolution whose stride equals its kernel, and a norm."""
     dim, times = c.dims[stage], c.reductions[stage]
     return parts.GridEmbedding(dim, dim, times, norm_eps=c.grid_norm_eps) if times > 1 else None
 

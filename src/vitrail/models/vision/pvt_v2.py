@@ -11,9 +11,9 @@ from vitrail.models.vision.pyramid import PyramidModel
 
 
 class PVTv2(PyramidModel):
-    """Images (B, C, H, W) to logits (B, classes), or without classes to the mean of the last tokens (B, D).
+    """PVT v2: images (B, C, H, W) to logits (B, classes), or without classes to the mean of the last tokens (B, D).
 
-    Patches overlap, and depth-wise convolutions in the MLPs tell tokens where they stand: there are no positions.
+    Patches overlap. There are no positions, since depth-wise convolutions in the MLPs let tokens infer them.
     """
 
     config: PVTv2Config

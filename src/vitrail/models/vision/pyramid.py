@@ -1,4 +1,4 @@
-"""Models of stages, each of which sees the image on a coarser grid than the one before."""
+"""Models of several stages, each on a coarser grid than the stage before."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -12,24 +12,24 @@ from vitrail.models.base import AnySizeModel
 
 
 class PyramidModel(AnySizeModel):
-    """A model of images (B, C, H, W) of any size, which no pass changes."""
+    """Base of models of several stages, for images (B, C, H, W) of any size, without conversion of weights."""
 
     stages: nn.ModuleList
-    """Each maps tokens (B, H, W, C) to fewer and wider ones; the first maps an image's channels."""
+    """Stages that map tokens (B, H, W, C) to fewer and wider ones; the input of the first is the image."""
     head: nn.Module
     first_filters = "stages.0.embedding.projection.weight"
     reads_class_token: ClassVar[bool] = False
-    """True where the answer is read from a class token, which joins in the last stage."""
+    """True if the head reads a class token, which is added in the last stage."""
 
     def stage_tokens(self, images: Tensor) -> Iterator[Tensor]:
-        """Return the tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
+        """Yield the tokens of every stage for images (B, C, H, W): (B, H / stride, W / stride, D)."""
         x = self.grid_of(images)
         for stage in self.stages:
             x = stage(x)
             yield x
 
     def grid_of(self, images: Tensor) -> Tensor:
-        """Return images (B, C, H, W) as the first stage takes them: (B, H, W, C)."""
+        """Return images (B, C, H, W) with channels last, as the first stage takes them: (B, H, W, C)."""
         self.require_images(images)
         return images.permute(0, 2, 3, 1)
 

@@ -15,7 +15,7 @@ from vitrail.models.configs.resnet import ResNetConfig
 
 
 class ResNet(AnySizeModel):
-    """Images (B, C, H, W) of any size to logits (B, classes), or without classes to the mean of the feature map (B, D)."""
+    """A residual network: images (B, C, H, W) of any size to logits (B, classes), without classes to the mean vector (B, D)."""
 
     config: ResNetConfig
     first_filters = "features.root.0.weight"
@@ -31,7 +31,7 @@ class ResNet(AnySizeModel):
         self.initialize()
 
     def initialize(self) -> None:
-        """Draw fresh weights: He's normal for convolutions, a small one for the head (Goyal et al. 2017, 1706.02677)."""
+        """Sample new weights: He's normal for convolutions, a deviation of 0.01 for the head (Goyal et al. 2017, 1706.02677)."""
         self.apply(_initialize)
 
     @property
@@ -43,17 +43,17 @@ class ResNet(AnySizeModel):
 
     def feature_maps(self, images: Tensor) -> list[Tensor]:
         self.require_images(images)
-        images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
+        images = images.contiguous(memory_format=torch.channels_last)  # the fastest layout of convolutions, on CPU and GPU
         return self.features(images)
 
     def vectors(self, images: Tensor) -> Tensor:
         return self.feature_maps(images)[-1].mean(dim=(2, 3))  # (B, D)
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """Return the model itself; a graph takes sizes in multiples of `graph_multiple`."""
+        """Return the model itself; a ``graph`` takes sizes that are multiples of `graph_multiple`."""
         if graph and min(self.config.image_size) < (least := 2 * self.features.stride):
             raise ConfigError(
-                f"a graph for images of any size takes none below {least} pixels, and the model's are smaller",
+                f"a graph for images of any size needs images of at least {least} pixels, and the model's are smaller",
                 where="--image-size",
                 hint="export one graph for each size: --image-size 48",
             )
@@ -61,16 +61,16 @@ class ResNet(AnySizeModel):
 
     @property
     def graph_multiple(self) -> tuple[int, int]:
-        return self.features.stride, self.features.stride  # torch would fix a side on which a feature map has one pixel
+        return self.features.stride, self.features.stride  # torch specialises on a feature map of one pixel per side
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
         differ = super().may_differ(source, target, keep_head=keep_head)
-        return differ - {"channels"} if source.root == "whitened" else differ  # as many filters as values in a patch
+        return differ - {"channels"} if source.root == "whitened" else differ  # its number of filters depends on the channels
 
 
 def _initialize(module: nn.Module) -> None:
-    """Draw the weights of a convolution or linear layer; norms keep their initial values."""
+    """Sample the weights of a convolution or linear layer; norms keep their initial values."""
     if isinstance(module, nn.Conv2d):
         nn.init.normal_(module.weight, std=math.sqrt(2 / module.weight[:, 0].numel()))
     elif isinstance(module, nn.Linear):

@@ -12,9 +12,9 @@ from vitrail.parts.positions.interpolation import resize_relative
 
 
 class Swin(PyramidModel):
-    """Images (B, C, H, W) to logits (B, classes), or without classes to the mean of the last tokens (B, D).
+    """Swin: images (B, C, H, W) to logits (B, classes), or without classes to the mean of the last tokens (B, D).
 
-    Attention stays within windows, which are shifted in every second block; between stages 2×2 tokens become one.
+    Attention stays within windows, which are shifted in every second block. Between stages, 2×2 tokens are merged into one.
     """
 
     config: SwinConfig
@@ -43,7 +43,7 @@ class Swin(PyramidModel):
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """Return the parameters for other channels; for other windows the tables of offsets are interpolated."""
+        """Convert parameters to other channels, and tables of relative positions to another window size."""
         old, new = ((c.window_size, c.window_size) for c in (source, target))
         ours = super().adapted(tensors, source, target, interpolation)
         tables = {
@@ -65,7 +65,7 @@ def _embedding(c: SwinConfig, stage: int) -> nn.Module:
 
 
 def _blocks(c: SwinConfig) -> Iterator[nn.Module]:
-    """Return the blocks of all stages, one after another."""
+    """Yield the blocks of all stages in order."""
     window, number = (c.window_size, c.window_size), 0
     for dim, depth, heads in zip(c.widths, c.depths, c.heads, strict=True):
         for place in range(depth):

@@ -12,9 +12,9 @@ from vitrail.models.configs.t2t import T2TConfig
 
 
 class T2T(AnySizeModel):
-    """Images (B, C, H, W) to logits (B, classes), or without classes to the class token (B, D).
+    """A T2T-ViT: images (B, C, H, W) to logits (B, classes), or without classes to the class token (B, D).
 
-    Soft splits with attention between them make few tokens of many; a narrow and deep ViT then sees
+    Soft splits with attention between them reduce the number of tokens; a narrow and deep ViT then processes
     ``[class token; tokens row by row]``.
     """
 
@@ -48,7 +48,7 @@ class T2T(AnySizeModel):
         return self.pool(self.encode(images, first=self.tokens_read))
 
     def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
-        """Return the tokens (B, 1 + N, D) of images behind the last norm, or the ``first`` of them alone."""
+        """Return the tokens (B, 1 + N, D) of images after the last norm, or only the ``first`` of them."""
         self.require_images(images)
         x = self.embedding(images.permute(0, 2, 3, 1))  # (B, rows, columns, D)
         z = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)
@@ -62,7 +62,7 @@ class T2T(AnySizeModel):
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """Return the parameters with the table of positions interpolated to images of another size."""
+        """Return the parameters, with positions interpolated to another image size."""
         name = "position.embedding"
         table = parts.resize_positions(tensors[name], source.grid, target.grid, prefix=source.prefix, interpolation=interpolation)
         return {**tensors, name: table}
@@ -73,7 +73,7 @@ class T2T(AnySizeModel):
 
 
 def _embedding(c: T2TConfig) -> parts.TokensToToken:
-    """Build soft splits with a token layer between each two; ``seen`` are the widths that the layers see."""
+    """Build soft splits with a token layer between each two; ``seen`` are the input widths of the layers."""
     splits = [parts.SoftSplit(*numbers) for numbers in zip(c.patch_sizes, c.strides, c.paddings, strict=True)]
     *seen, last = (
         width * side**2 for width, side in zip([c.channels] + [c.token_dim] * (len(splits) - 1), c.patch_sizes, strict=True)

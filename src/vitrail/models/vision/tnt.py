@@ -12,10 +12,10 @@ from vitrail.models.configs.tnt import TNTConfig
 
 
 class TNT(AnySizeModel):
-    """Images (B, C, H, W) in whole patches to logits (B, classes), or without classes to the class token (B, D).
+    """TNT: images (B, C, H, W) in whole patches to logits (B, classes), or without classes to the class token (B, D).
 
-    Every patch is a sentence of words. Attention is among the words of a patch, then, with what they say added to it, among
-    the patches.
+    Every patch consists of words. Each block attends among the words of a patch, adds their projection to the patch's token,
+    and then attends among the patches.
     """
 
     config: TNTConfig
@@ -46,10 +46,10 @@ class TNT(AnySizeModel):
         return self.encode(images, first=self.tokens_read)[:, 0]
 
     def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
-        """Return the tokens (B, 1 + N, D) of images behind the last norm, or the ``first`` of them alone.
+        """Return the tokens (B, 1 + N, D) of images after the last norm, or only the ``first`` of them.
 
         Raises:
-            ConfigError: a side of the images is no multiple of the patch.
+            ConfigError: a side of the images is not a multiple of the patch.
         """
         self.require_images(images)
         grid = parts.grid_size((images.shape[2], images.shape[3]), self.config.patch_size)
@@ -67,7 +67,7 @@ class TNT(AnySizeModel):
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """Return the parameters for other channels; for other sizes the positions of patches are interpolated."""
+        """Convert parameters to other channels, and positions of patches to another image size."""
         ours, name = super().adapted(tensors, source, target, interpolation), "position.embedding"
         ours[name] = parts.resize_positions(tensors[name], source.grid, target.grid, prefix=1, interpolation=interpolation)
         return ours

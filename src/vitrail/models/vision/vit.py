@@ -21,12 +21,12 @@ from vitrail.parts.vision.token_reduction import keep_attention, keep_tokens, ra
 
 @dataclass(frozen=True)
 class Tokens:
-    """The encoder's tokens by what they stand for."""
+    """The encoder's tokens, split by kind."""
 
     class_token: Tensor | None
-    """(B, D), or None in a model without one."""
+    """(B, D), or None for a model without class token."""
     distillation_token: Tensor | None
-    """(B, D), or None in a model without one."""
+    """(B, D), or None for a model without distillation token."""
     registers: Tensor
     """(B, registers, D)."""
     patches: Tensor
@@ -34,7 +34,7 @@ class Tokens:
 
 
 class ViT(ImageModel):
-    """Images (B, C, H, W) to logits (B, classes), or without classes to the pooled vector (B, D).
+    """A Vision Transformer: images (B, C, H, W) to logits (B, classes), or without classes to the pooled vector (B, D).
 
     Tokens are ordered ``[class token; distillation token; registers; patches row by row]``.
     """
@@ -46,7 +46,7 @@ class ViT(ImageModel):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.config = c = config
-        self.tokens_read = 1 + c.distillation_token if c.pool == "class" else None  # by pool and heads; None: all of them
+        self.tokens_read = 1 + c.distillation_token if c.pool == "class" else None  # read by pool and heads; None: all
         self.embedding = self.new_embedding()
         self.class_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.has_class_token else None
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.distillation_token else None
@@ -67,11 +67,11 @@ class ViT(ImageModel):
                 nn.init.normal_(token, std=0.02)
 
     def new_embedding(self) -> nn.Module:
-        """Build the stem: it maps images to tokens of patches."""
+        """Build the embedding, which maps images to patch tokens."""
         return embedding_of(self.config)
 
     def new_position(self) -> nn.Module:
-        """Build the position that is added to class token and patches, or the identity."""
+        """Build the position that is added to class token and patches; the identity if there is none."""
         return position_of(self.config)
 
     def new_mlp(self) -> nn.Module:
@@ -117,7 +117,7 @@ class ViT(ImageModel):
         return self.forward_head(self.encode(images, first=self.tokens_read), separate=separate)
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Any:
-        """Return the answer to tokens (B, prefix + N, D) of patches on a ``grid``, or to the first ``tokens_read``."""
+        """Return logits from tokens (B, prefix + N, D) of patches on a ``grid``, or from the first ``tokens_read`` tokens."""
         logits = self.head(self.pooled(z))
         if self.head_distillation is None:
             return logits
@@ -126,20 +126,20 @@ class ViT(ImageModel):
         return pair if separate else (pair[0] + pair[1]) / 2
 
     def pooled(self, z: Tensor) -> Tensor:
-        """Return the vector that the head reads of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``."""
+        """Pool the encoder's tokens (B, prefix + N, D), or the first ``tokens_read``, to the vector that the head reads."""
         vector: Tensor = self.pool(z)
         return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
     def encode(self, images: Tensor, *, first: int | None = None, kept: Tensor | None = None) -> Tensor:
         """Compute equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
 
-        The last block may leave out the tokens behind the ``first``: (B, first, D). With ``kept``, indices (B, K) of tokens, the
-        blocks see these alone: (B, K, D).
+        With ``first``, the last block computes only the first tokens: (B, first, D). With ``kept``, indices (B, K), the blocks
+        process only these tokens: (B, K, D).
         """
         return self.transform(*self.embed(images, kept=kept), first=first)
 
     def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
-        """Compute equations (2) to (4) of the result of `embed`."""
+        """Compute equations (2) to (4) on the result of `embed`."""
         if any(self.config.merged) and not self.training:
             z = merging_blocks(self.blocks, z, self.config.merged, prefix=self.config.prefix, first=first)
         else:
@@ -152,9 +152,9 @@ class ViT(ImageModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Compute equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
-        The second value are the options of every attention: a bias (a tuple of one for each block, where they differ), a
-        rotation, or nothing. Images of ``any_size`` in whole patches have positions of their own grid, or E_pos in ``position``.
-        The tokens ``kept`` are as in `encode`; without them patch dropout draws some in training.
+        The second value holds options for every attention: a bias (a tuple if blocks differ), a rotation, or nothing. With
+        ``any_size``, images are whole patches of any number, and positions are resized to their grid; ``position`` replaces
+        E_pos. ``kept`` is as in `encode`; if it is None, patch dropout selects tokens in training.
         """
         grid = self.config.grid
         if any_size:
@@ -167,7 +167,7 @@ class ViT(ImageModel):
             z = self._with_position(torch.cat([*first, z], dim=1), grid, position)  # (B, 1 + N, D)
         else:
             z = torch.cat([*first, self._with_position(z, grid, position)], dim=1)
-        if self.registers is not None:  # after the class token and without a position, as their authors have it
+        if self.registers is not None:  # after the class token and without a position, as in their paper
             z = torch.cat([z[:, : len(first)], self.registers.expand(z.shape[0], -1, -1), z[:, len(first) :]], dim=1)
         z = self.dropout(self.embedding_norm(z))  # (B, prefix + N, D)
         attention: dict[str, Any] = {}
@@ -187,17 +187,17 @@ class ViT(ImageModel):
         return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
 
     def feature_maps(self, images: Tensor) -> list[Tensor]:
-        """Return one map of images (B, C, H, W), the patches' tokens: (B, D, rows, columns); raises as `tokens`."""
+        """Return one map of images (B, C, H, W), their patch tokens: (B, D, rows, columns); raises as `tokens`."""
         return [self.tokens(images).patches.permute(0, 3, 1, 2)]
 
     def tokens(self, images: Tensor) -> Tokens:
-        """Return the encoder's tokens by what they stand for.
+        """Return the encoder's tokens, split by kind.
 
         Raises:
-            ConfigError: the model is in training and drops patches there.
+            ConfigError: the model is in training with patch dropout.
         """
         if self.training and self.config.patch_dropout:
-            what = "patch dropout leaves out tokens in training, and every patch is wanted"
+            what = "patch dropout drops tokens in training, but every patch is needed here"
             raise ConfigError(what, where="model", hint="call model.eval() first")
         z, prefix = self.encode(images), self.config.prefix
         return Tokens(
@@ -212,7 +212,7 @@ class ViT(ImageModel):
 
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:
-    """Return the options of each of ``depth`` blocks, from those of `ViT.embed`; ``first`` is for the last block alone."""
+    """Yield the attention options of each of ``depth`` blocks, from those of `ViT.embed`; the last block also gets ``first``."""
     bias = attention.get("bias")
     for number in range(depth):
         own = {"bias": bias[number]} if isinstance(bias, tuple) else {}
@@ -220,7 +220,7 @@ def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = 
 
 
 def embedding_of(c: ViTConfig, *, padding: int = 0) -> nn.Module:
-    """Build the stem of a ViT; ``padding`` is of zeros around the image, in pixels."""
+    """Build the embedding of a ViT; ``padding`` is the number of zero pixels around the image."""
     if c.embedding == "stem":
         return parts.ConvStem(c.channels, c.dim, c.patch_size)
     if c.embedding == "pooled-stem":
@@ -249,7 +249,7 @@ def _rotary(c: ViTConfig) -> nn.Module:
 
 
 def position_of(c: ViTConfig, **options: Any) -> nn.Module:
-    """Build the position that is added to class token and patches; ``options`` are of its kind."""
+    """Build the position that is added to class token and patches; ``options`` go to its class."""
     added: dict[str, Callable[..., nn.Module]] = {
         "learned-1d": parts.LearnedPosition1d,
         "learned-1d+rotary": parts.LearnedPosition1d,
@@ -264,7 +264,7 @@ def position_of(c: ViTConfig, **options: Any) -> nn.Module:
 
 
 def mlp_of(c: ViTConfig, kind: Callable[..., nn.Module], **options: Any) -> nn.Module:
-    """Build the MLP of a block, of some kind with ``options`` of its own."""
+    """Build the MLP of a block from the class ``kind``; ``options`` are its further arguments."""
     options |= {"activation": c.mlp, "dropout": c.dropout, "bias": c.linear_bias, "norm_eps": c.norm_eps}
     return kind(c.dim, c.mlp_dim, norm=c.norm_kind if c.mlp_norm else None, **options)
 

@@ -15,9 +15,9 @@ from vitrail.models.vision.vit import ViT, embedding_of, mlp_of, position_of
 
 
 class ViTPose(ViT):
-    """Images of one person (B, C, H, W) to heatmaps (B, joints, 4·rows, 4·columns), four values for each side of a patch.
+    """ViTPose: images of one person (B, C, H, W) to heatmaps (B, joints, 4·rows, 4·columns), 4×4 values per patch.
 
-    A heatmap is highest where it takes the joint to be. The decoder reads the patches alone, as the last norm leaves them.
+    A heatmap has its maximum at the estimated position of a joint. The decoder reads the patch tokens after the last norm.
     """
 
     config: ViTPoseConfig
@@ -44,7 +44,7 @@ class ViTPose(ViT):
         )
 
     def initialize(self) -> None:
-        """Draw fresh weights; the decoder's convolutions have the authors' deviation of 0.001."""
+        """Sample new weights; convolutions of the decoder have the authors' deviation of 0.001."""
         super().initialize()
         for module in self.decoder.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
@@ -54,7 +54,7 @@ class ViTPose(ViT):
         return {"decoder": self.decoder}
 
     def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Tensor:
-        """Return the heatmaps (B, joints, 4·rows, 4·columns) of the encoder's tokens (B, prefix + N, D)."""
+        """Return the heatmaps (B, joints, 4·rows, 4·columns) from the encoder's tokens (B, prefix + N, D)."""
         return self.decoder(on_grid(z[:, self.config.prefix :], grid or self.config.grid))
 
     def outputs(self) -> dict[str, Shape]:
@@ -68,10 +68,10 @@ class ViTPose(ViT):
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
-        """Return the parameters of any ViT of the same backbone, with or without heads, as a model of heatmaps has them.
+        """Convert the parameters of any ViT with the same backbone, with or without heads, to this model's.
 
-        A class token that the target lacks is left out, and its position becomes the shared one. Experts start as copies of the
-        MLP that they stand for; a plain MLP is made of the expert that answers.
+        If the target has no class token, the source's is dropped, and its position becomes the shared one. Experts start as
+        copies of the plain MLP; a plain MLP is taken from the selected expert.
         """
         ours = {name: tensor for name, tensor in tensors.items() if not name.startswith("pool.")}
         ours = _with_tokens(resizing.adapted(ours, source, target, interpolation), source, target)
@@ -82,7 +82,7 @@ class ViTPose(ViT):
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
         tokens = {"class_token", "distillation_token", "pool"} | ({"registers"} if source.distillation_token else set())
         if source.position == "sincos-1d" and source.position_prefix != target.position_prefix:
-            tokens = set()  # the patches would be counted from another number on
+            tokens = set()  # another number of prefix tokens would shift the positions of the patches
         norms = {"final_norm"} if (source.final_norm == "none") == (target.final_norm == "none") else set()
         decoder = set() if keep_head and isinstance(source, ViTPoseConfig) else {"decoder", "decoder_dim"}
         return resizing.may_differ(source, target, keep_head=keep_head) | MAY_DIFFER | tokens | norms | decoder
@@ -91,11 +91,11 @@ class ViTPose(ViT):
 MAY_DIFFER = {
     "patch_padding", "shared_position", "experts", "expert_dim", "expert", "pool_heads", "pool_mlp_dim", "crop_remainder",
 }  # fmt: skip
-"""Fields that may differ beside a ViT's: weights can be made to fit, or need no change."""
+"""Fields that may differ in addition to a ViT's: weights can be converted, or need no change."""
 
 
 def _with_tokens(ours: dict[str, Tensor], source: Any, target: ViTPoseConfig) -> dict[str, Tensor]:
-    """Return the target's tokens with their positions; a distillation token becomes a register with its position in it."""
+    """Return the target's tokens and positions; a distillation token, plus its position, becomes a register."""
     tokens = {name: ours.pop(name) for name in ("class_token", "distillation_token") if name in ours}
     table = ours.get("position.embedding")
     rows = list(table[: len(tokens)]) if table is not None and target.class_position else []
@@ -117,11 +117,11 @@ def _with_tokens(ours: dict[str, Tensor], source: Any, target: ViTPoseConfig) ->
 
 
 LAST = "mlp.layer.contract."
-"""Name in a block of the linear layer that experts share, or that a plain MLP has."""
+"""Name inside a block of the linear layer that experts share, in a plain MLP the second layer."""
 
 
 def _with_plain_mlps(ours: dict[str, Tensor], source: Any) -> dict[str, Tensor]:
-    """Return the parameters with plain MLPs, whose last values are the answering expert's."""
+    """Return the parameters with plain MLPs, whose last outputs are the selected expert's."""
     plain = {name: tensor for name, tensor in ours.items() if ".mlp.layer.experts." not in name}
     for name in [name for name in plain if LAST in name and len(plain) < len(ours)]:
         own = name.replace(LAST, f"mlp.layer.experts.{source.expert}.")
@@ -130,7 +130,7 @@ def _with_plain_mlps(ours: dict[str, Tensor], source: Any) -> dict[str, Tensor]:
 
 
 def _with_experts(ours: dict[str, Tensor], target: ViTPoseConfig) -> dict[str, Tensor]:
-    """Return the parameters with as many experts as the target has, all alike."""
+    """Return the parameters with the target's number of experts, all equal."""
     result = dict(ours)
     for name in [name for name in ours if LAST in name and target.experts]:
         result[name], own = ours[name].split([target.dim - target.expert_dim, target.expert_dim])

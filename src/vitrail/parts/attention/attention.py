@@ -45,9 +45,9 @@ class Attention(nn.Module):
         dropout: dropout on the result.
         norm_kind: of the norms of ``qk_norm`` and ``output_norm``.
         norm_eps: their epsilon.
-        scale: what scores are multiplied by; ``1 / sqrt(D_h)`` by default.
-        value_skip: whether the values are added to the result, which has their width then: a residual where ``dim`` is another
-            (Yuan et al. 2021, https://arxiv.org/abs/2101.11986).
+        scale: factor of the scores; ``1 / sqrt(D_h)`` by default.
+        value_skip: adds the values to the result, which then has their width: a residual connection where the input's width
+            differs from the output's (Yuan et al. 2021, https://arxiv.org/abs/2101.11986).
     """
 
     def __init__(
@@ -111,27 +111,28 @@ class Attention(nn.Module):
 
         Args:
             x: (B, N_Q, D), or in self-attention (B, windows, N_Q, D).
-            context: (B, N_X, D_X) for cross-attention, unless the cache has seen it.
+            context: (B, N_X, D_X) for cross-attention; may be left out once the cache holds its keys and values.
             mask: boolean, broadcastable to (B, k, N_Q, N_X); True where a query may look.
             bias: additive, broadcastable to (B, k, N_Q, N_X).
             rotation: rotary positions of the tokens, for self-attention.
-            groups: images whose tokens ``x`` (1, T, D) holds, each of which attends to itself; without mask and bias.
-            first: number of the first queries that are computed; without groups.
+            groups: images that are packed one behind another in ``x`` (1, T, D); each attends to itself alone. Not together
+                with a mask or bias.
+            first: compute the first so many queries only; not together with groups.
             causal: no query looks at a later token.
-            cache: keys and values of earlier calls: self-attention extends it, cross-attention keeps its context in it.
-            positions: options of a subclass's `project`.
+            cache: keys and values of earlier calls. Self-attention appends to it; cross-attention stores its context in it.
+            positions: options of a subclass's `project`, for example ``grid``.
 
         Returns:
             (B, N_Q, output_dim), or (B, first, output_dim).
         """
         q, k, v = self.project(x, context, rotation, cache, **positions)
         if first is not None:
-            mask, causal = with_causal(mask, causal, q, k), False  # before the rows are cut, which it counts from the end
+            mask, causal = with_causal(mask, causal, q, k), False  # before queries are cut: the last one belongs to the last key
             q, mask, bias = q[:, :, :first], _rows(mask, first), _rows(bias, first)
         return self.mix(q, k, v, mask=mask, bias=bias, groups=groups, causal=causal)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        """Return (B, N_Q, output_dim) of the result of `project`; ``options`` as in `attended`."""
+        """Map q, k, v from `project` to the output (B, N_Q, output_dim); ``options`` as in `attended`."""
         joined = self.output_norm(self.attended(q, k, v, **options).transpose(-3, -2).flatten(-2))  # (B, N_Q, k·D_V)
         result = self.dropout(self.output(joined))  # (B, N_Q, output_dim)
         return v.transpose(-3, -2).flatten(-2) + result if self.value_skip else result
@@ -160,14 +161,14 @@ class Attention(nn.Module):
         rotation: Rotation | None = None,
         cache: KeyValueCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Equation (5): ``[q, k, v] = z U_qkv``, per head: (B, k, N_Q, D_h), (B, k, N_X, D_h), (B, k, N_X, D_V)."""
+        """Compute equation (5), ``[q, k, v] = z U_qkv``, per head: (B, k, N_Q, D_h), (B, k, N_X, D_h), (B, k, N_X, D_V)."""
         if not hasattr(self, "qkv"):
             return self._project_both(x, context, rotation, cache)
         if context is not None:
             hint = "build it with context_dim to attend to another sequence"
             raise ConfigError("self-attention was given a context", where="Attention", hint=hint)
         projected = self.qkv(x)
-        apart = isinstance(projected, tuple)  # as an engine may want it, see vitrail.deploy.export.split_qkv
+        apart = isinstance(projected, tuple)  # an exported graph may have three layers; see vitrail.deploy.export.split_qkv
         q, k, v = (self.split_heads(t) for t in (projected if apart else projected.split(self.widths, dim=-1)))
         q, k = self.query_norm(q), self.key_norm(k)
         if rotation is not None:
@@ -177,7 +178,7 @@ class Attention(nn.Module):
     def _project_both(
         self, x: Tensor, context: Tensor | None, rotation: Rotation | None, cache: KeyValueCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries of ``x``; keys and values of the context, or those that the cache has of it."""
+        """Return queries of ``x``, and keys and values of the context; those are read from the cache if it holds them."""
         q = self.query_norm(self.split_heads(self.query(x)))
         if cache is not None and cache.length:
             return q, *cache.tensors
@@ -189,7 +190,7 @@ class Attention(nn.Module):
         return q, *((k, v) if cache is None else cache.extended(k, v))
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """(…, N, k·D) to (…, k, N, D)."""
+        """Reshape (…, N, k·D) to (…, k, N, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def weights(
@@ -203,12 +204,12 @@ class Attention(nn.Module):
         causal: bool = False,
         **places: Any,
     ) -> Tensor:
-        """Return a of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
+        """Return the weights A of equation (6), (B, k, N_Q, N_X); arguments as in `forward`, which never builds A."""
         q, k, _ = self.project(x, context, rotation, **places)
         return self.weights_of(q, k, mask=mask, bias=bias, causal=causal)
 
     def weights_of(
         self, q: Tensor, k: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Return a of projected queries and keys: (B, k, N_Q, N_X)."""
+        """Return the attention weights A of projected queries and keys: (B, k, N_Q, N_X)."""
         return attention_weights(q, k, mask=with_causal(mask, causal, q, k), bias=bias, scale=self.scale)

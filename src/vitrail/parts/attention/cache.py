@@ -1,4 +1,4 @@
-"""Caches of attention, so that a sequence can be written one token at a time."""
+"""Key-value caches of attention, for writing a sequence one token at a time."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 class KeyValueCache:
-    """Keys and values of the tokens that one attention has seen: (B, k, N, D_h) and (B, k, N, D_V).
+    """Keys (B, k, N, D_h) and values (B, k, N, D_V) of the N tokens that one attention layer has processed.
 
-    They stand in a buffer with room for more, which is made anew, twice as long, when it is full.
+    They are stored in a buffer with spare room. A full buffer is replaced by one twice as long.
     """
 
     def __init__(self) -> None:
@@ -19,13 +19,13 @@ class KeyValueCache:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """The keys and the values; there must be some."""
+        """The keys and the values; the cache must not be empty."""
         assert self._buffers is not None
         keys, values = self._buffers
         return keys[:, :, : self.length], values[:, :, : self.length]
 
     def extended(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Take up the keys and values of more tokens, and give those of all."""
+        """Append keys and values of more tokens, and return those of all tokens."""
         start, self.length = self.length, self.length + keys.shape[2]
         if self._buffers is None:
             self._buffers = keys, values
@@ -37,21 +37,21 @@ class KeyValueCache:
         return self.tensors
 
     def select(self, rows: Tensor) -> None:
-        """Keep the sequences of these rows (B',), in this order; a row may stand several times."""
+        """Keep the sequences of these batch rows (B',), in this order; a row may be repeated."""
         if self._buffers is not None:
-            keys, values = self._buffers  # with their room, or it would have to be made anew
+            keys, values = self._buffers  # with the spare room, to avoid a reallocation
             self._buffers = keys.index_select(0, rows), values.index_select(0, rows)
 
 
 class DecoderCache:
-    """Caches of a decoder's blocks for A sources, and W targets that are written for each.
+    """Key-value caches of all blocks of a decoder, for A sources and W targets (beams) of each source.
 
-    The targets of a source share one cache, in which the tokens of all stand side by side; each sees its own. A target that goes
-    on from another therefore moves no keys and values: what it sees is all that changes.
+    All targets of a source share one cache: it holds the tokens of all of them, and a mask says which tokens belong to which
+    target. When a target continues another one, only the mask changes; no keys or values are copied.
 
     Args:
         memory: the encoded sources, (A, S, D).
-        mask: which of their tokens are some, boolean (A, 1, 1, S), or None for all.
+        mask: boolean (A, 1, 1, S), False for padding; None if there is no padding.
         depth: number of blocks.
     """
 
@@ -62,30 +62,30 @@ class DecoderCache:
         self.mask = mask
         self.blocks = [(KeyValueCache(), KeyValueCache()) for _ in range(depth)]
         self.sees: Tensor | None = None
-        """Which tokens stand in each target, boolean (A, W, N); None while there is one target of each source."""
+        """Tokens that belong to each target, boolean (A, W, N); None while each source has a single target."""
 
     def extended(self, width: int) -> list[dict[str, Any]]:
-        """Return the arguments of each block for one more token of ``width`` targets of each source, (A, W, D)."""
+        """Return each block's arguments for one more token of each of the ``width`` targets of every source, (A, W, D)."""
         mask = None
         if self.sees is not None:
             itself = torch.eye(width, dtype=torch.bool, device=self.sees.device).expand(len(self.sees), -1, -1)
             self.sees = torch.cat([self.sees, itself], dim=2)
             mask = self.sees[:, None]  # (A, 1, W, N)
-        if self.blocks[-1][1].length:  # every block has kept what it needs of it
+        if self.blocks[-1][1].length:  # the cross-attention of every block has cached its keys and values
             self.memory = None
         across = {"context": self.memory, "mask": self.mask}
         self.length += 1
         return [{"cache": own, "mask": mask, "across": across | {"cache": other}} for own, other in self.blocks]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these sources (A',), in this order; one may stand several times."""
+        """Keep these sources (A',), in this order; a source may be repeated."""
         self.memory, self.mask, self.sees = (None if t is None else t[rows] for t in (self.memory, self.mask, self.sees))
         for own, across in self.blocks:
             own.select(rows)
             across.select(rows)
 
     def follow(self, parents: Tensor) -> None:
-        """Go on with targets that continue these of each source's, (A, W'); one may stand several times."""
+        """Continue with targets whose parents are these targets of each source, (A, W'); a parent may be repeated."""
         if self.sees is None and parents.shape[1] > 1:
             self.sees = torch.ones(len(parents), 1, self.length, dtype=torch.bool, device=parents.device)
         if self.sees is not None:

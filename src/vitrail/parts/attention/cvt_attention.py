@@ -1,4 +1,4 @@
-"""Attention between convolved tokens, and a stage of such (CvT; Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
+"""CvT's attention, with convolutions as projections, and its stage (Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -17,7 +17,7 @@ from vitrail.parts.vision.stage import Stage
 
 
 class DepthwiseConv(nn.Module):
-    """A 3×3 convolution of each channel alone, and BatchNorm: (B, D, H, W) to (B, D, ⌈H / stride⌉, ⌈W / stride⌉)."""
+    """A depth-wise 3×3 convolution and BatchNorm: (B, D, H, W) to (B, D, ⌈H / stride⌉, ⌈W / stride⌉)."""
 
     def __init__(self, dim: int, stride: int):
         super().__init__()
@@ -27,17 +27,17 @@ class DepthwiseConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.strided and learns_under_cpu_autocast(x):
-            with torch.autocast("cpu", enabled=False):  # where its derivative takes ten times as long as in float32
+            with torch.autocast("cpu", enabled=False):  # its backward pass takes ten times as long in half precision
                 return self.norm(self.convolution(x.float())).to(x.dtype)
         return self.norm(self.convolution(x))
 
 
 class ConvolvedAttention(Attention):
-    """Self-attention whose queries, keys and values are three convolutions of the grid, each with a linear layer of its own.
+    """Self-attention whose queries, keys and values are each a convolution of the token grid, then a linear layer.
 
-    ``softmax(Q Kᵀ / sqrt(D)) V`` with ``Q = conv_q(x) W_q``, and K and V of every second row and column alike (section 3.2).
-    Scores are divided by the root of the whole width and not of a head's, as the authors have it. Tokens before the patches
-    go round the convolutions.
+    ``softmax(Q Kᵀ / sqrt(D)) V`` with ``Q = conv_q(x) W_q``. The convolutions of K and V have stride 2 (section 3.2).
+    As in the authors' code, scores are divided by the square root of the total width D, not of a head's width. Tokens before
+    the patches, such as the class token, skip the convolutions.
 
     Args:
         dim: width D.
@@ -63,16 +63,16 @@ class ConvolvedAttention(Attention):
         *,
         grid: Grid | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens (B, prefix + H·W, D) on a ``grid`` (H, W) to q (B, k, prefix + H·W, D_h), and k and v of a quarter as many.
+        """Map tokens (B, prefix + H·W, D) on a ``grid`` (H, W) to q (B, k, prefix + H·W, D_h), and k and v of a quarter as many.
 
         Raises:
-            ConfigError: there is no grid, or something that convolved tokens have no place for.
+            ConfigError: the grid is missing, or a context, rotation or cache is passed.
         """
         if grid is None or any(given is not None for given in (context, rotation, cache)):
-            what, hint = "convolved attention takes tokens and their grid alone", "call attention(x, grid=(rows, columns))"
+            what, hint = "convolved attention takes only tokens and their grid", "call attention(x, grid=(rows, columns))"
             raise ConfigError(what, where="ConvolvedAttention", hint=hint)
         prefix = x.shape[1] - grid[0] * grid[1]
-        first, patches = x[:, :prefix], x[:, prefix:].contiguous()  # once, or each of the convolutions would copy them
+        first, patches = x[:, :prefix], x[:, prefix:].contiguous()  # copied once here instead of in each of the convolutions
         patches = patches.unflatten(1, grid).permute(0, 3, 1, 2)  # (B, D, H, W)
 
         def projected(kind: str) -> Tensor:
@@ -82,7 +82,7 @@ class ConvolvedAttention(Attention):
         return self.query_norm(projected("query")), self.key_norm(projected("key")), projected("value")
 
     def places(self, grid: Grid) -> tuple[Tensor, Tensor]:
-        """Row and column of every query of a grid, (N, 2), and of the middle of what every key is made of, (N_X, 2)."""
+        """Return row and column of each query, (N, 2), and of the centre of the patches behind each key, (N_X, 2)."""
         strides = (cast(nn.Conv2d, self.convolved[kind].convolution).stride[0] for kind in ("query", "key"))
         queries, keys = (
             torch.cartesian_prod(*(torch.arange(0, side, stride, dtype=torch.float32) for side in grid)) for stride in strides
@@ -91,12 +91,12 @@ class ConvolvedAttention(Attention):
 
 
 class SequenceStage(Stage):
-    """A stage whose blocks get tokens in a row and their ``grid``: (B, H, W, C) to (B, H', W', D).
+    """A stage whose blocks take a token sequence and its ``grid``: (B, H, W, C) to (B, H', W', D).
 
     Args:
         embedding: makes the coarser grid.
         blocks: map (B, prefix + H'·W', D) and a grid to the same shape.
-        class_token: the width D of a token before the others, which no later stage sees; None for none.
+        class_token: width D of a class token before the patches, which the next stage does not see; None for no class token.
     """
 
     def __init__(self, embedding: nn.Module, blocks: Iterable[nn.Module], *, class_token: int | None = None):
@@ -110,7 +110,7 @@ class SequenceStage(Stage):
         return tokens[:, -grid[0] * grid[1] :].unflatten(1, grid)
 
     def sequence(self, x: Tensor, *, first: int | None = None, **options: Any) -> tuple[Tensor, Grid]:
-        """All tokens, (B, prefix + H'·W', D), or the ``first`` of them alone, and their grid."""
+        """Return all tokens (B, prefix + H'·W', D), or the ``first`` of them only, and their grid."""
         x = self.embedding(x)  # (B, H', W', D)
         grid: Grid = (x.shape[1], x.shape[2])
         x = x.flatten(1, 2)

@@ -23,25 +23,25 @@ def attention_weights(
     bias: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Equation (6): ``A = softmax(q kᵀ / sqrt(D_h))``, written out.
+    """Compute equation (6), ``A = softmax(q kᵀ / sqrt(D_h))``, without a fused kernel.
 
     Args:
         query: (…, N_Q, D_h).
         key: (…, N_X, D_h).
         mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
-        bias: additive, broadcastable to (…, N_Q, N_X); the relative position bias, say.
-        scale: what scores are multiplied by, if it is not ``1 / sqrt(D_h)``.
+        bias: additive, broadcastable to (…, N_Q, N_X); for example the relative position bias.
+        scale: factor of the scores; ``1 / sqrt(D_h)`` by default.
 
     Returns:
         (…, N_Q, N_X), rows sum to 1; a row whose mask is False everywhere is all zeros.
     """
-    scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale  # fewer numbers than afterwards
+    scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale  # fewer multiplications than on the scores
     scores = scaled @ key.transpose(-2, -1)
     return masked_softmax(scores, mask=mask, bias=bias)
 
 
 def masked_softmax(scores: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """Scores (…, N_Q, N_X) of any kind to weights whose rows sum to 1; masks and biases as in `attention_weights`."""
+    """Map scores (…, N_Q, N_X) to weights whose rows sum to 1; mask and bias as in `attention_weights`."""
     bias = _additive(mask, bias, scores.dtype)
     if bias is not None:
         scores = scores + bias
@@ -62,7 +62,7 @@ def attend(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Equations (6) and (7): ``SA(z) = A v``, by torch's fused kernel where that is the faster way.
+    """Compute equations (6) and (7), ``SA(z) = A v``, by torch's fused kernel where it is faster.
 
     Args:
         query: (…, N_Q, D_h).
@@ -90,7 +90,7 @@ def attend(
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, scale: float | None) -> Tensor:
-    """torch's kernel, which knows one dimension before the heads, and writes everything out where a bias has fewer."""
+    """Call torch's kernel; it takes one batch dimension before the heads, so that further ones are flattened into it."""
     batch = q.shape[:-3]
     if bias is not None:
         bias = bias[(None,) * (q.ndim - bias.ndim)]
@@ -104,12 +104,12 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float,
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """Boolean (N_Q, N_X), True where a query may look: at the token that it comes from and those before, the last N_Q of N_X."""
+    """Return boolean (N_Q, N_X), True where a query may look: itself and earlier tokens. Queries are the last N_Q tokens."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
 def with_causal(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor | None:
-    """Return the mask of `attend`, with what ``causal`` hides as well."""
+    """Return the mask of `attend`, combined with the causal mask if ``causal``."""
     if not causal or query.shape[-2] == 1:  # the last token sees all
         return mask
     earlier = causal_mask(query.shape[-2], key.shape[-2], query.device)
@@ -118,7 +118,7 @@ def with_causal(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -
 
 @dataclass(frozen=True)
 class Group:
-    """``count`` images of ``length`` tokens each that stand behind each other in a longer sequence."""
+    """``count`` images of ``length`` tokens each, packed one behind another in a longer sequence."""
 
     count: int
     length: int
@@ -135,10 +135,10 @@ def attend_within(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """`attend` where every image of a sequence sees itself alone: blocks on the diagonal of A, of which no other is computed.
+    """Compute `attend` for packed images, each of which sees itself alone: only the diagonal blocks of A are computed.
 
     Args:
-        query, key: (1, k, T, D_h), where T is the tokens of all groups.
+        query, key: (1, k, T, D_h), where T is the number of tokens in all groups.
         value: (1, k, T, D_V).
 
     Returns:
@@ -155,7 +155,7 @@ def attend_within(
 
 
 def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Mask and bias as one additive term: minus infinity where a query may not look."""
+    """Combine mask and bias into one additive term: minus infinity where a query may not look."""
     if mask is None:
         return None if bias is None else bias.to(dtype)
     if mask.dtype != torch.bool:

@@ -1,4 +1,4 @@
-"""Attention by random features, whose cost grows with the number of tokens and not with its square."""
+"""Attention by random features, whose cost grows linearly with the number of tokens."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from vitrail.parts.attention.attention import Attention
 from vitrail.parts.attention.dot_product import Group
 
 EPSILON = 1e-8
-"""Added to what weights are divided by, which may be near nothing for keys and queries that are long."""
+"""Added to the row sums that weights are divided by: these are near zero for queries and keys of large norm."""
 
 
 def positive_features(x: Tensor, directions: Tensor) -> Tensor:
-    """``φ(x) = exp(W x - |x|² / 2) / sqrt(m)``: (…, N, D_h) to (…, N, m), all above zero.
+    """Compute ``φ(x) = exp(W x - |x|² / 2) / sqrt(m)``: (…, N, D_h) to (…, N, m), all positive.
 
     Where W's rows are drawn from the standard normal, the mean of ``φ(q) · φ(k)`` is ``exp(q · k)`` (Choromanski et al. 2021,
     https://arxiv.org/abs/2009.14794, lemma 1).
@@ -29,15 +29,15 @@ def positive_features(x: Tensor, directions: Tensor) -> Tensor:
 
 
 class KernelAttention(Attention):
-    """Attention with ``A = φ(q) φ(k)ᵀ``, each row divided by its sum, in place of the softmax of scores, which are not scaled.
+    """Attention with ``A = φ(q) φ(k)ᵀ``, each row divided by its sum, in place of a softmax. Scores are not scaled.
 
-    ``A v`` is ``φ(q) (φ(k)ᵀ v)``, so A is never built. The random features, orthogonal rows of length √m as in T2T-ViT, are drawn
-    once and kept with the weights. They and all products with them are in single precision, also under autocast: exponentials
-    leave what half precision can hold.
+    ``A v`` is computed as ``φ(q) (φ(k)ᵀ v)``, so A is never built. The random features are orthogonal rows of length √m, as in
+    T2T-ViT. They are sampled once and saved with the weights. They and all products with them stay in float32, also under
+    autocast: the exponentials exceed the range of half precision.
 
     Args:
         features: number m of random features.
-        others: as in `Attention`, of which there is no attention dropout and no scale.
+        others: as in `Attention`, except attention dropout and scale.
     """
 
     features: Tensor
@@ -59,7 +59,7 @@ class KernelAttention(Attention):
         causal: bool = False,
     ) -> Tensor:
         if mask is not None or bias is not None or groups or causal:
-            what, hint = "attention by random features lets every token see all others", "take another attention"
+            what, hint = "random-feature attention takes no mask, bias, groups or causal", "take another attention"
             raise ConfigError(what, where="KernelAttention", hint=hint)
         with _in_single_precision(q):
             q, k = self.features_of(q), self.features_of(k)  # (B, k, N, m)
@@ -67,7 +67,7 @@ class KernelAttention(Attention):
             return (q @ (k.mT @ v.float()) / (total + EPSILON)).to(v.dtype)
 
     def features_of(self, x: Tensor) -> Tensor:
-        """φ of queries or keys, in single precision: (B, k, N, D_h) to (B, k, N, m)."""
+        """Compute φ of queries or keys in float32: (B, k, N, D_h) to (B, k, N, m)."""
         return positive_features(x.float(), self.features.float())
 
     def weights_of(
@@ -79,7 +79,7 @@ class KernelAttention(Attention):
 
 
 def _in_single_precision(x: Tensor) -> Any:
-    """Within, autocast changes no products; entered only where that is on, as graphs cannot hold it."""
+    """Return a context that disables autocast; where autocast is off, one that does nothing, as graphs cannot hold autocast."""
     kind = x.device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()

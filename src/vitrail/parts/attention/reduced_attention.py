@@ -1,4 +1,4 @@
-"""Attention whose keys and values stand on a coarser grid than its queries. Tokens keep their grid here: (B, H, W, D)."""
+"""Attention whose keys and values come from a coarser grid than its queries. Tokens keep their grid here: (B, H, W, D)."""
 
 from typing import Any, cast
 
@@ -14,12 +14,12 @@ from vitrail.parts.vision.stage import GridEmbedding
 class ReducedAttention(nn.Module):
     """``Attention(Q, SR(K), SR(V))``: (B, H, W, D) to (B, H, W, D) (Wang et al. 2021, https://arxiv.org/abs/2102.12122).
 
-    Every token looks at the whole image, of which it sees R² tokens as one: the scores are N·N/R² in place of N².
+    Every token attends to the whole image, in which R² tokens are merged into one: there are N·N/R² scores instead of N².
 
     Args:
         dim: width D.
         heads: number of heads.
-        reduction: makes the coarser grid of width D; where there is none, tokens need no grid: (B, N, D) to (B, N, D).
+        reduction: makes the coarser grid of width D. With None, tokens need no grid: (B, N, D) to (B, N, D).
         options: as in `Attention`.
     """
 
@@ -34,7 +34,7 @@ class ReducedAttention(nn.Module):
         return result if x.ndim == 3 else result.unflatten(1, x.shape[1:3])
 
     def places(self, grid: Grid) -> tuple[Tensor, Tensor]:
-        """Row and column of every query of a grid, (N, 2), and of the middle of what every key is made of, (N_X, 2)."""
+        """Return row and column of each query, (N, 2), and of the centre of the patches behind each key, (N_X, 2)."""
         queries = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float32) for side in grid))
         if isinstance(self.reduction, nn.Identity):
             return queries, queries
@@ -43,10 +43,10 @@ class ReducedAttention(nn.Module):
 
 
 class PooledReduction(GridEmbedding):
-    """Means of a grid of any size on one of ``side``², ``GELU(LN(W mean))``: (B, H, W, D) to (B, side, side, D).
+    """Average pooling of a grid of any size to ``side``² means, ``GELU(LN(W mean))``: (B, H, W, D) to (B, side, side, D).
 
-    What makes the cost of attention linear in the number of tokens (Wang et al. 2022, https://arxiv.org/abs/2106.13797,
-    section 3.1).
+    With it the cost of attention grows linearly with the number of tokens (Wang et al. 2022,
+    https://arxiv.org/abs/2106.13797, section 3.1).
     """
 
     def __init__(self, dim: int, *, side: int = 7, norm_eps: float = 1e-5):

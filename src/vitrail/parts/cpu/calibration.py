@@ -1,4 +1,4 @@
-"""A few seconds of measuring that decide how attention and linear layers are computed on this machine."""
+"""Short measurements that decide how attention and linear layers are computed on this machine; they take a few seconds."""
 
 import math
 import time
@@ -15,19 +15,19 @@ from vitrail.parts.cpu.kernels import Kernels
 from vitrail.parts.cpu.prepacked import PrepackedLinear, packs
 
 LENGTHS = (17, 50, 65, 197, 257, 577, 1024)
-"""Tokens of usual images: one of 224 px in patches of 16 has 197 with its class token. Longer sequences are
-never written out, since that takes memory by the square."""
+"""Sequence lengths to measure: an image of 224 px in patches of 16 has 197 tokens with its class token. Longer sequences always
+use the fused kernel, since explicit attention takes memory quadratic in the length."""
 HEADS, HEAD_DIM = 12, 64
-"""Heads of a batch of images, and their width."""
+"""Number of attention heads, and their width, in the measurement."""
 ROWS, DIM = 197, 384
-"""Tokens and width of the linear layer that is tried, the first of an MLP in a ViT-S/16."""
+"""Tokens and width of the measured linear layer, the first of an MLP in a ViT-S/16."""
 TURNS, LEAST = 5, 0.005
-"""Turns of every way, of so many seconds at least. The quickest counts: what else the machine does only adds to it."""
+"""Repetitions of each measurement, and the least seconds of each. The fastest counts: other load only adds time."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Times of several ways to compute the same."""
+    """Milliseconds of several implementations of the same computation."""
 
     what: str
     tokens: int
@@ -35,15 +35,15 @@ class Timed:
 
     @property
     def quickest(self) -> str:
-        """The name of the way that took least."""
+        """The name of the fastest implementation."""
         return min(self.milliseconds, key=self.milliseconds.__getitem__)
 
 
 def calibrate() -> tuple[Kernels, list[Timed]]:
-    """Measure this machine: what to compute with, and the times that say so.
+    """Measure this machine, and return the kernels to use and the measured times.
 
-    Where bf16 is the slower way, attention in it is not measured, which would take a minute without instructions for it: torch's
-    fused kernel computes it in fp32.
+    bf16 attention is measured only if bf16 linear layers are faster than fp32 ones: without bf16 instructions it would take a
+    minute, and torch's fused kernel computes it in fp32 anyway.
     """
     fp32, bf16 = _linear(torch.float32), _linear(torch.bfloat16)
     lengths = LENGTHS if _is_quicker(bf16, fp32) else ()
@@ -53,7 +53,7 @@ def calibrate() -> tuple[Kernels, list[Timed]]:
 
 
 def decided(learning: Sequence[Timed], answering: Sequence[Timed], fp32: Timed, bf16: Timed) -> Kernels:
-    """Return the kernels that measurements of attention at several lengths and of linear layers suggest."""
+    """Return the kernels to use, from times of attention at several lengths and of linear layers."""
     both = [row.milliseconds for row in (fp32, bf16) if "prepacked" in row.milliseconds]
     plain, prepacked = (sum(times[way] for times in both) for way in ("plain", "prepacked"))
     return Kernels(
@@ -65,12 +65,12 @@ def decided(learning: Sequence[Timed], answering: Sequence[Timed], fp32: Timed, 
 
 
 def _is_quicker(one: Timed, other: Timed) -> bool:
-    """Return whether the quickest way of one takes less than the quickest of the other."""
+    """Return whether the fastest time of ``one`` is below that of ``other``."""
     return one.milliseconds[one.quickest] < other.milliseconds[other.quickest]
 
 
 def longest_explicit(rows: Sequence[Timed]) -> int:
-    """Return the tokens up to which to write attention out for the least time over all lengths, each as a ratio; 0 for never."""
+    """Return up to how many tokens explicit attention is best, by the product of time ratios of all lengths; 0 for never."""
     gains = [math.log(row.milliseconds["fused"] / row.milliseconds["explicit"]) for row in rows]
     sums = [sum(gains[:count]) for count in range(len(rows) + 1)]
     best = max(range(len(sums)), key=sums.__getitem__)
@@ -102,7 +102,7 @@ def _linear(dtype: torch.dtype) -> Timed:
 
 
 def _times(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Milliseconds of one call of each, the quickest turn's."""
+    """Return the milliseconds of one call of each function, in its fastest repetition."""
     for work in works.values():
         work()
     found = dict.fromkeys(works, math.inf)

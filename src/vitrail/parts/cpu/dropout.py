@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014) whose random numbers cost little in half precision on a CPU."""
+"""Dropout (Srivastava et al. 2014) with cheap random numbers for half precision on a CPU."""
 
 from functools import lru_cache
 
@@ -7,15 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 POOL = 2**23
-"""Elements whose fate is drawn once."""
+"""Elements of the pool of random mask values."""
 
 
 class Dropout(nn.Dropout):
-    """``x · mask / (1 - p)`` in training: as `torch.nn.Dropout`, from other random numbers.
+    """``x · mask / (1 - p)`` in training, as `torch.nn.Dropout` but with other random numbers.
 
-    On a CPU torch draws a number for each element, which in half precision takes longer than a linear layer of the same rows.
-    There a mask is a part of one long random row of masks, which begins at a random place: each element is dropped with
-    probability p, independently of the others of its tensor.
+    On a CPU, torch samples a number per element; in half precision that takes longer than a linear layer on the same rows.
+    Here a mask is a slice of one long pool of random mask values, from a random start: each element is dropped with
+    probability p, independently of the other elements of its tensor.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ class Dropout(nn.Dropout):
 
 
 def _is_cheap(x: Tensor) -> bool:
-    """Return whether masks are taken from the row."""
+    """Return whether masks are taken from the pool."""
     half = x.device.type == "cpu" and x.dtype.itemsize == 2
     return half and x.numel() <= POOL // 2 and not torch.compiler.is_compiling()
 

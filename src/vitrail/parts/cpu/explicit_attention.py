@@ -1,4 +1,4 @@
-"""Attention written out with its derivatives, for processors on which torch's fused kernel is the slower way."""
+"""Attention as explicit matrix products with their derivatives, for CPUs on which torch's fused kernel is slower."""
 
 import math
 from typing import Any
@@ -10,10 +10,10 @@ from vitrail.parts.cpu.kernels import kernels
 
 
 def explicit_is_faster(query: Tensor, key: Tensor, bias: Tensor | None = None) -> bool:
-    """Return whether a CPU's fused kernel takes longer, up to ten times; see docs/decisions.md.
+    """Return whether explicit attention is faster than torch's fused kernel, on a CPU up to ten times; see docs/decisions.md.
 
-    In half precision the machine's `kernels` say up to how many tokens it does, with gradients and without. It does for a bias
-    that learns, for which it writes everything out.
+    In half precision this holds up to a number of tokens in the machine's `kernels`, one with gradients and one without. It
+    always holds for a bias that requires gradients: there torch does not use its fused kernel.
     """
     if query.device.type != "cpu":
         return False
@@ -25,7 +25,7 @@ def explicit_is_faster(query: Tensor, key: Tensor, bias: Tensor | None = None) -
 
 
 SHORT = 32
-"""Rows below this length, a register of half precision, torch takes several times as long for as for those of float32."""
+"""Row length (one register) below which torch's softmax is several times slower in half precision than in float32."""
 
 
 def _is_short(scores: Tensor) -> bool:
@@ -43,9 +43,9 @@ def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
 
 
 class Explicit(torch.autograd.Function):
-    """Equations (6) and (7) and their derivatives, with fewer copies than autograd makes of almost everything.
+    """Equations (6) and (7) and their derivatives, with fewer copies than autograd makes.
 
-    A ``mask``, a ``bias`` and a ``scale`` as in `vitrail.parts.attention.attention.attend` may stand behind the values, or None.
+    Optional arguments after the values: ``mask``, ``bias`` and ``scale``, as in `vitrail.parts.attention.dot_product.attend`.
     """
 
     @staticmethod
@@ -70,7 +70,7 @@ class Explicit(torch.autograd.Function):
             hidden = ~mask
             by_head.masked_fill_(hidden, torch.finfo(scores.dtype).min)
             weights = _softmax(scores)
-            weights.view_as(by_head).masked_fill_(hidden, 0.0)  # a query that sees nothing would see everything alike
+            weights.view_as(by_head).masked_fill_(hidden, 0.0)  # a fully masked query would otherwise attend to all keys equally
         ctx.save_for_backward(q, k, v, weights)
         ctx.bias = None if bias is None else bias.shape
         return (weights @ v).view(*query.shape[:-1], value.shape[-1])

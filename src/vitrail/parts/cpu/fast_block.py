@@ -1,4 +1,4 @@
-"""A block of a decoder, laid out for one purpose: a few rows at a time, without gradients."""
+"""A decoder block for inference on a few rows at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,20 +10,20 @@ from vitrail.parts.attention.dot_product import attend
 from vitrail.parts.feed_forward import activate
 
 Product = Callable[[Tensor], Tensor]
-"""``x Wᵀ + b`` of (…, in) to (…, out), one W and b for all."""
+"""A linear layer ``x Wᵀ + b``, (…, in) to (…, out), with fixed W and b."""
 Matrix = Callable[[Tensor, Tensor | None], Product]
-"""Makes a product of W and b."""
+"""Builds a `Product` from W and b."""
 
 
 def product_of(matrix: Matrix, weight: Tensor, bias: Tensor | None) -> Product:
-    """Return the product that ``matrix`` makes of parameters."""
+    """Build the `Product` of a weight and bias, detached from autograd."""
     return matrix(weight.detach(), None if bias is None else bias.detach())
 
 
 class FastBlock:
-    """A `Block` with attention to another sequence, called as it is in a search; ``matrix`` says how products are made.
+    """A decoder `Block` with cross-attention, for beam search; ``matrix`` builds its linear layers.
 
-    It has nothing of what the Transformer's blocks do without: scales, dropped branches, norms of queries and keys.
+    It leaves out LayerScale, drop path and query-key norms, which the Transformer's blocks do not have.
     """
 
     def __init__(self, block: Any, matrix: Matrix):
@@ -40,7 +40,7 @@ class FastBlock:
         self.norms = [branch.norm for branch in branches]
 
     def __call__(self, x: Tensor, *, cache: Any, across: dict[str, Any], mask: Tensor | None) -> Tensor:
-        """(A, W, D) to (A, W, D): equations (2) and (3), with the attention to the source between the two."""
+        """Map (A, W, D) to (A, W, D): equations (2) and (3), with cross-attention to the source between them."""
         q, k, v = map(self.own.split_heads, self.qkv(self._before(x, 0)).split(self.own.widths, dim=-1))
         x = self._after(x, self.own_output(self._joined(q, *cache.extended(k, v), mask=mask)), 0)
         seen = across["cache"]

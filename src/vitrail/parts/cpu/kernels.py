@@ -1,4 +1,4 @@
-"""Which of several ways to compute the same this process takes."""
+"""The implementations of attention and linear layers that this process uses on a CPU."""
 
 from dataclasses import dataclass
 
@@ -7,20 +7,20 @@ import torch
 
 @dataclass(frozen=True)
 class Kernels:
-    """The quickest ways on a machine. All give the same numbers, up to rounding."""
+    """The fastest implementations on a machine. All give the same numbers, up to rounding."""
 
     explicit_learning: int
-    """Tokens up to which attention in bf16 with gradients is quicker written out than by torch's fused kernel."""
+    """Tokens up to which explicit attention in bf16 with gradients is faster than torch's fused kernel."""
     explicit_answering: int
     """The same without gradients."""
     prepacked: bool
-    """True if linear layers in inference are quicker with weights laid out for the processor."""
+    """True if linear layers are faster in inference with weights prepacked for the processor."""
     bf16: bool
-    """True if products are quicker in bf16 than in fp32."""
+    """True if matrix products are faster in bf16 than in fp32."""
 
 
 def likely() -> Kernels:
-    """Return the kernels that a processor's instructions suggest without a measurement."""
+    """Return the kernels that the processor's instruction sets suggest, without a measurement."""
     can = torch.cpu.get_capabilities()
     bf16 = bool(can.get("avx512_bf16") or can.get("amx_bf16"))
     return Kernels(
@@ -35,7 +35,7 @@ _used: Kernels | None = None
 
 
 def kernels() -> Kernels:
-    """Return the kernels of this process."""
+    """Return the kernels that this process uses."""
     global _used
     if _used is None:
         _used = likely()
@@ -43,6 +43,6 @@ def kernels() -> Kernels:
 
 
 def use(found: Kernels) -> None:
-    """Compute with these from now on."""
+    """Use these kernels in this process from now on."""
     global _used
     _used = found

@@ -13,7 +13,7 @@ FUSED: dict[str, tuple[str, list[float], str]] = {
     "gelu-tanh": ("gelu", [], "tanh"),
     "relu": ("relu", [], ""),
 }
-"""Activations that oneDNN applies to a product while it is at hand, as it names them."""
+"""Activations that oneDNN can fuse into the matrix product, with oneDNN's names for them."""
 
 
 class PrepackedLinear(nn.Module):
@@ -32,7 +32,7 @@ class PrepackedLinear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """W in its usual layout, unpacked anew each time, for what reads it other than by this product."""
+        """W in its usual layout, unpacked on each access, for code other than this layer's product."""
         return self.matrix.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class PrepackedLinear(nn.Module):
 
 @cache
 def packs(dtype: torch.dtype) -> bool:
-    """Return whether weights of this type can be prepacked: oneDNN has to be in torch, and half precision in the processor."""
+    """Return whether weights of this type can be prepacked: torch must have oneDNN, and the processor half precision."""
     try:
         torch.ops.mkldnn._reorder_linear_weight(torch.ones(1, 1, dtype=dtype))
     except (AttributeError, RuntimeError):
@@ -51,5 +51,5 @@ def packs(dtype: torch.dtype) -> bool:
 
 
 def prepacks(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether weights on a device are to be prepacked: on a processor that can, and is quicker with them."""
+    """Return whether to prepack weights on this device: on a CPU that can, if that is faster."""
     return device.type == "cpu" and kernels().prepacked and packs(dtype)

@@ -1,4 +1,4 @@
-"""Layers of single tokens computed a slice at a time: on a CPU in less memory and time (docs/performance.md)."""
+"""Token-wise layers computed slice by slice: on a CPU this takes less memory and time (docs/performance.md)."""
 
 import math
 from collections.abc import Callable
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 SLICE = 1024
-"""Tokens whose hidden layer is computed at a time: enough to keep many cores busy, few enough to stay in their caches."""
+"""Tokens in a slice: enough to keep many cores busy, few enough that the hidden layer stays in their caches."""
 
 
 def may_be_sliced(mlp: nn.Module, x: Tensor) -> bool:
-    """Return whether slices change nothing but time and memory: no training, compiling, or hooks inside."""
+    """Return whether slicing is safe: on a CPU, without training, compiling or hooks inside, and more than `SLICE` tokens."""
     if mlp.training or torch.is_grad_enabled() or x.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     if x.shape[:-1].numel() <= SLICE:
@@ -21,6 +21,6 @@ def may_be_sliced(mlp: nn.Module, x: Tensor) -> bool:
 
 
 def in_slices(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return ``layer(x)`` of more than `SLICE` tokens (…, D), each of which is independent of the others."""
+    """Compute ``layer(x)`` slice by slice, for a layer that treats each token of (…, D) independently."""
     slices = x.flatten(0, -2).tensor_split(math.ceil(x.shape[:-1].numel() / SLICE))
     return torch.cat([layer(part) for part in slices]).unflatten(0, x.shape[:-1])

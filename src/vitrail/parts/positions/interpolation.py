@@ -1,4 +1,4 @@
-"""Values on one grid as values on another: learned positions for images of another size."""
+"""Interpolation of values from one grid to another: learned positions for images of another size."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,22 +19,22 @@ class Interpolation:
     """A way to interpolate values from one grid to another; libraries differ in it."""
 
     mode: Literal["bicubic", "bilinear", "geometric"] = "bicubic"
-    """As torch knows them, or for tables of relative positions as timm does it; see `resize_geometrically`."""
+    """bicubic or bilinear as in torch; geometric as timm interpolates relative positions, see `resize_geometrically`."""
     antialias: bool = True
-    """A smaller grid averages the values it leaves out; torch's bicubic then has another kernel, too."""
+    """Average over all old values when the grid shrinks; torch's bicubic then also uses another kernel."""
     align_corners: bool = False
-    """The outermost values stay in place, and not the outer edges."""
+    """Align the centres of the corner values, instead of their outer edges."""
     relative: "Interpolation | None" = None
-    """Another interpolation for tables of relative positions, if there is one."""
+    """A different interpolation for tables of relative positions; None for the same."""
 
 
 ANTIALIASED = Interpolation()
-"""Ours, as timm's."""
+"""Default of Vitrail and of timm."""
 
 
 def resize_grid(values: Tensor, grid: Grid, interpolation: Interpolation = ANTIALIASED) -> Tensor:
-    """Interpolate (B, C, rows, columns) to another grid; same precision, computed in single or better."""
-    turn = grid[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
+    """Interpolate (B, C, rows, columns) to another grid, in float32 at least; the result has the type of ``values``."""
+    turn = grid[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; one row is computed correctly
     resized = F.interpolate(
         (values.mT if turn else values).to(torch.promote_types(values.dtype, torch.float32)),
         size=grid[::-1] if turn else grid,
@@ -59,14 +59,14 @@ def resize_positions(
 
 
 def resizing_matrix(old: int, new: Tensor) -> Tensor:
-    """Return the matrix (new, old) of `resize_grid` along one side; in a graph ``new`` may be unknown.
+    """Return the matrix (new, old) that interpolates along one side as `resize_grid` does; in a graph ``new`` may be symbolic.
 
-    Row i weighs the old values around ``(i + ½) old / new`` by Keys' cubic kernel with a = −½ (Keys 1981), as wide as what lies
-    between two new values, where those are fewer.
+    Row i weighs the old values around ``(i + ½) old / new`` by Keys' cubic kernel with a = −½ (Keys 1981). When the side
+    shrinks, the kernel is widened to the distance of two new values.
 
     Args:
-        old: values along the side.
-        new: 0, 1, 2, … for each of the new ones, float.
+        old: number of old values along the side.
+        new: 0, 1, 2, … up to the number of new values − 1, float.
     """
     scale = old / (new[-1] + 1)
     distance = torch.arange(old, device=new.device) + 0.5 - (new[:, None] + 0.5) * scale
@@ -78,7 +78,7 @@ def resizing_matrix(old: int, new: Tensor) -> Tensor:
 
 
 def resize_factorised(table: Tensor, count: int, *, interpolation: Interpolation = ANTIALIASED) -> Tensor:
-    """Interpolate the rows, or the columns, of `a factorised position` in 1-D: (n, D/2) to (count, D/2)."""
+    """Interpolate the row or column table of a factorised position in 1-D: (n, D/2) to (count, D/2)."""
     return resize_positions(table, (1, len(table)), (1, count), prefix=0, interpolation=interpolation)
 
 
@@ -87,7 +87,8 @@ def resize_relative(
 ) -> Tensor:
     """Interpolate the table of a relative bias from one grid to another, as a grid of offsets.
 
-    (2·rows − 1)(2·columns − 1) offsets and ``prefix_entries`` (3, or 0 without prefix tokens), which stay, by heads.
+    The table has (2·rows − 1)(2·columns − 1) offsets, then ``prefix_entries`` (3, or 0 without prefix tokens) that stay as they
+    are; its columns are heads.
     """
     if old == new:
         return table
@@ -98,10 +99,10 @@ def resize_relative(
 
 
 def resize_geometrically(offsets: Tensor, old: Grid, new: Grid) -> Tensor:
-    """Interpolate a grid of offsets (N, D) as timm does: old ones lie close to each other in the middle, and far outside.
+    """Interpolate a grid of offsets (N, D) as timm does: old offsets are spaced geometrically, dense in the middle.
 
-    Near neighbours stay as far from each other as they were, whatever the grid. Between two old offsets it is linear; BEiT's
-    authors have cubic splines there.
+    Near neighbours thus keep their distance, whatever the grid. Values between two old offsets are interpolated linearly;
+    BEiT's authors use cubic splines.
     """
     rows, columns = (_geometric_weights(*sides).to(offsets.device) for sides in zip(old, new, strict=True))
     grid = offsets.float().unflatten(0, old)
@@ -109,8 +110,8 @@ def resize_geometrically(offsets: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def _geometric_weights(old: int, new: int) -> Tensor:
-    """Return the weight of each old offset along a side for each new one, (new, old)."""
-    low, high = 1.01, 1.5  # between these lies the ratio of one step outwards to the one before
+    """Return the weight of each old offset for each new one along a side, (new, old)."""
+    low, high = 1.01, 1.5  # bounds of the ratio between two successive steps outwards
     while high - low > 1e-6:
         ratio = (low + high) / 2
         reaches = (1 - ratio ** (old // 2)) / (1 - ratio) > new // 2

@@ -1,4 +1,4 @@
-"""Where a token of a text stands."""
+"""Positions of the tokens of a text."""
 
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ class SequencePosition(nn.Module):
 
     Args:
         dim: width D.
-        halves: whether all sines stand before all cosines, as in Marian, and not in turns as in the paper.
+        halves: all sines come before all cosines, as in Marian; otherwise they alternate, as in the paper.
     """
 
     def __init__(self, dim: int, *, halves: bool = False):
@@ -23,10 +23,10 @@ class SequencePosition(nn.Module):
         self.dim, self.halves = dim, halves
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """(B, N, D) to (B, N, D); ``offset`` tokens came before the first."""
+        """Add positions to (B, N, D), whose first token has position ``offset``."""
         length = 64
         while length < offset + x.shape[1]:
-            length *= 2  # few tables, whatever the lengths
+            length *= 2  # powers of two, so that few tables are cached
         table = sequence_table(self.dim, length, halves=self.halves, device=x.device)
         return x + table[offset : offset + x.shape[1]].to(x.dtype)
 
@@ -44,10 +44,10 @@ class LearnedSequencePosition(nn.Module):
         self.embedding = nn.Parameter(torch.empty(length, dim).normal_(std=0.02))
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """(B, N, D) to (B, N, D); ``offset`` tokens came before the first.
+        """Add positions to (B, N, D), whose first token has position ``offset``.
 
         Raises:
-            ConfigError: there are no positions for so many.
+            ConfigError: the tokens exceed the positions.
         """
         end = offset + x.shape[1]
         if end > len(self.embedding):
@@ -57,7 +57,7 @@ class LearnedSequencePosition(nn.Module):
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+@torch.inference_mode(False)  # the cached table may later be used with gradients
 def sequence_table(dim: int, length: int, *, halves: bool, device: torch.device | str = "cpu") -> Tensor:
     """Return the positions of the first tokens, (length, D)."""
     table = sincos_1d(np.arange(length, dtype=np.float64), dim)

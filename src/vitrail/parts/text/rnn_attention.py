@@ -1,4 +1,4 @@
-"""Attention before the Transformer, of a decoder's states to an encoder's: by products, or by a small network."""
+"""Attention of recurrent decoders to the encoder's states: dot-product and additive."""
 
 import math
 from collections.abc import Iterator
@@ -22,18 +22,18 @@ class DotAlignment(nn.Module):
         return attention_weights(_undivided(query), key, mask=mask)
 
     def forward(self, query: Tensor, key: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the mean of the encoder's states by the weights: (B, T, D)."""
+        """Return the encoder's states averaged with these weights: (B, T, D)."""
         return attend(_undivided(query), key, memory, mask=mask)
 
 
 class AdditiveAlignment(nn.Module):
     """Attention with the score ``v · tanh(W s + U h)`` (Bahdanau et al. 2014, https://arxiv.org/abs/1409.0473, appendix A.1.2).
 
-    Called as `DotAlignment`, with keys ``U h``, (B, S, A), which are computed once for all states of the decoder.
+    It is called like `DotAlignment`, with keys ``U h`` (B, S, A) that are computed once for all states of the decoder.
 
     Args:
         dim: width D of the decoder's states.
-        alignment_dim: width A of the hidden layer, of which there is one for each pair of states; D by default.
+        alignment_dim: width A of the hidden layer, which is computed for each pair of states; D by default.
     """
 
     def __init__(self, dim: int, alignment_dim: int | None = None):
@@ -51,11 +51,11 @@ class AdditiveAlignment(nn.Module):
 
 
 class _AdditiveScores(torch.autograd.Function):
-    """``v · (σ(q + k) - 1/2)`` of all pairs of queries (B, T, A) and keys (B, S, A): (B, T, S).
+    """``v · (σ(q + k) - 1/2)`` for all pairs of queries (B, T, A) and keys (B, S, A): (B, T, S).
 
-    As ``tanh(x) = 2 σ(2 x) - 1``, this is ``v · tanh(q + k)`` with all three doubled; torch's tanh takes 3 to 9 times as long
-    on a CPU as its σ. The B·T·S·A numbers of the pairs are computed a piece at a time, in float32 at least, and again
-    for the derivatives: in the processor's cache that is faster than to store them, and takes no memory.
+    Since ``tanh(x) = 2 σ(2 x) - 1``, this equals ``v · tanh(q + k)`` if q, k and v are doubled; on a CPU, torch's tanh takes 3
+    to 9 times as long as its σ. The B·T·S·A hidden values are computed piece by piece, in float32 at least, and computed again
+    in the backward pass: a piece stays in the processor's cache, which is faster than storing them all and saves memory.
     """
 
     @staticmethod
@@ -65,7 +65,7 @@ class _AdditiveScores(torch.autograd.Function):
         scores = q.new_empty(*q.shape[:2], k.shape[1])
         for rows, places in _pieces(q, k):
             hidden, own = _hidden(q[rows, places], k[rows]), scores[rows, places]
-            torch.mm(hidden.flatten(0, 2), v[:, None], out=own.view(-1, 1))  # whatever autocast would take
+            torch.mm(hidden.flatten(0, 2), v[:, None], out=own.view(-1, 1))  # ``out`` keeps float32 under autocast
         return (scores - v.sum() / 2).to(query.dtype)
 
     @staticmethod
@@ -77,14 +77,14 @@ class _AdditiveScores(torch.autograd.Function):
             hidden, d = _hidden(q[rows, places], k[rows]), d_scores[rows, places, :, None]
             d_v = d_v + d.flatten() @ hidden.flatten(0, 2)
             each = d * hidden
-            each.addcmul_(each, hidden, value=-1)  # d σ (1 - σ), without v, which all have in common
+            each.addcmul_(each, hidden, value=-1)  # d σ (1 - σ); the common factor v is applied at the end
             d_q[rows, places] = each.sum(dim=2)
             d_k[rows] += each.sum(dim=1)
         return d_q * v, d_k * v, d_v
 
 
 def _exactly(*tensors: Tensor) -> list[Tensor]:
-    """Return tensors in float32 at least."""
+    """Return the tensors in float32 at least."""
     return [t.to(torch.promote_types(t.dtype, torch.float32)) for t in tensors]
 
 
@@ -94,11 +94,11 @@ def _hidden(query: Tensor, key: Tensor) -> Tensor:
 
 
 PIECE, LARGE_PIECE = 2**19, 2**26
-"""Numbers of a piece: as many as a CPU's cache takes, and as keep an accelerator or torch.compile busy."""
+"""Hidden values in a piece: the first fits into a CPU's cache, the second keeps a GPU or torch.compile busy."""
 
 
 def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of the rows B and the places T of queries, whose pairs with all keys fit into a piece."""
+    """Yield slices of batch rows B and of query positions T such that their pairs with all keys fit into a piece."""
     (batch, length, _), numbers = query.shape, max(1, key.shape[1] * key.shape[2])
     small = query.device.type == "cpu" and not torch.compiler.is_compiling()
     queries = max(1, (PIECE if small else LARGE_PIECE) // numbers)
@@ -109,5 +109,5 @@ def _pieces(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _undivided(query: Tensor) -> Tensor:
-    """Multiply queries by the factor that `attend` divides by."""
+    """Multiply queries by √D, which cancels the division in `attend`."""
     return query * math.sqrt(query.shape[-1])

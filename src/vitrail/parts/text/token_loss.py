@@ -1,4 +1,4 @@
-"""Cross-entropy of tokens with a large output table, which stores one number for each logit, in the type of the products."""
+"""Cross-entropy over a large vocabulary, which stores each logit's gradient once, in the precision of the matrix products."""
 
 from typing import Any
 
@@ -9,41 +9,41 @@ from torch import Tensor
 from vitrail.parts.cpu.precision import as_autocast
 
 ROWS = 256
-"""Tokens whose logits a processor computes at a time, so that they stay in its cache."""
+"""Tokens whose logits a CPU computes at a time, so that they stay in its cache."""
 ROWS_OF_GPU = 2**13
 """Tokens whose logits a GPU computes at a time, so that they need little memory."""
 
 
 def token_loss(x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Return the mean cross-entropy of ``softmax(x Wᵀ + b)`` with labels that are smoothed (Szegedy et al. 2015).
+    """Return the mean cross-entropy of ``softmax(x Wᵀ + b)`` with label smoothing (Szegedy et al. 2015).
 
     Args:
         x: (N, D).
         table: W, (vocabulary, D).
         bias: b, (vocabulary,), or None.
         labels: int64 (N,).
-        smoothing: fraction ε of the target that is spread over the whole vocabulary.
+        smoothing: fraction ε of the target probability that is spread over the whole vocabulary.
 
     Returns:
-        A scalar, float32. Under autocast the products are in its type.
+        A float32 scalar. Under autocast the products use autocast's type.
     """
     loss: Tensor = _TokenLoss.apply(as_autocast(x), as_autocast(table), bias, labels, smoothing)
     return loss
 
 
 class _TokenLoss(torch.autograd.Function):
-    """A loss that computes its derivatives along with it, while the probabilities are in the cache.
+    """A loss that computes its gradients in the forward pass, while the probabilities are in the cache.
 
-    With p the probabilities, y the label and V the vocabulary, the loss of a token is
-    ``logsumexp(z) - (1 - ε) z_y - ε mean(z)``, and its derivative after the logits z is ``p - (1 - ε) [y] - ε / V``. What ε adds
-    to both is the same for every token, and is taken from the mean of the table.
+    With probabilities p, label y and vocabulary size V, the loss of a token is ``logsumexp(z) - (1 - ε) z_y - ε mean(z)``, and
+    its gradient with respect to the logits z is ``p - (1 - ε) [y] - ε / V``. The terms with ε are computed from the mean row of
+    the table.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
         count = len(x)
         mean_row, mean_bias = table.mean(dim=0, dtype=torch.float32), 0.0 if bias is None else bias.mean()
-        x, labels = (F.pad(t, (0, 0, 0, -count % ROWS)) for t in (x, labels[:, None]))  # products of few different shapes
+        x, labels = (F.pad(t, (0, 0, 0, -count % ROWS)) for t in (x, labels[:, None]))  # few different shapes of products
         d_logits, d_x, sums = x.new_empty(len(x), len(table)), torch.empty_like(x), [mean_row.new_zeros(())]
         at_once = ROWS if x.is_cpu else ROWS_OF_GPU
         for start in range(0, len(x), at_once):

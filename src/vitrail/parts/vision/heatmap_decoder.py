@@ -1,4 +1,4 @@
-"""From the features of patches to a heatmap of every joint, four times as fine."""
+"""Decoders from patch features to a heatmap per joint, with four times the rows and columns."""
 
 from collections import OrderedDict
 
@@ -9,7 +9,7 @@ from vitrail.parts.normalization import BatchNorm
 
 
 class ClassicHeatmapDecoder(nn.Module):
-    """Two transposed convolutions, each of which doubles both sides, and a 1×1 convolution: (B, D, H, W) to (B, joints, 4H, 4W).
+    """Two transposed convolutions, each doubling both sides, and a 1×1 convolution: (B, D, H, W) to (B, joints, 4H, 4W).
 
     Equation (3) of ViTPose (Xu et al. 2022, https://arxiv.org/abs/2204.12484), after Xiao et al. 2018
     (https://arxiv.org/abs/1804.06208).
@@ -51,5 +51,5 @@ class SimpleHeatmapDecoder(nn.Module):
 
 
 def pixels_per_place(image: tuple[int, int], heatmap: tuple[int, int]) -> Tensor:
-    """Return the pixels of the image between two places of its heatmap, across and down: (2,). Sizes are height and width."""
+    """Return the image pixels between two neighbouring heatmap cells, (x, y): (2,). Both sizes are (height, width)."""
     return torch.tensor([(image[1] - 1) / (heatmap[1] - 1), (image[0] - 1) / (heatmap[0] - 1)], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Images to tokens: the ``x_p E`` of equation (1)."""
+"""Embeddings of image patches as tokens: the ``x_p E`` of equation (1)."""
 
 from itertools import pairwise
 from typing import Any, Literal
@@ -15,7 +15,7 @@ Size = tuple[int, int]
 
 
 def grid_size(image_size: Size, patch_size: Size) -> Size:
-    """Return rows and columns of patches in an image; raises `ConfigError` if the patch does not divide it."""
+    """Return the rows and columns of patches in an image; raises `ConfigError` if the patch does not divide it."""
     for side, image, patch in zip(("height", "width"), image_size, patch_size, strict=True):
         require_divisible(f"image {side}", image, f"patch {side}", patch)
     return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
@@ -39,11 +39,11 @@ def unpatchify(patches: Tensor, patch_size: Size, grid: Size, *, channels_last: 
 
 
 Point = tuple[float, float]
-"""Row and column in pixels, from the middle of the first one; it may lie between pixels."""
+"""Row and column in pixels; (0, 0) is the centre of the first pixel, and fractions lie between pixels."""
 
 
 def middle_of(patch_size: Size) -> Point:
-    """Return the middle of a patch that begins with the first pixel."""
+    """Return the centre of the patch at the top left of an image."""
     return (patch_size[0] - 1) / 2, (patch_size[1] - 1) / 2
 
 
@@ -51,12 +51,12 @@ class PatchEmbedding(nn.Module):
     """Project every patch to a token: (B, C, H, W) to (B, N, D).
 
     ``method`` "conv" is a convolution whose stride is the patch; "linear" flattens each patch and multiplies by E.
-    Both hold the same parameters and give the same numbers; a checkpoint of one loads into the other.
+    Both have the same parameters and give the same numbers; a checkpoint of one loads into the other.
 
-    ``norm`` "projected" puts a norm on every token, as AIMv2 has it; "patches" puts another on the flattened patch as well,
-    as vit-pytorch has them.
+    ``norm`` "projected" adds a norm on every token, as in AIMv2; "patches" adds another on the flattened patch as well, as in
+    vit-pytorch.
 
-    ``padding`` is of zeros around the image, in pixels; it goes with "conv".
+    ``padding`` is the number of zero pixels around the image; "conv" only.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PatchEmbedding(nn.Module):
 
     @property
     def first_middle(self) -> Point:
-        """The middle of the first patch, which begins within the padding; the next one lies a side of the patch further on."""
+        """Centre of the first patch, which begins inside the padding. The next centre is one patch side away."""
         row, column = middle_of(self.patch_size)
         return row - self.padding, column - self.padding
 
@@ -95,11 +95,11 @@ class PatchEmbedding(nn.Module):
 
 
 class ConvStem(nn.Module):
-    """A convolutional stem in place of one large-stride projection: (B, C, H, W) to (B, N, D).
+    """A convolutional stem instead of one large-stride projection: (B, C, H, W) to (B, N, D).
 
-    After Xiao et al. 2021 (https://arxiv.org/abs/2106.14881): 3×3 convolutions of stride 2, each with norm and ReLU,
-    doubling the channels up to D, then a projection that takes what is left of the patch (1×1 when it is a power of
-    two). GroupNorm with one group stands for the paper's BatchNorm, so an image's tokens never depend on its batch.
+    After Xiao et al. 2021 (https://arxiv.org/abs/2106.14881): 3×3 convolutions of stride 2, each with norm and ReLU, double
+    the channels up to D. A projection covers the rest of the patch (1×1 if the patch is a power of two). GroupNorm with one
+    group replaces the paper's BatchNorm, so that an image's tokens never depend on its batch.
     """
 
     def __init__(self, channels: int, dim: int, patch_size: Size):
@@ -113,19 +113,20 @@ class ConvStem(nn.Module):
         self.layers = nn.Sequential(*layers)
         self.projection = nn.Conv2d(channels, dim, kernel_size=rest, stride=rest)
         self.first_middle: Point = (2**halvings * (rest[0] - 1) / 2, 2**halvings * (rest[1] - 1) / 2)
-        """The middle of what the first token is made of: every 3×3 convolution of stride 2 sees as much above as below."""
+        """Centre of the first token's receptive field; each 3×3 convolution of stride 2 extends it equally on both sides."""
 
     def forward(self, images: Tensor) -> Tensor:
-        images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
+        images = images.contiguous(memory_format=torch.channels_last)  # the fastest layout of convolutions, on CPU and GPU
         return self.projection(self.layers(images)).flatten(2).transpose(1, 2)
 
 
 class PooledStem(nn.Module):
-    """A convolutional stem that halves by maxima, for training in little time: (B, C, H, W) to (B, N, D).
+    """A convolutional stem that halves the image by max pooling, for short trainings: (B, C, H, W) to (B, N, D).
 
-    3×3 convolutions with BatchNorm and ReLU: one at every size, the channels doubling up to D, with a 2×2 maximum between two
-    of them (as in CCT; Hassani et al. 2021, https://arxiv.org/abs/2104.05704), and behind every maximum a second, residual one.
-    A projection takes what is left of the patch. In training an image's tokens depend on its batch, as ever with BatchNorm.
+    It begins with a 3×3 convolution. Each further step is a 2×2 max pooling, a 3×3 convolution that doubles the channels (up to
+    D) and a residual 3×3 convolution, all with BatchNorm and ReLU (as in CCT; Hassani et al. 2021,
+    https://arxiv.org/abs/2104.05704). A projection covers the rest of the patch. In training, BatchNorm makes an image's
+    tokens depend on its batch.
     """
 
     def __init__(self, channels: int, dim: int, patch_size: Size):
@@ -137,10 +138,10 @@ class PooledStem(nn.Module):
         self.refine = nn.ModuleList(_convolution(width, width) for width in widths[1:])
         self.projection = nn.Conv2d(widths[-1], dim, kernel_size=rest, stride=rest)
         self.first_middle = middle_of(patch_size)
-        """The middle of the first patch: maxima cut as patches do, and convolutions see as much on either side."""
+        """Centre of the first patch; pooling windows coincide with patches, and convolutions extend equally on both sides."""
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.first(images.contiguous(memory_format=torch.channels_last))  # how convolutions run fastest
+        x = self.first(images.contiguous(memory_format=torch.channels_last))  # the fastest layout of convolutions
         for widen, refine in zip(self.widen, self.refine, strict=True):
             x = widen(F.max_pool2d(x, 2))
             x = x + refine(x)
@@ -152,7 +153,7 @@ def _convolution(channels: int, width: int) -> nn.Sequential:
 
 
 def _halvings(patch_size: Size) -> tuple[int, Size]:
-    """Return how often both sides of a patch can be halved, and the size that is left."""
+    """Return how often both sides of a patch can be halved, and the remaining patch size."""
     rest, halvings = patch_size, 0
     while all(side % 2 == 0 for side in rest):
         rest, halvings = (rest[0] // 2, rest[1] // 2), halvings + 1
@@ -160,27 +161,27 @@ def _halvings(patch_size: Size) -> tuple[int, Size]:
 
 
 def resize_patches(weight: Tensor, patch_size: Size) -> Tensor:
-    """Return the projection (D, C, P_h, P_w) for patches of another size (FlexiViT; Beyer et al. 2023, section 3.4).
+    """Return the projection (D, C, P_h, P_w) resized to another patch size (FlexiViT; Beyer et al. 2023, section 3.4).
 
-    With B the matrix that resizes a patch x, the new weights are ``w' = (Bᵀ)⁺ w``. When patches become larger, the tokens
-    of enlarged patches are those of the patches themselves: ``⟨B x, w'⟩ = ⟨x, w⟩``; when smaller, as near as can be for
-    patches of random pixels. https://arxiv.org/abs/2212.08013
+    With B the matrix that resizes a patch x, the new weights are ``w' = (Bᵀ)⁺ w``. For larger patches the tokens do not change:
+    ``⟨B x, w'⟩ = ⟨x, w⟩``. For smaller ones they are the best approximation for patches of random pixels.
+    https://arxiv.org/abs/2212.08013
     """
     old = (weight.shape[2], weight.shape[3])
     if old == patch_size:
         return weight
-    pixels = torch.eye(old[0] * old[1], dtype=torch.float64, device=weight.device)  # a patch for each pixel, which is 1 in it
+    pixels = torch.eye(old[0] * old[1], dtype=torch.float64, device=weight.device)  # one-hot patches, one per pixel
     transposed = resize_grid(pixels.unflatten(1, (1, *old)), patch_size).flatten(1)  # Bᵀ: (old pixels, new pixels)
     inverse = torch.linalg.pinv(transposed)  # (new pixels, old pixels)
     return (weight.double().flatten(2) @ inverse.T).unflatten(2, patch_size).to(weight.dtype)
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """Return a convolution's weights (D, C, h, w) for other channels: summed to one, else repeated in turn and scaled.
+    """Return a convolution's weights (D, C, h, w) for another number of channels.
 
-    From 3 to 1, a picture gives the tokens that it gave when repeated in three channels; from 1 to 3 (or 6) the picture
-    repeated gives what it gave before. This is said of pixels as the model sees them: if each channel is normalised by a
-    mean and standard deviation of its own, the channels of a grey picture differ, and the tokens are only close.
+    Weights are summed for one channel; otherwise they are repeated in turn and scaled by old / new channels. So a grey image
+    gives the same tokens as its copy in three channels, from 3 channels to 1 and from 1 to 3 (or 6). This holds for normalised
+    pixels that are equal in all channels. If channels are normalised by different means and deviations, it is approximate.
     """
     old = weight.shape[1]
     if channels == old:

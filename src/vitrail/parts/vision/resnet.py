@@ -1,4 +1,4 @@
-"""Residual networks of convolutions (He et al. 2016, https://arxiv.org/abs/1512.03385), alone and under a hybrid's tokens."""
+"""Convolutional residual networks (He et al. 2016, https://arxiv.org/abs/1512.03385), alone and as a hybrid's embedding."""
 
 import math
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from vitrail.parts.vision.whitening import Whitening
 
 Kind = Literal["hybrid", "bit", "resnet"]
 """Convolutions, norms and padding. ``bit``: weight-standardised convolutions and GroupNorm (Kolesnikov et al. 2020,
-https://arxiv.org/abs/1912.11370), padded evenly, the maximum with zeros; ``hybrid``: the same padded as TensorFlow pads, and
-another epsilon; ``resnet``: plain convolutions and BatchNorm, padded evenly."""
+https://arxiv.org/abs/1912.11370), symmetric padding, zero padding in max pooling; ``hybrid``: as ``bit``, but with TensorFlow's
+padding and another epsilon; ``resnet``: plain convolutions and BatchNorm, symmetric padding."""
 Root = Literal["imagenet", "cifar", "whitened", "whitened-valid"]
-"""``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1; ``whitened``:
-`Whitening` and GELU, then a 3×3 convolution with a 2×2 maximum; ``whitened-valid``: the same of whole patches, and all maxima
-of whole windows, so that 32 pixels become 15, 7 and 3 rows in place of 16, 8 and 4."""
+"""First layers. ``imagenet``: 7×7 convolution and 3×3 max pooling, each of stride 2; ``cifar``: 3×3 convolution of stride 1;
+``whitened``: `Whitening` and GELU, then a 3×3 convolution and 2×2 max pooling; ``whitened-valid``: the same without padding of
+whitening and pooling, so that 32 pixels become 15, 7 and 3 rows instead of 16, 8 and 4."""
 STRIDES: dict[Root, int] = {"imagenet": 4, "cifar": 1, "whitened": 2, "whitened-valid": 2}
 BlockKind = Literal["basic", "bottleneck", "pre-activation", "pooled"]
 
@@ -33,10 +33,10 @@ def _convolution(kind: Kind, channels: int, width: int, kernel: int, stride: int
 
 
 class GroupNorm(nn.GroupNorm):
-    """torch's, which also takes a map of one place with a channel to a group: (B, C, H, W) to the same."""
+    """torch's GroupNorm that also accepts one value per group: (B, C, H, W) to (B, C, H, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)  # nn's asks for more than one value
+        return torch.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)  # nn.GroupNorm raises for a single value
 
 
 def _norm(kind: Kind, width: int, *, scale: float = 1.0) -> nn.Module:
@@ -57,9 +57,9 @@ def _shortcut(kind: Kind, channels: int, width: int, stride: int) -> nn.Module:
 
 
 class BasicBlock(nn.Module):
-    """``ReLU(shortcut(x) + f(x))`` with f of two 3×3 convolutions: (B, C, H, W) to (B, width, H/stride, W/stride).
+    """``ReLU(shortcut(x) + f(x))``, f two 3×3 convolutions: (B, C, H, W) to (B, width, H/stride, W/stride).
 
-    The stride is the first convolution's; the last norm of f starts at zero, so the block starts as its shortcut.
+    The first convolution has the stride. The last norm of f starts at zero, so that at first the block is its shortcut.
     """
 
     expansion = 1
@@ -77,9 +77,9 @@ class BasicBlock(nn.Module):
 class PooledBlock(nn.Module):
     """``y + f(y)``, f one 3×3 convolution: (B, C, H, W) to (B, width, H/stride, W/stride).
 
-    y is x, or where the shape changes ``ReLU(norm(max(conv(x))))`` with a 3×3 convolution, which sees all places of x, and a
-    2×2 maximum: at an odd side of what there is, or where ``whole`` of whole windows alone. After the ResNet-9 of Page 2018
-    (https://github.com/davidcpage/cifar10-fast), for training in little time.
+    If the shape stays, y is x; otherwise y is ``ReLU(norm(maxpool(conv(x))))``, with a 3×3 convolution of stride 1. With
+    ``whole``, max pooling drops an incomplete window at the border. After the ResNet-9 of Page 2018
+    (https://github.com/davidcpage/cifar10-fast), for short trainings.
     """
 
     expansion = 1
@@ -96,17 +96,17 @@ class PooledBlock(nn.Module):
 
 
 def _pooled(kind: Kind, channels: int, width: int, stride: int, *, whole: bool) -> nn.Sequential:
-    """Return a 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
+    """Return 3×3 convolution, ``stride`` × ``stride`` max pooling, norm and ReLU."""
     return nn.Sequential(
         _convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=not whole), _norm(kind, width), nn.ReLU()
     )
 
 
 class Bottleneck(nn.Module):
-    """``ReLU(shortcut(x) + f(x))`` with f of 1×1, 3×3 and 1×1 convolutions: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
+    """``ReLU(shortcut(x) + f(x))``, f 1×1, 3×3 and 1×1 convolutions: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
 
-    The 3×3 convolution has the stride; the shortcut is a 1×1 convolution where the shape changes. The last norm
-    of f starts at zero, so the block starts as its shortcut.
+    The 3×3 convolution has the stride. The shortcut is a 1×1 convolution where the shape changes. The last norm of f starts
+    at zero, so that at first the block is its shortcut.
     """
 
     expansion = 4
@@ -123,10 +123,10 @@ class Bottleneck(nn.Module):
 
 
 class PreActivationBottleneck(nn.Module):
-    """``x + f(ReLU(norm(x)))``, f as a `Bottleneck`'s: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
+    """``x + f(ReLU(norm(x)))``, f as in `Bottleneck`: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
 
-    Norm and ReLU come before each convolution, so that nothing stands on the sum (He et al. 2016,
-    https://arxiv.org/abs/1603.05027). Where the shape changes, a 1×1 convolution of ``ReLU(norm(x))`` takes the place of x.
+    Norm and ReLU come before each convolution, and nothing follows the sum (He et al. 2016,
+    https://arxiv.org/abs/1603.05027). Where the shape changes, a 1×1 convolution of ``ReLU(norm(x))`` replaces x.
     """
 
     expansion = 4
@@ -155,7 +155,7 @@ BLOCKS: dict[BlockKind, type[BasicBlock | PooledBlock | Bottleneck | PreActivati
 
 
 def _root(kind: Kind, root: Root, channels: int, width: int) -> list[nn.Module]:
-    """Return the layers that see the image, without the maximum of the ImageNet root; norm and ReLU are the last two."""
+    """Return the layers of the root, without the ImageNet root's max pooling; norm and ReLU are the last two."""
     if root in ("whitened", "whitened-valid"):
         whole = root == "whitened-valid"
         first = Whitening(channels, whole=whole)
@@ -168,12 +168,12 @@ class ResNetFeatures(nn.Module):
     """Root and stages, without pooling and head: (B, C, H, W) to (B, `channels`, H / `stride`, W / `stride`).
 
     Args:
-        channels: of the images.
-        depths: blocks in every stage; (3, 4, 6, 3) is ResNet-50. None at all leaves the root.
-        width: channels of the root; stage i has 2^i times as many, and 4 times that where blocks are bottlenecks.
-        root: for large or for small images.
-        kind: which convolutions and norms.
-        block: what the stages are made of. Of pre-activation blocks, norm and ReLU stand behind the last and not in the root.
+        channels: channels of the images.
+        depths: blocks in every stage; (3, 4, 6, 3) is ResNet-50, and () the root alone.
+        width: channels of the root; stage i has 2^i times as many, and bottlenecks output 4 times that.
+        root: first layers, for large or for small images; see `Root`.
+        kind: convolutions and norms; see `Kind`.
+        block: kind of blocks. With pre-activation blocks, norm and ReLU follow the last stage instead of the root.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class ResNetFeatures(nn.Module):
         return last
 
     def pyramid(self, images: Tensor) -> Iterator[Tensor]:
-        """Return the feature map of every stage, or of the root where there are none: (B, width, H / stride, W / stride)."""
+        """Yield the feature map of every stage, or of the root if there are no stages: (B, width, H / stride, W / stride)."""
         x = self.root(images)
         if self.pool:
             x = _maximum(self.kind, x)
@@ -227,22 +227,22 @@ class ResNetPyramid(ResNetFeatures):
 
 
 def _maximum(kind: Kind, x: Tensor) -> Tensor:
-    """Return the 3×3 maximum of stride 2: (B, C, H, W) to (B, C, H/2, W/2)."""
+    """Return 3×3 max pooling of stride 2: (B, C, H, W) to (B, C, H/2, W/2)."""
     if kind == "resnet":
         return F.max_pool2d(x, 3, 2, padding=1)
-    if kind == "bit":  # whose zeros are larger than what is negative at the rim
-        zeros = F.pad(x.neg(), (1, 1, 1, 1)).neg()  # turned, lest ONNX Runtime merges padding and maximum, as if it were with −∞
+    if kind == "bit":  # zero padding, which exceeds negative values at the border
+        zeros = F.pad(x.neg(), (1, 1, 1, 1)).neg()  # the negations keep ONNX Runtime from merging it into a padding with −∞
         return F.max_pool2d(zeros, 3, 2)
     return F.max_pool2d(pad_same(x, 3, 2, value=-math.inf), 3, 2)
 
 
 def resnet_stride(root: Root, stages: int) -> int:
-    """Return the pixels of the image per pixel of the feature map."""
+    """Return the image pixels per pixel of the feature map, along one side."""
     return STRIDES[root] * 2 ** max(0, stages - 1)
 
 
 class HybridEmbedding(nn.Module):
-    """A ResNet's feature map to tokens: (B, C, H, W) to (B, N, D); ``patch_size`` is in pixels of the image."""
+    """A projection of a ResNet's feature map to tokens, (B, C, H, W) to (B, N, D); ``patch_size`` is in image pixels."""
 
     def __init__(self, resnet: ResNetFeatures, dim: int, patch_size: tuple[int, int]):
         super().__init__()
@@ -255,15 +255,15 @@ class HybridEmbedding(nn.Module):
 
     @property
     def first_middle(self) -> Point:
-        """The middle of the first patch; a place of the map that whitening makes is the middle of a small patch of pixels.
+        """Centre of the first patch. With whitening it is shifted by half a whitening patch.
 
-        Bottlenecks of stride 2 look to one side of it, their shortcuts to the other.
+        Bottlenecks of stride 2 extend the receptive field to one side, their shortcuts to the other.
         """
         (row, column), first = middle_of(self.patch_size), self.resnet.root[0]
         down, across = middle_of((first.kernel_size[0], first.kernel_size[1])) if isinstance(first, Whitening) else (0.0, 0.0)
         return row + down, column + across
 
     def forward(self, images: Tensor) -> Tensor:
-        if self.resnet.kind == "resnet":  # how convolutions run fastest, but not GroupNorm in half precision
+        if self.resnet.kind == "resnet":  # the fastest layout of convolutions, but not of GroupNorm in half precision
             images = images.contiguous(memory_format=torch.channels_last)
         return self.projection(self.resnet(images)).flatten(2).transpose(1, 2)

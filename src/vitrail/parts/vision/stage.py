@@ -1,4 +1,4 @@
-"""Stages of a pyramid, each with fewer places of more channels. Tokens keep their grid here: (B, H, W, D)."""
+"""Stages of a pyramid, each with fewer tokens of more channels. Tokens keep their grid here: (B, H, W, D)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,20 +12,20 @@ from vitrail.parts.positions.schemes import LearnedPosition1d
 
 
 class GridEmbedding(nn.Module):
-    """A convolution that makes tokens of patches: (B, H, W, C) to (B, H', W', D), images among them as (B, H, W, channels).
+    """A convolution that turns patches of a grid into tokens, (B, H, W, C) to (B, H', W', D). In the first stage C is 3.
 
-    Patches overlap where ``patch_size`` is greater than ``stride`` (Wang et al. 2022, https://arxiv.org/abs/2106.13797).
+    Patches overlap if ``patch_size`` is greater than ``stride`` (Wang et al. 2022, https://arxiv.org/abs/2106.13797).
 
     Args:
-        channels: width C of what comes in.
-        dim: width D.
+        channels: width C of the input.
+        dim: width D of the tokens.
         patch_size: side of a patch.
-        stride: from one patch to the next; ``patch_size`` by default.
+        stride: distance of two patches; ``patch_size`` by default.
         padding: zeros on every side.
-        pad: whether a remainder to the right and below is filled with zeros to a whole patch, and not left out.
+        pad: fills an incomplete patch at the right or bottom with zeros; otherwise it is dropped.
         norm_eps: epsilon of the norm on the tokens.
 
-    A side that is shorter than a patch is filled to one in any case.
+    A side that is shorter than one patch is always filled to one patch.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class GridEmbedding(nn.Module):
         norm_eps: float = 1e-5,
     ):
         super().__init__()
-        self.multiple, self.least = patch_size if pad else 1, patch_size - 2 * padding  # what sides are filled to, see `pad_grid`
+        self.multiple, self.least = patch_size if pad else 1, patch_size - 2 * padding  # see `pad_grid`
         self.projection = nn.Conv2d(channels, dim, patch_size, stride or patch_size, padding)
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
 
@@ -49,7 +49,7 @@ class GridEmbedding(nn.Module):
         return self.norm(self.projection(x).permute(0, 2, 3, 1))
 
     def middles(self, side: int) -> Tensor:
-        """Return the middles of the patches along a side of this length: (patches,). A short side has one, which is filled."""
+        """Return the centres of the patches along a side of this length, (patches,). A side shorter than a patch has one."""
         stride, first = self.projection.stride[0], min(self.least, side)
         return stride * torch.arange((side - first) // stride + 1) + (first - 1) / 2
 
@@ -57,12 +57,12 @@ class GridEmbedding(nn.Module):
 class PositionedEmbedding(GridEmbedding):
     """`GridEmbedding` with learned positions: (B, H, W, C) to (B, H', W', D).
 
-    Where the positions have a row before the patches, a class token stands there: (B, 1 + H'·W', D), and no grid.
+    If the positions include a class token's, a class token comes first, and the tokens have no grid: (B, 1 + H'·W', D).
 
     Args:
         channels, dim, patch_size: as in `GridEmbedding`.
-        position: added to the tokens, of a grid of any size.
-        dropout: on the result.
+        position: positions added to the tokens, for a grid of any size.
+        dropout: dropout on the result.
         options: as in `GridEmbedding`.
     """
 
@@ -87,9 +87,9 @@ class PositionedEmbedding(GridEmbedding):
 
 
 class PatchMerging(nn.Module):
-    """Each 2×2 neighbours become one token of twice the width: (B, H, W, D) to (B, ⌈H/2⌉, ⌈W/2⌉, 2D).
+    """A layer that merges each 2×2 tokens into one of twice the width: (B, H, W, D) to (B, ⌈H/2⌉, ⌈W/2⌉, 2D).
 
-    ``LN([x_00; x_10; x_01; x_11]) W`` (Liu et al. 2021, section 3.1); what is missing at the right and below is zero.
+    ``LN([x_00; x_10; x_01; x_11]) W`` (Liu et al. 2021, section 3.1). An odd side is padded with zeros at the right or bottom.
     """
 
     def __init__(self, dim: int, *, norm_eps: float = 1e-5):
@@ -98,7 +98,7 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * dim, 2 * dim, bias=False)
 
     def middles(self, side: int) -> Tensor:
-        """Return the middle of every two positions along a side: (⌈side / 2⌉,)."""
+        """Return the centre of every two positions along a side: (⌈side / 2⌉,)."""
         return 2 * torch.arange(-(-side // 2)) + 0.5
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class PatchMerging(nn.Module):
 
 
 def pad_grid(x: Tensor, multiple: int, least: int = 1) -> Tensor:
-    """Return a grid (B, H, W, D) with zeros to the right and below, so that its sides are multiples, and not below the least."""
+    """Pad a grid (B, H, W, D) with zeros to the right and below, to sides that are multiples of ``multiple``, or to ``least``."""
     rows, columns = (max(-side % multiple, least - side) for side in x.shape[1:3])
     return F.pad(x, (0, 0, 0, columns, 0, rows)) if rows or columns else x
 
@@ -118,8 +118,8 @@ class Stage(nn.Module):
 
     Args:
         embedding: makes the coarser grid.
-        blocks: keep its shape.
-        norm: of the result, or none.
+        blocks: layers that keep the shape.
+        norm: norm of the result; None for none.
     """
 
     def __init__(self, embedding: nn.Module, blocks: Iterable[nn.Module], norm: nn.Module | None = None):

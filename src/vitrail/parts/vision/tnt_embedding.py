@@ -1,6 +1,6 @@
-"""Words inside of patches (TNT; Han et al. 2021, https://arxiv.org/abs/2103.00112).
+"""TNT's words, which are the small parts of each patch (Han et al. 2021, https://arxiv.org/abs/2103.00112).
 
-The words of all patches stand behind each other, (B·N, n, d): n words of every patch, the patches of an image row by row.
+The words of all patches form one batch, (B·N, n, d): N patches of each image row by row, n words of each patch.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ from vitrail.parts.vision.patches import Size, grid_size, middle_of, patchify
 
 
 class WordEmbedding(nn.Module):
-    """Each patch as words, by a 7×7 convolution: (B, C, H, W) to (B·N, n, d).
+    """A 7×7 convolution that makes the words of each patch: (B, C, H, W) to (B·N, n, d).
 
     Args:
-        channels: of the images.
+        channels: channels of the images.
         dim: width d of a word.
         patch_size: height and width of a patch.
-        stride: pixels from one word to the next, which divides the patch.
-        across: whether the convolution sees the whole image, and not every patch alone, with zeros around it.
+        stride: pixels from one word to the next; it must divide the patch.
+        across: the convolution sees the whole image; otherwise each patch alone, padded with zeros.
     """
 
     def __init__(self, channels: int, dim: int, patch_size: Size, stride: int, *, across: bool = False):
@@ -41,17 +41,17 @@ class WordEmbedding(nn.Module):
 
 
 class WordsToPatches(nn.Module):
-    """A token of each patch from its words: (B·N, n, d) to (B, N, D).
+    """A projection of each patch's words to one token: (B·N, n, d) to (B, N, D).
 
-    ``LN(W LN([w_1; …; w_n]))``, equation (5); where norms are on ``each`` word, ``W [LN(w_1); …; LN(w_n)]``.
+    ``LN(W LN([w_1; …; w_n]))``, equation (5); with ``each``, ``W [LN(w_1); …; LN(w_n)]``.
 
     Args:
-        words: n.
+        words: number n of words in a patch.
         dim: width d of a word.
         output_dim: width D.
-        bias: of W.
-        each: where the norms are.
-        norm_eps: their epsilon.
+        bias: gives W a bias.
+        each: puts a norm on each word, instead of norms before and after the projection.
+        norm_eps: epsilon of the norms.
     """
 
     def __init__(self, words: int, dim: int, output_dim: int, *, bias: bool, each: bool = False, norm_eps: float = 1e-5):
@@ -62,20 +62,20 @@ class WordsToPatches(nn.Module):
         self.output_norm = nn.Identity() if each else nn.LayerNorm(output_dim, eps=norm_eps)
 
     def forward(self, words: Tensor, patches: int) -> Tensor:
-        """Fold words (B·N, n, d) of N ``patches`` into tokens (B, N, D)."""
+        """Project words (B·N, n, d) of N ``patches`` to tokens (B, N, D)."""
         x = self.norm(words).flatten(1) if self.each else self.norm(words.flatten(1))  # (B·N, n·d)
         return self.output_norm(self.projection(x.unflatten(0, (-1, patches))))
 
 
 class NestedBlock(Block):
-    """A block among the words of every patch, whose result is added to the patch, and a block among the patches.
+    """A block on the words of every patch, whose projection is added to the patch's token, then a block on the patches.
 
     Args:
         dim: width D of a patch's token.
-        attention, mlp: among the patches.
-        inner: the block among words.
-        fold: as `WordsToPatches`.
-        options: as in `vitrail.parts.block.Branch`, of the branches among the patches.
+        attention, mlp: layers of the block on patches.
+        inner: block on the words.
+        fold: projection of words to patches, as `WordsToPatches`.
+        options: options of the branches on patches, as in `vitrail.parts.block.Branch`.
     """
 
     def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, *, inner: Block, fold: WordsToPatches, **options: Any):
@@ -84,11 +84,11 @@ class NestedBlock(Block):
         for name in among_patches:
             delattr(self, name)
         self.inner, self.fold = inner, fold
-        for name, branch in among_patches.items():  # in the order of the pass: the MLP of the patches is the last
+        for name, branch in among_patches.items():  # registered in the order of the forward pass: the patches' MLP last
             self.add_module(name, branch)
 
     def forward(self, x: Tensor, words: Tensor, *, grid: Grid, **options: Any) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Map tokens (B, prefix + N, D) of patches on a ``grid`` and words (B·N, n, d) to the same; ``options`` as in `Block`."""
+        """Map tokens (B, prefix + N, D) on a ``grid`` and words (B·N, n, d) to the same shapes; ``options`` as in `Block`."""
         words, count = self.inner(words), grid[0] * grid[1]
         prefix = x.shape[1] - count
         x = torch.cat([x[:, :prefix], x[:, prefix:] + self.fold(words, count)], dim=1)

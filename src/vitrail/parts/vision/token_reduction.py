@@ -1,4 +1,4 @@
-"""Fewer tokens for less work."""
+"""Fewer tokens for less computation: merging, and dropping at random."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ from vitrail.parts.positions.schemes import Rotation
 
 
 def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Merge tokens (Bolya et al. 2022, https://arxiv.org/abs/2210.09461): every second patch offers itself to the others.
+    """Merge patch tokens by ToMe's bipartite matching (Bolya et al. 2022, https://arxiv.org/abs/2210.09461).
 
-    Each finds among them the one whose key has the most similar direction; the ``count`` best pairs become one token, the mean
-    of all the patches in it: with sizes s, ``s'`` sums them and ``x'`` is the sum of all ``s x`` over ``s'``.
+    Each even patch is paired with the odd patch whose key is most similar by cosine. The ``count`` most similar pairs are
+    merged: with sizes s, the merged token is the mean of x weighed by s, and its size the sum of s.
 
     Args:
         x: (B, N, D).
-        keys: (B, N, D_K), by which tokens are alike.
-        sizes: (B, N, 1), how many patches each token stands for.
-        count: patches to be merged away; half of them at most.
-        prefix: tokens before the patches, which stay as they are.
+        keys: (B, N, D_K), whose cosine measures similarity.
+        sizes: number of patches in each token, (B, N, 1).
+        count: number of patches to merge into others; at most half of them.
+        prefix: number of tokens before the patches; they are never merged.
 
     Returns:
-        Tokens (B, N − count, D): the prefix, what is left of the patches that offered themselves, from the most alike on, and the
-        others in order. Their sizes (B, N − count, 1), and the place (B, N) of every old token among them.
+        Tokens (B, N − count, D): the prefix, then the even patches that were not merged, most similar first, then the odd
+        patches in order. Their sizes (B, N − count, 1), and the new index of every old token, (B, N).
     """
     patches = x.shape[1] - prefix
     if patches < 2:  # nothing to merge with
@@ -37,7 +37,7 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
     into = partner.gather(1, going)[:, None] == torch.arange(odd, device=x.device)[:, None]  # (B, odd, count)
 
     def summed(t: Tensor) -> Tensor:
-        """Return the prefix, the even patches that stay, and the odd ones with those merged into them."""
+        """Return the prefix, the remaining even patches, and the odd patches plus those merged into them."""
         evens = t[:, prefix::2]
         grown = t[:, prefix + 1 :: 2] + into.to(t.dtype) @ keep_tokens(evens, going)
         return torch.cat([t[:, :prefix], keep_tokens(evens, staying), grown], dim=1)
@@ -54,15 +54,15 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
 
 
 def _in_turns(prefix: int, patches: int) -> Tensor:
-    """Return the index of each token when the patches of even numbers come before those of odd ones: (prefix + patches,)."""
+    """Return the index of each token once even patches are moved before odd ones: (prefix + patches,)."""
     turns = torch.arange(patches)
     return torch.cat([torch.arange(prefix), prefix + turns // 2 + (turns % 2) * ((patches + 1) // 2)])
 
 
 def random_keep(batch: int, patches: int, *, prefix: int, drop: float, device: torch.device) -> Tensor:
-    """Draw the tokens of patch dropout (Liu et al. 2022, https://arxiv.org/abs/2208.07220): indices to keep in each sample.
+    """Sample which tokens patch dropout keeps (Liu et al. 2022, https://arxiv.org/abs/2208.07220): indices for each sample.
 
-    Every prefix token and a random ``1 - drop`` of the patches, at least one, in order: (B, prefix + kept).
+    Every prefix token and a random fraction ``1 - drop`` of the patches, at least one, in order: (B, prefix + kept).
     """
     kept = max(1, round(patches * (1 - drop)))
     chosen = torch.rand(batch, patches, device=device).argsort(dim=1)[:, :kept].sort(dim=1).values
@@ -72,7 +72,7 @@ def random_keep(batch: int, patches: int, *, prefix: int, drop: float, device: t
 
 def keep_tokens(x: Tensor, kept: Tensor) -> Tensor:
     """Return the tokens of (B, N, D) at the indices ``kept`` (B, K): (B, K, D)."""
-    first = x.shape[1] * torch.arange(x.shape[0], device=x.device)[:, None]  # of each sample, were all tokens in one sequence
+    first = x.shape[1] * torch.arange(x.shape[0], device=x.device)[:, None]  # each sample's first token in the flat batch
     return x.flatten(0, 1).index_select(0, (first + kept).flatten()).unflatten(0, kept.shape)
 
 
@@ -88,7 +88,7 @@ def keep_rotation(rotation: Rotation, kept: Tensor) -> Rotation:
 
 
 def keep_attention(attention: dict[str, Any], kept: Tensor) -> dict[str, Any]:
-    """Return the options of attention, a bias (or one for each block) or a rotation, for the kept tokens (B, K)."""
+    """Return the attention's options, a bias (or one for each block) or a rotation, for the kept tokens (B, K)."""
     found = dict(attention)
     if "bias" in found:
         bias = found["bias"]

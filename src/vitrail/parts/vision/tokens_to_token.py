@@ -1,4 +1,4 @@
-"""Tokens-to-token: neighbours become one token, again and again (Yuan et al. 2021, https://arxiv.org/abs/2101.11986).
+"""Tokens-to-token: neighbours are merged into one token, step by step (Yuan et al. 2021, https://arxiv.org/abs/2101.11986).
 
 Tokens keep their grid here: (B, H, W, D).
 """
@@ -15,12 +15,12 @@ from vitrail.parts.vision.patches import Point
 
 
 class SoftSplit(nn.Module):
-    """Overlapping patches side by side, (B, H, W, C) to (B, H', W', C·k²), the k² values of each channel together.
+    """Overlapping patches, flattened: (B, H, W, C) to (B, H', W', C·k²), the k² values of each channel together.
 
     Args:
         patch_size: side k of a patch.
-        stride: from one patch to the next.
-        padding: zeros on every side; below and on the right more, where all of it is less than a patch.
+        stride: distance of two patches.
+        padding: zeros on every side; more at the bottom and right if the padded side is shorter than a patch.
     """
 
     def __init__(self, patch_size: int, stride: int, padding: int):
@@ -29,7 +29,7 @@ class SoftSplit(nn.Module):
 
     @property
     def first_middle(self) -> float:
-        """The middle of the first patch along a side, counted from the first place."""
+        """Centre of the first patch along a side, counted from the first token."""
         return (self.patch_size - 1) / 2 - self.padding
 
     def forward(self, x: Tensor) -> Tensor:
@@ -44,8 +44,8 @@ class TokenLayer(nn.Module):
 
     Args:
         channels: width C.
-        mixer: maps (B, N, C) to (B, N, D); its residual is its own, as widths differ.
-        mlp: of D.
+        mixer: attention that maps (B, N, C) to (B, N, D). It has no residual connection around it, since C and D differ.
+        mlp: MLP of width D.
         norm_eps: epsilon of the norms.
     """
 
@@ -64,9 +64,9 @@ class TokensToToken(nn.Module):
     """Split, mix, split, mix, … split and project: images (B, H, W, C) to tokens (B, rows, columns, D).
 
     Args:
-        splits: one more than layers.
-        layers: between the splits.
-        channels: width of what the last split gives.
+        splits: soft splits, one more than ``layers``.
+        layers: layers between the splits.
+        channels: output width of the last split.
         dim: width D.
     """
 
@@ -77,7 +77,7 @@ class TokensToToken(nn.Module):
 
     @property
     def first_middle(self) -> Point:
-        """The middle of what the first token is made of, by all splits one after another."""
+        """Centre of the first token's receptive field in the image, after all splits."""
         middle, step = 0.0, 1
         for split in self.splits:
             assert isinstance(split, SoftSplit)

@@ -1,4 +1,4 @@
-"""A first layer that is fitted to images before training begins (Page 2018,
+"""A first layer whose filters are computed from images before training (Page 2018,
 https://github.com/davidcpage/cifar10-fast; Jordan 2024, https://arxiv.org/abs/2404.00498)."""
 
 from collections.abc import Iterable
@@ -8,20 +8,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 EPSILON = 5e-4
-"""Added to the eigenvalues, lest noise is made large."""
+"""Added to the eigenvalues, so that components of little variance are not amplified without limit."""
 
 
 class Whitening(nn.Conv2d):
-    """The principal components of small patches, each with variance 1, and their negatives: (B, C, H, W) to (B, 2·C·k², H, W).
+    """Principal components of small patches, scaled to variance 1, and their negatives: (B, C, H, W) to (B, 2·C·k², H, W).
 
-    The filters are ``± e_i / sqrt(λ_i + ε)``, with the eigenvectors and eigenvalues of the mean of ``p pᵀ`` over all patches p of
-    the images in `fit`. They are not trained. Zeros to the right and below keep height and width, unless patches are ``whole``:
-    then k − 1 rows and columns fewer come out.
+    The filters are ``± e_i / sqrt(λ_i + ε)``, with eigenvectors e_i and eigenvalues λ_i of the mean of ``p pᵀ`` over all patches
+    p of the images passed to `fit`. They are not trained. Zeros to the right and below preserve height and width; with ``whole``
+    there is no padding, and height and width shrink by k − 1.
 
     Args:
-        channels: C of the images.
-        side: k of a patch.
-        whole: patches inside the image alone.
+        channels: channels C of the images.
+        side: side k of a patch.
+        whole: uses only patches that lie inside the image.
     """
 
     def __init__(self, channels: int, side: int = 2, *, whole: bool = False):
@@ -29,7 +29,7 @@ class Whitening(nn.Conv2d):
         self.whole = whole
         filters = self.weight.detach()
         del self.weight
-        self.register_buffer("weight", filters)  # kept with the weights, but no parameter
+        self.register_buffer("weight", filters)  # saved in the state dict, but not trained
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self._padded(x))
@@ -42,7 +42,7 @@ class Whitening(nn.Conv2d):
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Take the filters from batches (B, C, H, W) of images as the model sees them, each of any size."""
+        """Compute the filters from batches (B, C, H, W) of preprocessed images; batches may differ in size."""
         numbers = self.weight[0].numel()
         moments, count = torch.zeros(numbers, numbers, dtype=torch.float64), 0
         for images in batches:

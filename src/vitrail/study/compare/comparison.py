@@ -1,4 +1,4 @@
-"""Runs side by side: accuracy with its uncertainty, paired differences, cost, and the settings that differ."""
+"""Comparison of runs: scores with uncertainty, paired differences, costs, and the settings that differ."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +17,16 @@ from vitrail.task_registry import TASKS
 from vitrail.tasks.metrics import COUNTS, Metric, main_metric
 
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
-"""Settings that change nothing in a run."""
+"""Settings that do not influence a run."""
 SPLITTING = ("split_seed", "test_share", "val_share", "group")
 """Settings of the data that decide which images a run is evaluated on."""
 TOKENS_PER_SECOND = "tokens_per_second"
-"""Training rate of a run that learns texts."""
+"""Training speed of a run on texts."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A run in a comparison, as `RunFolder.record` has it; ``macs`` are of one image, or of a text of `COUNTED` tokens."""
+    """A run in a comparison, from `RunFolder.record`; ``macs`` are for one image, or for a text of `COUNTED` tokens."""
 
     name: str
     state: str
@@ -57,7 +57,7 @@ class Compared:
 
     @property
     def data_folder(self) -> Path:
-        """Folder that the names of the images are relative to."""
+        """Folder that image names are relative to."""
         return self.source.parent if self.source.is_file() else self.source
 
     @property
@@ -67,7 +67,7 @@ class Compared:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of a score that counts images (Wilson 1927); None for other scores."""
+        """95 % interval of a score that is a fraction of images (Wilson 1927); None for other scores."""
         if self.score is None or not self.metric.counts_images:
             return None
         images = int(self.scores["images"])
@@ -75,32 +75,33 @@ class Compared:
 
     @property
     def epochs(self) -> int:
-        """Number of training epochs; a probe counts as none."""
+        """Number of training epochs; 0 for a probe."""
         return int(self.rows[-1]["epoch"]) if self.rows else 0
 
     @property
     def seconds(self) -> float:
-        """Training time."""
+        """Training time in seconds."""
         return float(sum(row["seconds"] for row in self.rows))
 
     @property
     def rate(self) -> float:
-        """Training images, or tokens, per second: the median of the epochs, or the rate of a probe that trained none."""
+        """Training images, or tokens, per second: the median over epochs; for a probe without epochs, its speed."""
         epochs = [row for row in self.rows if row["epoch"]] or self.rows
         return float(np.median([_rate(row) for row in epochs])) if epochs else 0.0
 
     @property
     def operations(self) -> float:
-        """Operations of the whole training, forward and backward: six for every multiply-add.
+        """Estimated operations of the whole training, forward and backward: six for every multiply-add.
 
-        An upper bound: growing images, dropped patches and frozen weights take less. A teacher or a decoder is not counted.
+        This is an upper bound: smaller images, dropped patches and frozen weights need fewer. Teachers and decoders are not
+        counted.
         """
         each = self.macs / (COUNTED if self.of_tokens else 1)
         return 6 * each * sum(row["seconds"] * _rate(row) for row in self.rows)
 
     @property
     def of_tokens(self) -> bool:
-        """True if training counts tokens and not images."""
+        """True if training speed is in tokens instead of images."""
         return any(TOKENS_PER_SECOND in row for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,14 +125,14 @@ class Compared:
 
 
 class TaskComparison:
-    """Additions of a task to a comparison of its runs. A room may have one as ``COMPARISON`` in its module ``compared``."""
+    """Additions of a task to a comparison of its runs; a task may define one as ``COMPARISON`` in its module ``compared``."""
 
     def sections(self, runs: Sequence[Compared], folder: Path) -> list[Markup]:
-        """Return sections of the page; their pictures are written to the folder."""
+        """Return sections of the page; their images are written to the folder."""
         return []
 
     def texts(self, runs: Sequence[Compared]) -> list[str]:
-        """Return paragraphs for the terminal."""
+        """Return paragraphs for the terminal output."""
         return []
 
     def document(self, runs: Sequence[Compared]) -> dict[str, Any]:
@@ -139,25 +140,25 @@ class TaskComparison:
         return {}
 
     def same_items(self, runs: Sequence[Compared]) -> bool | None:
-        """Return whether all runs were evaluated on the same items; None if the task cannot tell."""
+        """Return whether all runs were evaluated on the same items; None if the task cannot decide it."""
         return None
 
 
 def task_comparisons(runs: Sequence[Compared]) -> Iterator[TaskComparison]:
-    """Yield the comparisons of the tasks that the runs have."""
+    """Yield the additions of all tasks among the runs."""
     for row in TASKS.values():
         if row.name in {run.task for run in runs} and row.has("compared"):
             yield row.module("compared").COMPARISON
 
 
 def by_last_name(runs: list[Compared]) -> list[Compared]:
-    """Return the runs named by the last part of their folders; they keep whole paths if these parts are not all different."""
+    """Return runs named by the last part of their paths, or by full paths if last parts are not unique."""
     last = [Path(run.name).resolve().name for run in runs]
     return [replace(run, name=name) for run, name in zip(runs, last, strict=True)] if len(set(last)) == len(runs) else runs
 
 
 def differences(runs: Sequence[Compared]) -> dict[str, list[Any]]:
-    """Return the settings, by dotted name, that are not the same in all runs: a value for each run, None for a missing one."""
+    """Return the settings that differ between runs, by dotted name: a value for each run, None if it is missing."""
     flat = [flattened(run.settings) for run in runs]
     names = dict.fromkeys(name for settings in flat for name in settings if name not in WHERE)
     values = {name: [settings.get(name) for settings in flat] for name in names}
@@ -165,7 +166,7 @@ def differences(runs: Sequence[Compared]) -> dict[str, list[Any]]:
 
 
 def flattened(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Return nested settings by their dotted names."""
+    """Flatten nested settings to dotted names."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= flattened(value, f"{path}{name}.") if isinstance(value, dict) and value else {f"{path}{name}": value}
@@ -176,7 +177,7 @@ HEAD = (
     "run", "score", "95 % interval", "images", "epochs", "training", "images/s", "pixels", "parameters", "multiply-adds",
 )  # fmt: skip
 TEXTS = {"images": "sentences", "images/s": "tokens/s"}
-"""Columns of `HEAD` that have another name for models of texts."""
+"""Columns of `HEAD` that have other names for text models."""
 
 
 def head_of(runs: Sequence[Compared]) -> tuple[str, ...]:
@@ -191,7 +192,7 @@ def _rate(row: Mapping[str, Any]) -> float:
 
 
 def count_of(scores: Mapping[str, Any]) -> int:
-    """Return the number of images, or sentences, that were scored."""
+    """Return the number of images, or sentences, in the evaluation."""
     return int(next(scores[name] for name in COUNTS if name in scores))
 
 
@@ -215,7 +216,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
 
 
 def text(runs: Sequence[Compared]) -> str:
-    """Return the comparison for a terminal: the runs, what their tasks add, and the settings that differ."""
+    """Return the comparison for a terminal: the runs, their tasks' additions, and the settings that differ."""
     parts = [columns([head_of(runs), *table(runs)])]
     parts += [paragraph for task in task_comparisons(runs) for paragraph in task.texts(runs)]
     if different := differences(runs):
@@ -225,14 +226,14 @@ def text(runs: Sequence[Compared]) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells as text, with a line below the first row."""
+    """Format rows of cells as aligned text, with a line below the first row."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
 
 
 def shown(value: Any) -> str:
-    """Return a setting's value, shortened; of a long path the end."""
+    """Return a setting's value as text, shortened to 40 characters; of a long path the end is kept."""
     words = "–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f"…{words[-39:]}" if "/" in words and len(words) > 40 else figures.short(words, 40)
 
@@ -246,15 +247,15 @@ def document(runs: Sequence[Compared]) -> dict[str, Any]:
 
 
 def same_data(first: Compared, second: Compared) -> bool:
-    """Return whether two runs learned from one folder, or from data with the same names, labels and files.
+    """Return whether two runs used one folder, or data with the same names, labels and files.
 
-    Names alone would not do: ``0001.png`` is in many data sets.
+    Names alone are not enough: many data sets have a ``0001.png``.
     """
     return first.data_folder == second.data_folder or (first.data is not None and first.data == second.data)
 
 
 def same_items(runs: Sequence[Compared]) -> bool:
-    """Return whether runs were evaluated on the same items of one data set: as their tasks tell, else by their splits."""
+    """Return whether runs were evaluated on the same items of one data set: as their tasks decide, else by their splits."""
     first = runs[0]
     if not all(same_data(first, run) for run in runs):
         return False
@@ -263,6 +264,6 @@ def same_items(runs: Sequence[Compared]) -> bool:
 
 
 def _same_splits(first: Compared, second: Compared) -> bool:
-    """Return whether two runs on one data set split it alike: by equal fingerprints, or by equal settings."""
+    """Return whether two runs on one data set have the same splits, by equal fingerprints or equal settings."""
     by_hand = [[run.settings.get("data", {}).get(name) for name in SPLITTING] for run in (first, second)]
     return (first.data is not None and first.data == second.data) or by_hand[0] == by_hand[1]

@@ -1,4 +1,4 @@
-"""The page of runs side by side: the best of every column marked, links to their reports, and curves."""
+"""The page of a comparison: a table with the best of every column marked, links to reports, and curves."""
 
 import math
 import os
@@ -28,16 +28,16 @@ from vitrail.tasks.metrics import main_metric
 
 
 def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
-    """Write ``comparison.json``, pictures and ``report.html`` to a folder that exists."""
+    """Write ``comparison.json``, images and ``report.html`` to an existing folder."""
     figures.save(curves(runs), folder / "curves.png")
-    caption = "Of the validation split, against epochs and against the time that training took; each run has its own line."
+    caption = "Validation metrics by epoch and by training time; one line per run."
     content = document(runs)
     rows = [(name, *map(shown, values)) for name, values in content["differences"].items()]
     settings = (
         page.table(("setting", *(run.name for run in runs)), rows) if rows else page.paragraph("All settings are the same.")
     )
     sections = [
-        page.section("Runs", run_table(runs, folder), page.note("The best of a column stands out.")),
+        page.section("Runs", run_table(runs, folder), page.note("The best value of each column is highlighted.")),
         page.section("Curves", page.picture(folder / "curves.png", "Curves of all runs", caption)),
         *(section for task in task_comparisons(runs) for section in task.sections(runs, folder)),
         page.section("Settings that differ", settings),
@@ -47,7 +47,7 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
 
 
 def run_table(runs: Sequence[Compared], folder: Path) -> Markup:
-    """Return the `table` of a page in a folder, with links to the reports of the runs and the best of each column marked."""
+    """Return the `table` as HTML for a page in ``folder``: runs are linked to their reports, best values are marked."""
     listed = table(runs)
     marks = {HEAD.index(name): best(values, [row[HEAD.index(name)] for row in listed]) for name, values in _ranked(runs).items()}
     rows = []
@@ -58,11 +58,11 @@ def run_table(runs: Sequence[Compared], folder: Path) -> Markup:
 
 
 def _ranked(runs: Sequence[Compared]) -> dict[str, list[float]]:
-    """Return the values of some columns of `HEAD`, the higher the better; NaN for unknown ones."""
+    """Return the values of the columns of `HEAD` that have a best, so that higher is better; NaN for unknown values."""
     ranked = {"images/s": [run.rate or math.nan for run in runs]}
     measured = [run for run in runs if run.scores]
     alike = len({(run.metric, run.split, count_of(run.scores)) for run in measured}) == 1
-    if alike and same_items(measured):  # scores on different images have no best
+    if alike and same_items(measured):  # scores on different images are not comparable
         ranked["score"] = [
             math.nan if run.score is None else run.score * (1 if run.metric.higher_is_better else -1) for run in runs
         ]
@@ -71,7 +71,7 @@ def _ranked(runs: Sequence[Compared]) -> dict[str, list[float]]:
 
 
 def best(values: Sequence[float], shown: Sequence[str]) -> str | None:
-    """Return the text of the highest value; None if all texts are alike."""
+    """Return the text of the highest value; None if all texts are equal."""
     known = [(value, words) for value, words in zip(values, shown, strict=True) if not math.isnan(value)]
     return max(known)[1] if len({words for _, words in known}) > 1 else None
 
@@ -85,7 +85,7 @@ def _linked(name: str, run: Compared, folder: Path) -> str:
 
 @figures.styled
 def curves(runs: Sequence[Compared]) -> Figure:
-    """Return the validation loss and score of every run, against epochs and against time."""
+    """Draw the validation loss and score of every run, by epoch and by time."""
     measured = [run for run in runs if run.rows]
     long = max((run.seconds for run in measured), default=0) > 180
     figure, grid = figures.canvas(10, 6.4, 2, 2)

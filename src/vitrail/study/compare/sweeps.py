@@ -1,4 +1,4 @@
-"""A sweep as one table and one picture: what a setting does to the score, and how sure that is."""
+"""Results of a sweep as a table and a figure: the effect of a setting on the score, with its uncertainty."""
 
 import csv
 import io
@@ -27,21 +27,21 @@ from vitrail.tasks.metrics import Metric
 
 SEED, MODEL = "training.seed", "model.name"
 OPERATIONS = "operations"
-"""Name that stands for the operations of training in place of a setting (the paper, figure 5)."""
+"""Name of the x-axis for operations of training instead of a setting (the paper, figure 5)."""
 COUNTED = (
-    "Operations count forward and backward, six for every multiply-add of a training image; images that grow, patches "
-    "that are dropped and weights that stay take less."
+    "Operations count forward and backward, six for every multiply-add of a training image; growing images, dropped patches "
+    "and frozen weights need fewer."
 )
 Runs = Sequence[tuple[dict[str, Any], Compared]]
-"""Runs, each with its values of the settings that vary."""
+"""Runs, each with its values of the varied settings."""
 
 
 @dataclass(frozen=True)
 class Combination:
-    """The runs that differ in nothing but their seed."""
+    """The runs that differ only in their seed."""
 
     values: dict[str, Any]
-    """Values of the settings that vary, by dotted name, without the seed."""
+    """Values of the varied settings, by dotted name, without the seed."""
     runs: list[Compared]
 
     @property
@@ -58,12 +58,12 @@ class Combination:
 
     @property
     def mean(self) -> float:
-        """Mean score; NaN without any."""
+        """Mean score; NaN if no run has one."""
         return self.of("score")
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of a single run, or mean ± standard deviation of several seeds."""
+        """95 % interval of a single run, or mean ± standard deviation over several seeds; None if unknown."""
         if len(self.runs) == 1:
             return self.runs[0].interval
         if len(self.scores) < 2:
@@ -72,16 +72,16 @@ class Combination:
         return self.mean - spread, self.mean + spread
 
     def of(self, attribute: str) -> float:
-        """Return the mean of an attribute over the runs with a score; NaN without any."""
+        """Return the mean of an attribute over the runs with a score; NaN if there are none."""
         return float(np.mean([getattr(run, attribute) for run in self.scored])) if self.scored else math.nan
 
 
 Point = tuple[float, Combination]
-"""x and its combination."""
+"""A combination with its position x."""
 
 
 def combinations(runs: Runs) -> list[Combination]:
-    """Group the runs that differ only in their seed, in their order."""
+    """Group the runs that differ only in their seed; the order stays."""
     found: dict[str, Combination] = {}
     for values, run in runs:
         without_seed = {name: value for name, value in values.items() if name != SEED}
@@ -90,19 +90,19 @@ def combinations(runs: Runs) -> list[Combination]:
 
 
 def score_axis(against: str | None, axes: Mapping[str, Sequence[Any]], dotted_name: Callable[[str], str]) -> str | None:
-    """Return the dotted name of what scores are drawn against; raises `ConfigError` for settings without numbers."""
+    """Return the dotted name of the x-axis; raises `ConfigError` for a setting whose values are not numbers."""
     if against in (None, OPERATIONS):
         return against
     dotted = dotted_name(str(against))
     numbers = [n for n, values in axes.items() if n != SEED and all(type(value) in (int, float) for value in values)]
     if dotted not in numbers:
         known = ", ".join([OPERATIONS, *numbers])
-        raise ConfigError(f"nothing in the sweep varies {against!r} by numbers", where="against", hint=f"known: {known}")
+        raise ConfigError(f"the sweep does not vary {against!r} by numbers", where="against", hint=f"known: {known}")
     return dotted
 
 
 def table(found: Sequence[Combination]) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows: the settings that vary, the score with its interval, and the cost."""
+    """Return header and rows: the varied settings, the score with its interval, and the costs."""
     names = list(found[0].values)
     several = any(len(one.runs) > 1 for one in found)
     head = [*names, "runs", "score", "± sd" if several else "95 % interval", "training", "parameters", "multiply-adds"]
@@ -128,17 +128,17 @@ def _cells(one: Combination, *, several: bool) -> list[str]:
 
 
 def numeric(found: Sequence[Combination]) -> list[str]:
-    """Return the varying settings whose values are numbers."""
+    """Return the varied settings whose values are numbers."""
     return [name for name in found[0].values if all(type(one.values[name]) in (int, float) for one in found)]
 
 
 @figures.styled
 def picture(found: Sequence[Combination], against: str | None = None) -> Figure:
-    """Draw scores with their intervals against a setting of numbers, or against ``operations``; else side by side.
+    """Draw scores with their intervals, by a numeric setting or by ``operations``; without either, side by side.
 
-    The other settings that vary tell lines from each other; against operations those that are no numbers do. Models then have
-    their names beside their points, and the colour of their family: ViT, hybrid and so on. A line goes through the models of a
-    family, or where numbers vary beside them, through these of each model.
+    Other varied settings separate the lines; with operations only settings that are not numbers do. With operations, points
+    are labelled with model names and coloured by family (ViT, hybrid, …). A line connects the models of a family, or, if each
+    model has several points, the points of each model.
     """
     against = against or next(iter(numeric(found)), None)
     figure, axes = figures.canvas(8, 4.8)
@@ -165,7 +165,7 @@ def _side_by_side(axes: Axes, found: Sequence[Combination]) -> None:
 
 
 def _singles(axes: Axes, one: Combination, place: float, color: str, *, upright: bool = True) -> None:
-    """Draw a small circle for each of several runs behind a mean."""
+    """Draw small circles for the single runs behind a mean."""
     if len(one.scores) > 1:
         scores, places = [one.metric.factor * score for score in one.scores], [place] * len(one.scores)
         style: Any = {"color": color, "markerfacecolor": "white", "markersize": 4, "zorder": 3}
@@ -184,7 +184,7 @@ def _label(found: Sequence[Combination]) -> str:
 
 
 def _against(axes: Axes, found: Sequence[Combination], against: str) -> list[Label]:
-    """Draw the lines; gives the names of models that are to stand beside their points."""
+    """Draw the lines, and return the labels of models to place beside their points."""
     numbers = numeric(found) if against == OPERATIONS else [against]
     families = against == OPERATIONS and MODEL in found[0].values
     groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
@@ -210,7 +210,7 @@ def _against(axes: Axes, found: Sequence[Combination], against: str) -> list[Lab
 
 
 def _by_model(points: Sequence[Point]) -> list[list[Point]]:
-    """Split a family into lines: one through all its models, or one for each model that has several points."""
+    """Split a family into lines: one through all its models, or one per model if a model has several points."""
     lines: dict[str, list[Point]] = defaultdict(list)
     for point in points:
         lines[str(point[1].values[MODEL])].append(point)
@@ -227,7 +227,7 @@ def _draw(axes: Axes, line: Sequence[Point], **style: Any) -> None:
 
 
 def _scale(axes: Axes, places: Sequence[float], against: str) -> None:
-    """Set logarithmic axes: always for operations, as in the paper, else for numbers that span a factor of 8."""
+    """Set a logarithmic x-axis: always for operations, as in the paper; for other numbers if they span a factor of 8."""
     if not places or places[0] <= 0:
         return
     if against == OPERATIONS:
@@ -244,7 +244,7 @@ def document(runs: Runs) -> list[dict[str, Any]]:
 
 
 def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) -> None:
-    """Write ``report.html``, ``sweep.png``, ``curves.png``, ``results.csv`` and ``results.json`` to a folder that exists."""
+    """Write ``report.html``, ``sweep.png``, ``curves.png``, ``results.csv`` and ``results.json`` to an existing folder."""
     found, every = combinations(runs), [run for _, run in runs]
     figures.save(picture(found, against), folder / "sweep.png")
     figures.save(curves(every), folder / "curves.png")
@@ -268,16 +268,16 @@ def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) ->
 
 
 def _bars(found: Sequence[Combination], *, several: bool) -> str:
-    """Return what the bars mean; empty if there are none."""
+    """Return the meaning of the error bars; empty if there are none."""
     if all(one.interval is None for one in found):
         return ""
     if several:
         return "; bars are the standard deviation over seeds, small circles single runs"
-    return "; bars are 95 % intervals for the images that were tried (Wilson 1927)"
+    return "; bars are 95 % intervals for the evaluated images (Wilson 1927)"
 
 
 def _sheet(found: Sequence[Combination]) -> str:
-    """Return the table with plain numbers; unknown ones are empty."""
+    """Return the table as CSV with plain numbers; unknown ones are empty."""
     names, numbers = list(found[0].values), ("seconds", "parameters", "macs", OPERATIONS)
     sheet = io.StringIO()
     writer = csv.writer(sheet, lineterminator="\n")

@@ -1,7 +1,7 @@
-"""Where a model looks: attention maps, rollout and relevance.
+"""Attention maps, rollout and relevance of a model.
 
-Weights are computed for one layer at a time, beside the model's own fused kernels (`vitrail.study.maps.captures`). Maps are
-(B, rows, columns), a number per patch; registers and class tokens have none.
+Weights are computed layer by layer, in addition to the model's fused kernels (`vitrail.study.maps.captures`). Maps are
+(B, rows, columns), one value per patch; registers and class tokens have none.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,13 +24,13 @@ Patch = tuple[int, int]
 def roll_out(weights: Iterable[Tensor]) -> Tensor:
     """Multiply attention through all layers: ``Ã_L · … · Ã_1`` with ``Ã = (mean over heads of A + I) / 2``.
 
-    Abnar and Zuidema 2020 (https://arxiv.org/abs/2005.00928); half of a token is its own residual.
+    Abnar and Zuidema 2020 (https://arxiv.org/abs/2005.00928); the identity stands for the residual connection.
 
     Args:
-        weights: (B, k, N, N) of every layer, the first one first.
+        weights: (B, k, N, N) of every layer, the first layer first.
 
     Returns:
-        (B, N, N): how much of each token at the input (columns) is in each at the output (rows); rows sum to 1.
+        (B, N, N): the fraction of each input token (columns) in each output token (rows); rows sum to 1.
     """
     return reduce(lambda before, mixed: mixed @ before, map(_with_residual, weights))
 
@@ -41,14 +41,14 @@ def _with_residual(weights: Tensor) -> Tensor:
 
 
 def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> Tensor:
-    """Return R after one more layer: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``, and R = I before the first.
+    """Update the relevance by a layer: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``; R = I before the first.
 
     Chefer et al. 2021 (https://arxiv.org/abs/2103.15679), equations (5) and (6).
 
     Args:
-        before: (B, N, N), the R of the layers before; None for the first.
+        before: R after the previous layer, (B, N, N); None for the first layer.
         weights: A, (B, k, N, N).
-        gradients: ∇A, of what is to be explained, of the same shape.
+        gradients: ∇A, the gradient of the output to explain, of the same shape.
 
     Returns:
         (B, N, N).
@@ -59,12 +59,12 @@ def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> T
 
 
 def pooled_relevance(before: Tensor, weights: Tensor, gradients: Tensor) -> Tensor:
-    """Return the relevance for a query that is no token, as in attention pooling: ``Ā R̄``, equation (10) of the same paper.
+    """Return the relevance for a query that is not a token, as in attention pooling: ``Ā R̄``, equation (10) of the same paper.
 
-    R̄ is R with what each token has gained made to sum to 1, beside the token itself: equations (8) and (9).
+    R̄ is R whose rows, without the identity, are normalised to sum 1: equations (8) and (9).
 
     Args:
-        before: (B, N, N), the R of all layers.
+        before: R after all layers, (B, N, N).
         weights: A, (B, k, 1, N).
         gradients: ∇A.
 
@@ -85,14 +85,15 @@ def _steered(weights: Tensor, gradients: Tensor) -> Tensor:
 def attention_map(
     model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None, query: Patch | None = None
 ) -> Tensor:
-    """Return the attention of one layer to each patch: (B, rows, columns). Attention to other tokens is left out.
+    """Return the attention of one layer to each patch: (B, rows, columns). Attention to other tokens is dropped.
 
     Args:
-        model: a model that attends, or what has one inside, in evaluation mode.
+        model: a model with attention, or a module that contains one, in evaluation mode.
         images: prepared, (B, C, H, W).
-        layer: from 0; from the end below.
-        head: one of them; the mean over all by default.
-        query: the patch that looks; by default what the model reads its answer from: the class token, or all patches alike.
+        layer: index from 0, or negative from the end.
+        head: index of a head; the mean over heads by default.
+        query: the patch whose attention is returned; by default the tokens that the head reads: the class token, or the mean
+            over all patches.
     """
     vit = seeing(model, images)
     c = vit.config
@@ -107,7 +108,7 @@ def attention_map(
 
 @contextmanager
 def layer_weights(vit: Any, layer: int, head: int | None) -> Iterator[Callable[[], Tensor]]:
-    """Capture the attention of a layer: the mean of its heads, or one of them, (B, N, N); call the result after the pass."""
+    """Capture a layer's attention, (B, N, N), of one head or averaged; call the yielded function after the forward pass."""
     name = f"blocks.{place_among('layer', layer, vit.config.depth)}.attention.{WEIGHTS}"
     number = None if head is None else place_among("head", head, vit.config.heads)
     with capture(vit, name) as seen:
@@ -116,7 +117,7 @@ def layer_weights(vit: Any, layer: int, head: int | None) -> Iterator[Callable[[
 
 @torch.no_grad()
 def reading_map(model: nn.Module, images: Tensor) -> Tensor:
-    """Return the last attention before the answer: the class token's in the last layer, or attention pooling's."""
+    """Return the attention that the output is read by: of the class token in the last layer, or of attention pooling."""
     vit = seeing(model, images)
     if not vit.config.pools_by_attention:
         return attention_map(vit, images)
@@ -127,7 +128,7 @@ def reading_map(model: nn.Module, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def head_maps(model: nn.Module, images: Tensor) -> Tensor:
-    """Return the `attention_map` of every layer and head, from what the head reads: (B, layers, k, rows, columns)."""
+    """Return the `attention_map` of every layer and head, from the tokens that are read: (B, layers, k, rows, columns)."""
     vit, found = seeing(model, images), list[Tensor]()
 
     def each(name: str, weights: Tensor) -> None:
@@ -141,7 +142,7 @@ def head_maps(model: nn.Module, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
-    """Return the share of each patch in what the head reads, by `roll_out`: (B, rows, columns)."""
+    """Return the fraction of each patch in the vector that the head reads, by `roll_out`: (B, rows, columns)."""
     vit = seeing(model, images)
     rolled: Tensor | None = None
     pooled: Tensor | None = None
@@ -163,17 +164,16 @@ def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
 def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Tensor:
     """Return the relevance of each patch for a class, by `relevance_of` through all layers: (B, rows, columns).
 
-    The gradient of A, which fused kernels never build, follows from the gradient of the heads'
-    results: ``∇A = ∇(A v) vᵀ``.
+    Fused kernels never build A; its gradient is computed from the gradient of the heads' outputs: ``∇A = ∇(A v) vᵀ``.
 
     Args:
-        model: a model that attends, or what has one inside, in evaluation mode.
+        model: a model with attention, or a module that contains one, in evaluation mode.
         images: prepared, (B, C, H, W).
-        classes: int64 (B,); what the model guesses by default.
+        classes: int64 (B,); the predicted classes by default.
     """
     vit = seeing(model, images)
     if not vit.config.num_classes:
-        raise ConfigError("a model that gives vectors guesses nothing", where="relevance_map", hint="give it a head of classes")
+        raise ConfigError("relevance needs a model with classes", where="relevance_map", hint="give a model with a head")
     gradients = _gradients(vit, images, classes)
     passed: Tensor | None = None
     values: Tensor | None = None
@@ -198,7 +198,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
 
 
 def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
-    """Return the gradients of some classes' logits with respect to the heads' outputs, by layer."""
+    """Return the gradients of the chosen classes' logits with respect to the attention heads' outputs, by layer."""
     with torch.inference_mode(False), torch.enable_grad(), capture(model, *_whole(model, "heads")) as seen:
         logits = model(images.detach().clone().requires_grad_())
         chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
@@ -207,7 +207,7 @@ def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, 
 
 
 def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
-    """Return the mean of rows (B, N, …) over the tokens that the head reads, or their sum by pooling weights (B, N): (B, …)."""
+    """Average rows (B, N, …) over the tokens that the head reads, or by pooling weights (B, N): (B, …)."""
     c = model.config
     if pooled is not None:
         return torch.einsum("bn,bn...->b...", pooled, rows)
@@ -219,29 +219,29 @@ def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
 
 
 def _whole(model: Any, *kinds: str) -> list[str]:
-    """Return the names of these intermediates of every attention to the whole image, the pooling's included."""
+    """Return the capture names of these kinds for all attention layers, including attention pooling."""
     places = ["blocks.*", *["pool"] * model.config.pools_by_attention]
     return [f"{place}.attention.{kind}" for place in places for kind in kinds]
 
 
 def seeing(model: nn.Module, images: Tensor) -> Any:
-    """Return the model itself for images of its own size; see `attending` and `in_evaluation`."""
+    """Return the model inside, for images of its own size; see `attending` and `in_evaluation`."""
     vit = in_evaluation(attending(model))
     require_own_size(vit, images)
     return vit
 
 
 def attending(model: nn.Module) -> Any:
-    """Return the model itself; raises `ConfigError` if its layers do not attend to the whole image."""
+    """Return the model inside; raises `ConfigError` if its layers do not attend to the whole image."""
     found = model_in(model)
     if not attends(found):
-        hint = "give a model whose layers do"
+        hint = "give a model whose layers attend to the whole image"
         raise ConfigError(f"a {type(found).__name__} has no attention to the whole image", where="model", hint=hint)
     return found
 
 
 def in_evaluation(model: nn.Module) -> Any:
-    """Return the model itself; raises `ConfigError` in training mode, where it drops patches and units."""
+    """Return the model inside; raises `ConfigError` in training mode, where it drops patches and units."""
     vit = model_in(model)
     if vit.training:
         raise ConfigError("maps need a model in evaluation mode", where="model", hint="call model.eval() first")
@@ -251,7 +251,7 @@ def in_evaluation(model: nn.Module) -> Any:
 def look_of(
     trained: TrainedModel, seen: Callable[[nn.Module, Tensor], Tensor] = head_maps
 ) -> tuple[Callable[[Tensor], Tensor] | None, str]:
-    """Return a function from one image's prepared pixels (1, C, H, W) to its map, or None and the reason why there is no map."""
+    """Return a function from an image's prepared pixels (1, C, H, W) to its map, or None and the reason if there is no map."""
     model = in_evaluation_mode(trained.model, next(trained.model.parameters()).device)
 
     def look(pixels: Tensor) -> Tensor:
@@ -266,14 +266,14 @@ def look_of(
 
 
 def on_patches(model: Any, looked: Tensor) -> Tensor:
-    """Convert (B, prefix + N) to (B, rows, columns)."""
+    """Convert (B, prefix + N) to (B, rows, columns), without prefix tokens."""
     return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
 
 
 def place_among(what: str, number: int, count: int) -> int:
-    """Return an index from the start; raises `ConfigError` if it is out of range."""
+    """Return a non-negative index; raises `ConfigError` if ``number`` is out of range."""
     if not -count <= number < count:
         raise ConfigError(
-            f"{what} {number} of {count}", where=what, hint=f"give 0 to {count - 1}, or -1 to {-count} from the end"
+            f"{what} {number} of {count} is missing", where=what, hint=f"give 0 to {count - 1}, or -1 to {-count} from the end"
         )
     return number % count

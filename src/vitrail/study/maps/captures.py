@@ -1,4 +1,4 @@
-"""Any intermediate of a model by name, without editing the model and without other kernels for whoever does not ask."""
+"""Access to intermediate values of a model by name, without changing the model or its fused kernels."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from vitrail.parts import Attention, Block, FeedForward, ParallelBlock
 
 OnEach = Callable[[str, Tensor], None]
 Images = slice | Sequence[int]
-"""Indices of some images of a batch."""
+"""Indices of images in a batch."""
 EVERY = slice(None)
 
 OUTER = (
@@ -24,47 +24,47 @@ OUTER = (
     "head_distillation", "output",
 )  # fmt: skip
 PROJECTED = ("queries", "keys", "values")
-"""(B, k, N, D_h) each, as the product of attention has them: normalised and rotated, where the model does that."""
+"""Inputs of the attention product, (B, k, N, D_h) each: after query-key norm and rotation."""
 WEIGHTS = "weights"
-"""A of equation (6): (B, k, N_Q, N_X)."""
+"""Attention weights A of equation (6): (B, k, N_Q, N_X)."""
 BETWEEN = "between"
 """Tokens between the two branches of a block: the input plus the attention branch."""
 READ_BY = {"heads": "output_norm", "hidden": "contract"}
-"""Layers whose inputs are captured: all heads' outputs, (B, N, k·D_V), and the activations of an MLP."""
+"""Layers whose inputs are captured: concatenated heads, (B, N, k·D_V), and the activations of an MLP."""
 
 
 class Captures(dict[str, Tensor]):
-    """Intermediates of the last pass, by name."""
+    """Intermediate values of the last forward pass, by name."""
 
     def __missing__(self, name: str) -> Tensor:
         if not self:
-            raise ConfigError("nothing is captured yet", where=name, hint="call the model inside of the with statement")
+            raise ConfigError("nothing is captured yet", where=name, hint="call the model inside the with statement")
         raise unknown("capture", name, list(self))
 
 
 def capture_names(model: nn.Module) -> list[str]:
-    """Return the names that `capture` knows of a model, from its input to its logits."""
+    """Return the names that `capture` accepts for a model, from input to logits."""
     return [f"{path}.{what}" for path, module in _places(model).items() for what in _kinds(module)]
 
 
 @contextmanager
 def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach | None = None) -> Iterator[Captures]:
-    """Store the named intermediates of every pass of a model while the context is open.
+    """Store the named intermediate values of every forward pass inside the ``with``.
 
     ``with capture(model, "blocks.*.attention.weights", "blocks.5.output") as seen: model(images)``, then
-    ``seen["blocks.5.output"]``. The model computes as ever, with its fused kernels; what they never build, such as the weights of
-    attention, is computed beside them for the wanted layers and images. Inputs and outputs of all images are part of the
-    logits' graph, for gradients; queries, keys, values and weights are computed a second time, beside it and without one.
-    Of a part that a pass calls twice, such as the position of both texts of a Transformer, the second call is stored.
+    ``seen["blocks.5.output"]``. The model still uses its fused kernels. Values that these never build, such as attention
+    weights, are computed in addition, for the requested layers and images. Inputs and outputs of all images are part of the
+    autograd graph; queries, keys, values and weights are computed a second time and have no gradients. If a pass calls a part
+    twice, such as a Transformer's position for both texts, the second call is stored.
 
     Args:
-        model: a model, or what has one inside; names begin at the model itself.
-        names: of `capture_names`, or patterns: ``*`` stands for what is between two dots, ``**`` for anything.
-        images: which images of the batch; of a TNT's inner layers, whose rows are patches, which of all their patches.
-        each: is given every intermediate as it is computed, which is then not kept: memory for one layer at a time.
+        model: a model, or a module that contains one; names begin at the model.
+        names: names from `capture_names`, or patterns: ``*`` matches within a dotted part, ``**`` across dots.
+        images: selects images of the batch; for TNT's inner layers, whose rows are patches, it selects patches.
+        each: receives every value as it is computed; the value is then not stored, which saves memory.
 
     Raises:
-        ConfigError: no such name, or a model that is compiled, packs or merges tokens.
+        ConfigError: an unknown name, or a model that is compiled, packs images or merges tokens.
     """
     if not names:
         raise ConfigError("nothing to capture", where="capture", hint="vitrail.capture_names(model) lists what there is")
@@ -86,7 +86,7 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
 
 
 def _matching(patterns: Sequence[str], known: list[str]) -> set[str]:
-    """Return the known names that match any pattern; raises `ConfigError` for a pattern without a match."""
+    """Return the known names that match any pattern; raises `ConfigError` for a pattern that matches none."""
     found: set[str] = set()
     for pattern in patterns:
         matches = {name for name in known if _expression(pattern).fullmatch(name)}
@@ -101,7 +101,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _places(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the parts of a model that can be captured, by their path."""
+    """Return the parts of a model whose values can be captured, by path."""
     whole, found = model_in(model), {}
     require_capturable(model)
     for name, module in whole.named_modules():
@@ -112,11 +112,11 @@ def _places(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def model_in(model: nn.Module) -> Model:
-    """Return the model inside of a module: below labels and preparation, another precision, other sizes."""
+    """Return the Vitrail model inside a module, for example inside wrappers for precision or image size."""
     found = next((module for module in model.modules() if isinstance(module, Model)), None)
     if found is None:
-        what = f"a {type(model).__name__} is no model of this library"
-        raise ConfigError(what, where="model", hint="give a model of vitrail.create_model")
+        what = f"a {type(model).__name__} contains no Vitrail model"
+        raise ConfigError(what, where="model", hint="give a model from vitrail.create_model")
     return found
 
 
@@ -126,14 +126,14 @@ def sight_of(model: nn.Module) -> Sight | None:
 
 
 def attends(model: nn.Module) -> bool:
-    """Return whether every layer attends to the whole image, so that maps can be followed through all of them."""
+    """Return whether every layer attends to the whole image, which rollout and relevance need."""
     return sight_of(model) == "image"
 
 
 def hides(model: nn.Module) -> bool:
-    """Return whether parts that somebody changed by hand keep maps from being followed through a model.
+    """Return whether parts that the user changed prevent maps of a model.
 
-    Attention does not pass heads, MLPs and the last norm: these hide nothing.
+    Changed heads, MLPs and last norms do not, since maps do not follow them.
     """
     whole = model_in(model)
     harmless = {*whole.heads(), "norm"}
@@ -141,19 +141,15 @@ def hides(model: nn.Module) -> bool:
 
 
 def require_capturable(model: nn.Module) -> None:
-    """Refuse a model that cannot show its inside."""
+    """Raise `ConfigError` for a model whose values cannot be captured."""
     if any(module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()):
-        raise ConfigError(
-            "a compiled model shows nothing of its inside", where="capture", hint="give the model before torch.compile"
-        )
+        raise ConfigError("a compiled model cannot be captured", where="capture", hint="give the model before torch.compile")
     if any(model_in(model).config.merged):
-        raise ConfigError(
-            "a model that merges tokens has none that keep their place", where="capture", hint="build it without token_merging"
-        )
+        raise ConfigError("a model that merges tokens cannot be captured", where="capture", hint="build it without token_merging")
 
 
 def require_own_size(model: Any, images: Tensor) -> None:
-    """Refuse images of another size than the model was made for, though it may answer for them."""
+    """Raise `ConfigError` for images of another size than the model's, even if the model accepts them."""
     size = tuple(images.shape[-2:])
     if size != model.config.image_size:
         found, own = ("×".join(map(str, sides)) for sides in (size, model.config.image_size))
@@ -172,7 +168,7 @@ def _kinds(module: nn.Module) -> tuple[str, ...]:
 
 
 def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images: Images) -> Iterator[RemovableHandle]:
-    """Register hooks on a part that pass the wanted intermediates to ``keep``."""
+    """Register hooks on a part that pass the requested values to ``keep``."""
     for what in kinds:
         name = f"{path}.{what}"
         if what in ("output", BETWEEN):
@@ -187,14 +183,14 @@ def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images:
 
 
 def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -> Callable[..., None]:
-    """Return a hook that computes intermediates of an attention once more, beside the fused kernel."""
+    """Return a hook that computes an attention's values a second time, without the fused kernel."""
 
     @torch.no_grad()
     def hook(attention: Attention, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         if options.get("groups"):
             raise ConfigError("packed images cannot be captured", where=path, hint="give the model images of one size at a time")
         if options.get("cache"):
-            raise ConfigError("single steps cannot be captured", where=path, hint="give the model all that was written at once")
+            raise ConfigError("single steps cannot be captured", where=path, hint="pass the full text to forward instead")
         count = len(given[0])
         x = _of(images, given[0])
         context = given[1] if len(given) > 1 else options.get("context")
@@ -213,15 +209,15 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
 
 
 def _tokens(result: Any) -> Tensor:
-    """Return the output of a part, or the first of several."""
+    """Return the output of a part, or the first of several outputs."""
     return result[0] if isinstance(result, tuple) else result
 
 
 def _of(images: Images, value: Tensor) -> Tensor:
-    """Return some rows; for all of them the tensor itself, which is part of the graph."""
+    """Select images; for all of them the tensor itself is returned, which is part of the autograd graph."""
     return value if images is EVERY else value[images]
 
 
 def _chosen(table: Tensor | None, images: Images, count: int, ndim: int) -> Tensor | None:
-    """Return a mask, bias or rotation for the chosen images, if each of ``count`` images has its own."""
+    """Select the images' rows of a mask, bias or rotation, if each of ``count`` images has its own."""
     return table[images] if table is not None and table.ndim > ndim and len(table) == count > 1 else table

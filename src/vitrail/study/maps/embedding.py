@@ -1,4 +1,4 @@
-"""What a model has learned before its first block: where patches stand, and what a patch is made of."""
+"""Views of what a model has learned before its first block: positions and patch filters."""
 
 from typing import Any, TypeVar, cast
 
@@ -17,15 +17,14 @@ Found = TypeVar("Found", bound=nn.Module)
 
 @torch.no_grad()
 def position_similarity(model: nn.Module) -> Tensor:
-    """Return how alike the positions of any two patches are: (rows, columns, rows, columns), the query's row and column first.
+    """Return the similarity of the positions of any two patches: (rows, columns, rows, columns), the query first.
 
-    Of positions that are added to tokens the cosine similarity (Dosovitskiy et al. 2021, figure 7, centre). Of a relative bias
-    the mean over heads, and over blocks that have their own, of what it adds to a score. Of rotary positions the score of two
-    equal tokens, ``mean over planes of cos(θ_i − θ_j)``, that is how much alike two tokens still are when both have been turned.
-    Of a model with both added and rotary positions the added ones alone.
+    Positions added to tokens: their cosine similarity (Dosovitskiy et al. 2021, figure 7, centre). Relative bias: its mean over
+    heads, and over blocks if they differ. Rotary positions: the score of two equal tokens after rotation,
+    ``mean over planes of cos(θ_i − θ_j)``. For a model with added and rotary positions only the added ones count.
 
     Raises:
-        ConfigError: the model knows no positions.
+        ConfigError: the model has no positions.
     """
     vit: Any = model_in(model)
     c = vit.config
@@ -36,7 +35,7 @@ def position_similarity(model: nn.Module) -> Tensor:
         cos, sin = vit.rotary()
         similar = (cos @ cos.T + sin @ sin.T) / cos.shape[1]
     elif c.position == "none":
-        raise ConfigError("the model knows no positions", where="position_similarity", hint="it was built with position none")
+        raise ConfigError("the model has no positions", where="position_similarity", hint="give a model with positions")
     else:
         table = F.normalize(position_table(vit), dim=1)
         similar = table @ table.T
@@ -46,10 +45,10 @@ def position_similarity(model: nn.Module) -> Tensor:
 
 @torch.no_grad()
 def stage_position_similarity(model: nn.Module, stage: int = 0) -> Tensor:
-    """Return the cosine of the learned positions of any two patches of a stage: (rows, columns, rows, columns).
+    """Return the cosine similarity of the learned positions of any two patches in a stage: (rows, columns, rows, columns).
 
     Raises:
-        ConfigError: the model has no such stage, or none with learned positions.
+        ConfigError: the model has no such stage, or the stage has no learned positions.
     """
     position = _of_stage(model, stage, LearnedPosition1d)
     table = F.normalize(position.embedding[position.prefix :], dim=1)
@@ -58,33 +57,33 @@ def stage_position_similarity(model: nn.Module, stage: int = 0) -> Tensor:
 
 @torch.no_grad()
 def offset_biases(model: nn.Module, stage: int = 0) -> Tensor:
-    """Return the relative bias of a stage's first block, by head and by the key's offset down and to the right of the query.
+    """Return the relative bias of a stage's first block, by head and by the key's offset down and right of the query.
 
     Returns:
-        (k, 2·rows − 1, 2·columns − 1) of the window; no offset is in the middle.
+        (k, 2·rows − 1, 2·columns − 1) for the window; offset 0 is in the middle.
 
     Raises:
-        ConfigError: the model has no such stage, or none with a relative bias.
+        ConfigError: the model has no such stage, or the stage has no relative bias.
     """
     relative = _of_stage(model, stage, RelativePositionBias)
-    table = cast(Tensor, relative.table).unflatten(0, offsets_of(relative.grid))  # of the query's place minus the key's
+    table = cast(Tensor, relative.table).unflatten(0, offsets_of(relative.grid))  # indexed by query minus key
     return table.permute(2, 0, 1).flip(1, 2)
 
 
 def _of_stage(model: nn.Module, stage: int, kind: type[Found]) -> Found:
-    """Return the first part of this kind in a stage."""
+    """Return the first module of this class in a stage."""
     stages: Any = getattr(model_in(model), "stages", ())
     if not 0 <= stage < len(stages):
-        raise ConfigError(f"stage {stage} of {len(stages)}", where="stage", hint="stages count from 0")
+        raise ConfigError(f"stage {stage} of {len(stages)} is missing", where="stage", hint="the first stage is 0")
     found = next((part for part in stages[stage].modules() if isinstance(part, kind)), None)
     if found is None:
         what = f"a {type(model_in(model)).__name__} has no {kind.__name__}"
-        raise ConfigError(what, where="stage", hint="config.position says what a model has")
+        raise ConfigError(what, where="stage", hint="see the model's config.position")
     return found
 
 
 def position_table(model: Any) -> Tensor:
-    """Return E_pos of the patches, (N, D), for any added scheme."""
+    """Return the added positions of the patches, (N, D), for any scheme."""
     c = model.config
     zeros = torch.zeros(1, c.position_prefix + c.grid[0] * c.grid[1], c.dim, device=next(model.parameters()).device)
     table: Tensor = model.position(zeros)[0, c.position_prefix :]
@@ -93,13 +92,13 @@ def position_table(model: Any) -> Tensor:
 
 @torch.no_grad()
 def filters(model: nn.Module, count: int = 28) -> tuple[Tensor, Tensor]:
-    """Return the principal components of the first filters (Dosovitskiy et al. 2021, figure 7, left), by explained variance.
+    """Return the principal components of the first filters, by explained variance (Dosovitskiy et al. 2021, figure 7, left).
 
-    Of a plain embedding these are patches, of a stem, a hybrid or a convolutional network kernels of the first convolution, of
-    a T2T-ViT what its first queries, keys and values are made of.
+    Filters are patches for a plain embedding, and kernels of the first convolution for a stem, a hybrid or a convolutional
+    network; for a T2T-ViT they are the first projection to queries, keys and values.
 
     Returns:
-        components (count, C, h, w) of length 1, and the share of the filters' variance that each explains, (count,).
+        components (count, C, h, w) of length 1, and the fraction of the filters' variance that each explains, (count,).
     """
     first = cast(ImageModel, model_in(model)).filters()
     weights = first.cpu().double().flatten(1)  # (D, C·h·w)

@@ -1,7 +1,7 @@
-"""Whether a map points at what matters: patches are taken away in the order of the map, and the model answers again.
+"""Test of a map by occlusion: patches are removed in the order of the map, and the model predicts again.
 
-Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.07421), patch by patch. A patch that is taken away
-is painted in one colour, the mean of the images.
+Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.07421), patch by patch. A removed patch is painted
+in one colour, the mean of the images.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from vitrail.study.maps.patch_coordinates import Places
 from vitrail.study.quality.calibration import wilson_interval
 
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
-"""Shares of the patches that are removed, step by step."""
+"""Fractions of the patches that are removed, step by step."""
 
 
 def without_patches(
@@ -25,9 +25,9 @@ def without_patches(
     Args:
         images: (B, C, H, W).
         scores: (B, rows, columns).
-        share: of the patches, the highest scores first; ties in the order of the patches.
-        places: where the patches lie, of a model `vitrail.study.patch_places`; by default they divide the images evenly.
-        colour: what they are painted in, (C,); by default the mean of all these images.
+        share: fraction of the patches to paint, highest scores first; equal scores in the order of the patches.
+        places: coordinates of the patches, from `vitrail.study.patch_places`; by default they divide the images evenly.
+        colour: colour of painted patches, (C,); by default the mean of these images.
     """
     count, grid = round(share * scores[0].numel()), (scores.shape[1], scores.shape[2])
     first = scores.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
@@ -50,22 +50,22 @@ def deletion(
     multi_label: bool = False,
     on_pass: Callable[[int], None] = lambda images: None,
 ) -> tuple[Tensor, Tensor]:
-    """Measure a model's answers while the patches with the highest scores are removed first.
+    """Measure a model's predictions while patches are removed, highest scores first.
 
-    With ``-scores`` the lowest go first; read backwards that is insertion: what is left are the best patches.
+    With ``-scores`` the lowest are removed first; read from the end, this is insertion of the best patches.
 
     Args:
-        model: (B, C, H, W) to logits.
+        model: maps (B, C, H, W) to logits.
         images: prepared.
         scores: a map, (B, rows, columns).
-        labels: int64 (B,), the classes whose fate is followed.
-        shares: of the patches that are gone, for every step.
-        places, colour: where patches lie and what they are painted in, as in `without_patches`.
-        multi_label: whether each class has a probability of its own.
-        on_pass: called with the number of images of every step.
+        labels: int64 (B,), the classes to measure.
+        shares: fraction of removed patches in each step.
+        places, colour: coordinates and colour of removed patches, as in `without_patches`.
+        multi_label: each class has its own probability, from a sigmoid.
+        on_pass: receives the number of images of every step.
 
     Returns:
-        whether the class is still the best guess, bool (steps, B), and its probability, (steps, B).
+        whether the class still has the highest logit, bool (steps, B), and its probability, (steps, B).
     """
     correct, probability = [], []
     for share in shares:
@@ -78,12 +78,12 @@ def deletion(
 
 
 def area(curve: Sequence[float], shares: Sequence[float] = SHARES) -> float:
-    """Return the area below a curve over the shares."""
+    """Return the area below a curve over the fractions."""
     return float(np.trapezoid(curve, shares))
 
 
 def faster(by_map: Sequence[float], at_random: Sequence[float]) -> dict[str, float]:
-    """Count the images whose answers fall faster by a map than at random, of those that differ, with 95 % (Wilson 1927)."""
+    """Count images whose probability falls faster by the map than at random, of those with a difference; 95 % (Wilson 1927)."""
     mapped, chance = np.asarray(by_map), np.asarray(at_random)
     images, count = int((mapped < chance).sum()), int((mapped != chance).sum())
     low, high = wilson_interval(images, count) if count else (0.0, 1.0)
@@ -91,7 +91,7 @@ def faster(by_map: Sequence[float], at_random: Sequence[float]) -> dict[str, flo
 
 
 def verdict(by_map: Sequence[float], at_random: Sequence[float]) -> str:
-    """Return a sentence on whether a map is better than random, by two standard errors of the difference of the areas."""
+    """Return a sentence on whether a map is better than random, by two standard errors of the mean difference in area."""
     gain = np.subtract(at_random, by_map)
     error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
     sure = f" (a difference of {100 * gain.mean():.0f} ± {200 * error:.0f} points)" if np.isfinite(error) else ""

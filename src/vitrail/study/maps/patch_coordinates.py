@@ -1,4 +1,4 @@
-"""Where the values of a map stand in what a model sees, and so where the map lies on a picture."""
+"""Coordinates of a map's values in the model's input, and of the map in an image."""
 
 from dataclasses import dataclass
 
@@ -16,15 +16,15 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Places:
-    """Where the values of a map stand in images of one size: each stands for the pixels that are nearest to its middle.
+    """Coordinates of a map's values, in images of one size; each value stands for the pixels nearest to its centre.
 
-    Pixels are counted from 0; a middle may lie between two of them.
+    Pixels count from 0; a centre may lie between two pixels.
 
     Args:
-        rows: the middle of each row of values, from the top down.
-        columns: the middle of each column of values, from the left.
-        size: of the images.
-        seen: how much of the images, from the top left, any value is made of.
+        rows: centre of each row of values, from the top.
+        columns: centre of each column of values, from the left.
+        size: size of the images.
+        seen: part of the images, from the top left, that the values depend on.
     """
 
     rows: Tensor
@@ -39,7 +39,7 @@ class Places:
         return cls(rows, columns, size, size)
 
     def within(self, view: Box) -> tuple[Box, Box]:
-        """Return the box of the map in a picture of which the model sees ``view``, and the box that its values are made of.
+        """Return the map's box in a larger image of which the model sees ``view``, and the box that the values depend on.
 
         ``overlay(picture, map, *places.within(view))`` draws it.
         """
@@ -53,7 +53,7 @@ class Places:
         )
 
     def nearest(self, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row and the column of the value nearest to each place: int64, of the shape of the places."""
+        """Return the row and column of the value nearest to each position: int64, shaped like the positions."""
         borders = ((middles[1:] + middles[:-1]) / 2 for middles in (self.rows, self.columns))
         row, column = (
             torch.bucketize(place.contiguous(), border.to(place)) for place, border in zip((row, column), borders, strict=True)
@@ -61,7 +61,7 @@ class Places:
         return row, column
 
     def on_pixels(self, values: Tensor) -> Tensor:
-        """Expand values (B, rows, columns) to all their pixels, (B, height, width); 0 for a pixel of no value."""
+        """Expand values (B, rows, columns) to pixels, (B, height, width); 0 for pixels that no value depends on."""
         (high, wide), (last_row, last_column) = self.size, self.seen
         row, column = self.nearest(torch.arange(float(high)), torch.arange(float(wide)))
         found = values[:, row[:, None], column]
@@ -70,10 +70,10 @@ class Places:
 
 
 def patch_places(model: nn.Module) -> Places:
-    """Return the coordinates of a map of patches, of a model whose layers attend to the whole image.
+    """Return the coordinates of a map of patches, for a model whose layers attend to the whole image.
 
-    Patches lie side by side, and may leave out what is less than a patch to the right and below. What tokens of a stem of
-    convolutions, and of patches that overlap, are made of has its middle elsewhere than such patches would.
+    Plain patches lie side by side, and may leave a remainder at the right and bottom. Tokens of a convolutional stem or of
+    overlapping patches have other centres than such patches.
 
     Raises:
         ConfigError: the layers of the model do not attend to the whole image.
@@ -88,13 +88,13 @@ def patch_places(model: nn.Module) -> Places:
 
 
 def heatmap_places(size: Size, heatmap: Size) -> Places:
-    """Return the coordinates of a heatmap of this height and width, for images of a size."""
+    """Return the coordinates of a heatmap of size ``heatmap`` in images of ``size``."""
     across, down = pixels_per_place(size, heatmap).tolist()
     return Places(down * torch.arange(heatmap[0]), across * torch.arange(heatmap[1]), size, size)
 
 
 def _ends(middles: Tensor, side: int) -> tuple[float, float]:
-    """Return the ends of a map along a side: half a step beyond the outermost middles, or the whole side for a single value."""
+    """Return both ends of a map along a side: half a step beyond the outer centres; for a single value the whole side."""
     if len(middles) < 2:
         return 0.0, float(side)
     first, last = float(middles[0]) + 0.5, float(middles[-1]) + 0.5

@@ -1,4 +1,4 @@
-"""Where and how far a model of stages looks, whose attention stays within windows or has its keys on a coarser grid."""
+"""Attention maps and distances of models with stages, whose attention is in windows or to a coarser grid."""
 
 from math import prod
 from typing import Any
@@ -13,17 +13,17 @@ from vitrail.study.maps.distance import attention_distances
 from vitrail.study.maps.patch_coordinates import Places
 
 Attention = tuple[str, Tensor, Tensor]
-"""Name, and coordinates in pixels of what queries (N_Q, 2) and keys (N_X, 2), or of windows (windows, n, 2), are made of."""
+"""Name, and centres in pixels of queries (N_Q, 2) and keys (N_X, 2), or in windows (windows, n, 2)."""
 
 
 @torch.no_grad()
 def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
-    """Return the attention that every place gets in the last block of every stage, by `looked_at`: (B, rows, columns) each.
+    """Return the attention that each position receives in the last block of every stage, by `looked_at`: (B, rows, columns) each.
 
-    By the class token in the last stage of a model that reads its answer from one, else by all places.
+    In the last stage of a model that reads a class token it is the class token's attention, otherwise that of all positions.
 
     Args:
-        model: a model of stages that attends, or what has one inside, in evaluation mode.
+        model: a model of stages with attention, or a module that contains one, in evaluation mode.
         images: prepared, (B, C, H, W).
     """
     pyramid = _pyramid(model)
@@ -41,7 +41,7 @@ def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def stage_places(model: nn.Module, images: Tensor) -> list[Places]:
-    """Return the coordinates of the `stage_maps` of such images, for every stage."""
+    """Return the coordinates of the `stage_maps` of these images, for every stage."""
     found, size = [], (images.shape[2], images.shape[3])
     for _, _, keys in _last_attentions(_pyramid(model), images):
         there = keys[~keys.isnan().any(dim=-1)]  # (N_X, 2)
@@ -54,15 +54,15 @@ def _last_attentions(pyramid: Any, images: Tensor) -> list[Attention]:
 
 
 def looked_at(weights: Tensor, queries: Tensor, keys: Tensor, *, by_class_token: bool = False) -> Tensor:
-    """Return the attention that every place gets, relative to uniform attention: (B, rows, columns).
+    """Return the attention that each position receives, relative to uniform attention: (B, rows, columns).
 
-    The mean over heads and the sum over queries of A, put where the keys stand; what is no place of the image is left out.
+    A is averaged over heads and summed over queries, and placed at the keys' positions; padding is dropped.
 
     Args:
-        weights: A, (B, k, prefix + N_Q, prefix + N_X), of windows (B, windows, k, n, n).
-        queries: where they stand, (N_Q, 2) or (windows, n, 2); NaN where there is nothing.
-        keys: where they stand, (N_X, 2) or (windows, n, 2).
-        by_class_token: whether the first query, which stands nowhere, is the one that counts.
+        weights: A, (B, k, prefix + N_Q, prefix + N_X), or of windows (B, windows, k, n, n).
+        queries: positions of the queries, (N_Q, 2) or (windows, n, 2); NaN for padding.
+        keys: positions of the keys, (N_X, 2) or (windows, n, 2).
+        by_class_token: use only the first query, a class token without position.
     """
     mean = weights.float().mean(dim=-3)[..., -keys.shape[-2] :]  # (B, …, prefix + N_Q, N_X)
     looking, there = (~places.isnan().any(dim=-1) for places in (queries, keys))
@@ -74,14 +74,14 @@ def looked_at(weights: Tensor, queries: Tensor, keys: Tensor, *, by_class_token:
     (rows, row), (columns, column) = (side.unique(return_inverse=True) for side in keys[there].unbind(dim=1))
     received = given.flatten(1)[:, there.flatten().to(given.device)]  # (B, keys)
     place = (row * len(columns) + column).to(given.device)
-    keys_there = torch.bincount(place, minlength=len(rows) * len(columns))  # several where a small grid is pooled to a larger one
+    keys_there = torch.bincount(place, minlength=len(rows) * len(columns))  # above 1 if a small grid is pooled to a larger one
     summed = received.new_zeros(len(received), len(keys_there)).index_add_(1, place, received)
     return (summed / keys_there).unflatten(1, (len(rows), len(columns))) * (received.shape[1] / count)
 
 
 @torch.no_grad()
 def stage_distances(model: nn.Module, images: Tensor) -> list[Tensor]:
-    """Return the `vitrail.study.attention_distances` of every block, the mean over some images: (k,) each."""
+    """Return the `vitrail.study.attention_distances` of every block, averaged over images: (k,) each."""
     pyramid = _pyramid(model)
     every, found = attentions(pyramid, images), list[Tensor]()
 
@@ -96,10 +96,10 @@ def stage_distances(model: nn.Module, images: Tensor) -> list[Tensor]:
 
 
 def attentions(pyramid: Any, images: Tensor) -> list[Attention]:
-    """Return every attention to images of this size, the first stage's first."""
+    """Return all attention layers for images of this size, from the first stage on."""
     grids = [tuple(level.shape[2:]) for level in (images, *pyramid.feature_maps(images[:1]))]
     strides, found = (1, *pyramid.strides), list[Attention]()
-    first = torch.zeros(2)  # the middle of what the first place is made of
+    first = torch.zeros(2)  # centre of the first token, in pixels
     for number, stage in enumerate(pyramid.stages, 1):
         middles = [float(stage.embedding.middles(side)[0]) for side in grids[number - 1]]
         first = first + strides[number - 1] * torch.tensor(middles)
@@ -111,7 +111,7 @@ def attentions(pyramid: Any, images: Tensor) -> list[Attention]:
 
 @torch.no_grad()
 def most_weights(pyramid: Any, image: Tensor) -> int:
-    """Return the number of weights, over all heads, of the largest attention to one image (1, C, H, W)."""
+    """Return the number of weights in the largest attention layer, over all heads, for one image (1, C, H, W)."""
     every, heads = attentions(pyramid, image), pyramid.config.heads
     return max(heads[_stage(name)] * prod(queries.shape[:-1]) * keys.shape[-2] for name, queries, keys in every)
 
@@ -121,9 +121,9 @@ def _stage(name: str) -> int:
 
 
 def _pyramid(model: nn.Module) -> Any:
-    """Return the model itself; raises `ConfigError` if it has no stages that attend, or is in training mode."""
+    """Return the model inside; raises `ConfigError` if it has no stages with attention, or is in training mode."""
     pyramid = in_evaluation(model)
     if sight_of(model) is None or attends(model):
-        what = f"a {type(pyramid).__name__} has no stages that attend"
-        raise ConfigError(what, where="model", hint="give a model of windows, or of keys on a coarser grid")
+        what = f"a {type(pyramid).__name__} has no stages with attention"
+        raise ConfigError(what, where="model", hint="give a model with windows, or with keys on a coarser grid")
     return pyramid

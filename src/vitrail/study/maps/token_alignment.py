@@ -1,4 +1,4 @@
-"""Attention between the tokens of two sentences, drawn."""
+"""Figures of the attention between the tokens of two sentences."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,13 +8,13 @@ from vitrail.models.text.text_model import Aligned, TextModel
 from vitrail.models.text.transformer_decoder import TransformerDecoder
 from vitrail.study.page import figures
 
-BETWEEN_TOKENS = "How much each token that is written (rows) looked at each token that is read (columns), {}; darker is more."
+BETWEEN_TOKENS = "Attention from each token that is written (rows) to each token that is read (columns), {}; darker is more."
 SMALL = {"fontsize": 7, "parse_math": False}
 """Style of tokens, which may hold any character."""
 
 
 def which_attention(model: TextModel) -> str:
-    """Return in words which of a model's attention to its source is shown."""
+    """Return a phrase that says which of a model's attention layers is shown."""
     if not isinstance(model, TransformerDecoder):
         return "by the model's only attention"
     if model.shown == TransformerDecoder.shown:
@@ -29,7 +29,7 @@ def alignment_caption(models: Iterable[TextModel]) -> str:
 
 @figures.styled
 def alignment_maps(drawn: Sequence[Aligned], titles: Sequence[str] = ()) -> Figure:
-    """Draw a map for each sentence, two in a row, with titles below."""
+    """Draw a map for each sentence pair, two in a row, with titles below."""
     rows = -(-len(drawn) // 2)
     figure, grid = figures.canvas(9.6, 4.6 * rows, rows, 2)
     for axes in grid.flat[len(drawn) :]:

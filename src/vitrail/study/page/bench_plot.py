@@ -1,4 +1,4 @@
-"""What was measured of a model in engines and precisions, as a folder."""
+"""Benchmark results of a model in several engines and precisions, as a folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from vitrail.tasks.metrics import main_metric
 
 
 def write_bench(folder: Path, found: Mapping[str, Any], best: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``bench.json``, and the ``best`` rows of it as ``frontier.png``, to a folder that must not exist."""
+    """Write ``bench.json``, and ``frontier.png`` with its ``best`` rows, to a new folder."""
     with whole_folder(folder, replace=False) as draft:
         write_json(draft / "bench.json", found)
         metric = main_metric(best[0])

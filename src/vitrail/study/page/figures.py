@@ -1,4 +1,4 @@
-"""Pictures of a run, legible at report size and safe for colour-blind eyes."""
+"""Figures of a run, legible at report size and for colour-blind readers."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,14 +26,14 @@ BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"
 COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", GREY)
 """Palette of Okabe and Ito."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-"""As many markers, for eyes that see no colours."""
+"""Markers, one for each colour, for readers who cannot tell colours apart."""
 LINES = ("-", "--", ":", "-.")
-"""Dashes for more lines than there are colours."""
+"""Dashes, used when there are more lines than colours."""
 FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
 FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
 STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 MAX_NAMED_CLASSES, MAX_NUMBERED_CLASSES = 40, 20
-"""Most classes with names beside a confusion matrix, and most with numbers inside of it."""
+"""Maximum number of classes with names beside a confusion matrix, and with numbers inside it."""
 
 
 styled = matplotlib.rc_context(STYLE)
@@ -41,7 +41,7 @@ styled = matplotlib.rc_context(STYLE)
 
 
 def canvas(width: float, height: float, rows: int = 0, columns: int = 1, **grid: Any) -> tuple[Figure, Any]:
-    """Return a figure of so many inches with its axes, or with an array (rows, columns) of axes."""
+    """Return a figure, its size in inches, with its axes, or with an array (rows, columns) of axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **grid) if rows else figure.subplots()
 
@@ -53,44 +53,44 @@ def bare(axes: Axes) -> None:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a figure as PNG, whole or not at all."""
+    """Write a figure as PNG; an interrupted write leaves no file."""
     picture = BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that no font here has is drawn as boxes
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # characters that no font here has are drawn as boxes
         figure.savefig(picture, format="png", bbox_inches="tight", facecolor="white")
     write_bytes(file, picture.getvalue())
 
 
 def short(name: str, length: int = 16) -> str:
-    """Shorten a name."""
+    """Shorten a name to ``length`` characters."""
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def readable(label: str, length: int = 16) -> str:
-    """Return a class as figures show it: the first of ImageNet's names, a folder's name with spaces."""
+    """Return a class name for figures: the first of ImageNet's names, with spaces for underscores, shortened."""
     first = label.partition(", ")[0].replace("_", " ").strip()
     return short(first or label, length)
 
 
 def short_path(name: str, length: int = 26) -> str:
-    """Return the end of a path, which tells files apart."""
+    """Return the end of a path, which distinguishes files."""
     name = escaped(name)
     return name if len(name) <= length else "…" + name[1 - length :]
 
 
 def legend_name(name: str) -> str:
-    """Return a name for a legend, which would take $ for a formula and leave out names that begin with _."""
+    """Return a name for a legend, escaped: $ would begin a formula, and names with a leading _ would be hidden."""
     return "\u200b" + short(escaped(name), 40).replace("$", r"\$")
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Return colour and dashes of one of several lines, the same in every picture of a page."""
+    """Return colour and dashes of a line by its number, the same in every figure of a page."""
     return {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
 
 
 @styled
 def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
-    """Draw loss, main metric and learning rate against epochs, with the epoch ``kept`` marked."""
+    """Draw loss, main metric and learning rate by epoch, with the epoch ``kept`` marked."""
     main = main_metric(rows[0], "val_")
     shown = [METRICS["loss"]] if main.name == "loss" else [METRICS["loss"], main]
     figure, ((loss, *others, rate),) = canvas(10, 3.3, 1, len(shown) + 1, width_ratios=(*[3] * len(shown), 2))
@@ -115,7 +115,7 @@ def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
 
 
 def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: float, **style: Any) -> None:
-    """Draw a line through the epochs that have this number; a single epoch is a point."""
+    """Draw a line through the epochs that have this value; a single epoch is a point."""
     known = [row for row in rows if name in row]
     marker = "o" if len(known) == 1 else None
     axes.plot([row["epoch"] for row in known], [factor * row[name] for row in known], marker=marker, **style)
@@ -123,7 +123,7 @@ def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: flo
 
 @styled
 def reliability(made: Calibration, statement: str, truth: str) -> Figure:
-    """Draw the true share against the probability, and below it how often each probability is given."""
+    """Draw the true fraction by predicted probability, and below it how often each probability occurs."""
     edges = np.linspace(0, 100, len(made.counts) + 1)
     figure, ((shares,), (counts,)) = canvas(5, 5.2, 2, 1, sharex=True, height_ratios=(3, 1))
     bars: Any = {"align": "edge", "width": edges[1], "edgecolor": "white"}
@@ -138,7 +138,7 @@ def reliability(made: Calibration, statement: str, truth: str) -> Figure:
 
 @styled
 def confusion(matrix: np.ndarray, classes: list[str]) -> Figure:
-    """Draw true classes in rows and guesses in columns; colour is the share of the row, of many classes its root."""
+    """Draw true classes in rows and predictions in columns; the colour is the fraction of the row (many classes: its root)."""
     count = len(classes)
     side = min(12.0, max(4.2, 1.8 + 0.36 * count)) if count <= MAX_NAMED_CLASSES else 8.0
     figure, axes = canvas(side, side)
@@ -166,7 +166,7 @@ def _numbers(axes: Axes, matrix: np.ndarray, shares: np.ndarray) -> None:
 def examples(
     images: list[Image.Image], captions: list[str], correct: list[bool], names: list[str], *, columns: int = 6
 ) -> Figure:
-    """Draw images with captions above and names below; wrong guesses have orange captions and a frame."""
+    """Draw images with captions above and names below; wrong predictions have orange captions and a frame."""
     rows = -(-len(images) // columns)
     figure, grid = canvas(9.9, 2.25 * rows, rows, columns)
     for axes in grid.flat:

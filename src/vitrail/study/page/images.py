@@ -1,4 +1,4 @@
-"""Pictures of what is inside a model, legible at report size and safe for colour-blind eyes."""
+"""Figures of a model's internals, legible at report size and for colour-blind readers."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -16,39 +16,39 @@ from vitrail.tasks.metrics import Metric
 
 HEAT = matplotlib.colormaps["inferno"]
 PALETTE = (255 * HEAT(np.linspace(0.35, 1, 256))[:, :3]).astype(np.uint8)
-"""The colour map without its darkest third, which would blacken a picture."""
+"""The colour map without its darkest third, which would turn an image black."""
 BRIGHTEST = 0.95
 THUMBNAIL = 480
-"""Pixels of the longer side of a picture on a sheet."""
+"""Pixels of the longer side of an image on a sheet."""
 TALLEST = 2.0
-"""Height of a picture on a sheet, as a multiple of its column's width; a taller one is drawn narrower."""
+"""Maximum height of an image on a sheet, as a multiple of its column's width; a taller image is drawn narrower."""
 MOST_CELLS = 14
-"""Rows and columns of small maps in one picture, layers and heads too; more are thinned out."""
+"""Maximum rows and columns of small maps in a figure, also for layers and heads; of more, evenly spaced ones are shown."""
 LAYER = "layer, from 0"
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom, in pixels."""
+"""Left, top, right and bottom, in pixels."""
 
 
 def overlay(
     picture: Image.Image, heat: np.ndarray, box: Box, seen: Box | None = None, *, brightest: float = BRIGHTEST
 ) -> Image.Image:
-    """Lay a map over the part of a picture that the model saw, at the picture's own resolution.
+    """Draw a map over the part of an image that the model saw, at the image's resolution.
 
-    The picture is grey where the map is low and glows where it is high; what the model did not see is pale.
+    The image is grey where the map is low and glows where it is high. Parts that the model did not see are pale.
 
     Args:
-        picture: upright, of any size.
-        heat: (rows, columns); its lowest value leaves the picture as it is.
-        box: the part of the picture that the map covers; see `vitrail.study.patch_places`.
-        seen: what the model saw of the picture; ``box`` by default. Where it reaches further, the outermost values go on.
-        brightest: the quantile of the values from which on they glow most: by default the highest twentieth do.
+        picture: upright image of any size.
+        heat: map (rows, columns); where it is lowest, the image is unchanged.
+        box: the part of the image that the map covers; see `vitrail.study.patch_places`.
+        seen: the part of the image that the model saw; ``box`` by default. Beyond ``box`` the map's border values are used.
+        brightest: quantile of the values from which the glow is strongest; by default the highest twentieth.
     """
     seen = seen or box
     left, top = (min(max(math.floor(start), 0), size - 1) for start, size in zip(seen[:2], picture.size, strict=True))
     right, bottom = (
         min(max(math.ceil(end), start + 1), size) for end, start, size in zip(seen[2:], (left, top), picture.size, strict=True)
     )
-    low, high = float(heat.min()), float(np.quantile(heat, brightest))  # a few patches, often in corners, outshine all others
+    low, high = float(heat.min()), float(np.quantile(heat, brightest))  # a few patches, often in corners, exceed all others
     levels = (255 * (heat - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
     shown = _enlarged(levels, box, (left, top, right, bottom))
     warm = Image.fromarray(PALETTE[np.asarray(shown)])
@@ -60,7 +60,7 @@ def overlay(
 
 
 def _enlarged(levels: np.ndarray, box: Box, part: tuple[int, int, int, int]) -> Image.Image:
-    """Interpolate a map that covers a box to the pixels of a part of a picture; beyond the box the outermost values go on."""
+    """Interpolate a map that covers ``box`` to the pixels of a part of an image; beyond the box its border values are used."""
     (rows, columns), (left, top, right, bottom) = levels.shape, box
     x = 1 + columns * (np.array(part[0::2]) - left) / (right - left)
     y = 1 + rows * (np.array(part[1::2]) - top) / (bottom - top)
@@ -71,7 +71,7 @@ def _enlarged(levels: np.ndarray, box: Box, part: tuple[int, int, int, int]) -> 
 
 
 def middling(grey: Image.Image) -> Image.Image:
-    """Return a grey picture of medium brightness, neither black nor white anywhere."""
+    """Return a grey image adjusted to medium brightness, without black or white."""
     mean = np.clip(np.asarray(grey).mean() / 255, 0.12, 0.8)
     gamma = math.log(0.5) / math.log(mean)
     return grey.point([round(40 + 150 * (level / 255) ** gamma) for level in range(256)])
@@ -87,9 +87,9 @@ def thumbnail(picture: Image.Image) -> Image.Image:
 def sheet(
     rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str], wrong: Collection[int] = ()
 ) -> Figure:
-    """Draw rows of pictures with column names above and a caption below the first of each row.
+    """Draw rows of images, with column names above and a caption below the first image of each row.
 
-    The captions of ``wrong`` rows, by their place, are orange.
+    Rows with an index in ``wrong`` have orange captions.
     """
     side, shapes = 2.0, [min(TALLEST, row[0].height / row[0].width) for row in rows]
     figure, grid = canvas(
@@ -108,7 +108,7 @@ def sheet(
 
 @styled
 def heads(maps: np.ndarray) -> Figure:
-    """Draw a small map for every layer (across) and head (down), each from 0 to its maximum: (layers, k, rows, columns)."""
+    """Draw a small map per layer (across) and head (down), each from 0 to its maximum: (layers, k, rows, columns)."""
     across, down = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
     figure, grid = canvas(0.75 * len(across) + 0.5, 0.75 * len(down) + 0.5, len(down), len(across))
     for i, head in enumerate(down):
@@ -127,15 +127,15 @@ def heads(maps: np.ndarray) -> Figure:
 def distances(
     found: Sequence[np.ndarray], everywhere: float, convolutional: Sequence[float], stages: Sequence[int] = ()
 ) -> Figure:
-    """Draw the mean attention distance by layer and head, (k,) each, beside uniform attention and a convolutional network.
+    """Draw the mean attention distance by layer and head, (k,) each, with uniform attention and a ResNet for comparison.
 
-    A line stands before the first layer of each of the ``stages``.
+    A vertical line marks the first layer of each of the ``stages``.
     """
     layers = np.arange(len(found))
     figure, axes = canvas(7, 4)
-    axes.axhline(everywhere, color=GREY, linestyle="--", linewidth=1, label="one that looks everywhere alike")
+    axes.axhline(everywhere, color=GREY, linestyle="--", linewidth=1, label="uniform attention to the image")
     depth = np.linspace(0, max(len(found) - 1, 1e-3), len(convolutional))
-    axes.plot(depth, convolutional, color=BLUE, label="ResNet-50, if it looked alike at all it can see")
+    axes.plot(depth, convolutional, color=BLUE, label="ResNet-50, uniform in its receptive field")
     for first in stages:
         axes.axvline(first - 0.5, color=GREY, linewidth=0.8, linestyle=":")
     places = np.repeat(layers, [len(layer) for layer in found])
@@ -150,7 +150,7 @@ def distances(
 
 @styled
 def similarity(maps: np.ndarray) -> Figure:
-    """Draw for every patch, at its place, the similarity of its position to all positions: (rows, columns, rows, columns)."""
+    """Draw for every patch a small map of its position's similarity to all positions: (rows, columns, rows, columns)."""
     down, across = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
     rows, columns = maps.shape[2:]
     gap = max(1, rows // 7)
@@ -171,9 +171,9 @@ def similarity(maps: np.ndarray) -> Figure:
 
 @styled
 def offsets(biases: Sequence[np.ndarray]) -> Figure:
-    """Draw the bias at every offset, a small map for every head (across) of every stage (down): (k, rows, columns).
+    """Draw the bias by offset, a small map per head (across) and stage (down): (k, rows, columns) each.
 
-    One scale for all, from which a hundredth at either end stands out.
+    All maps have one scale, which leaves out the highest and lowest hundredth.
     """
     across = spread(max(map(len, biases)), MOST_CELLS)
     low, high = np.quantile(np.concatenate([stage.ravel() for stage in biases]), [0.01, 0.99])
@@ -195,7 +195,7 @@ def offsets(biases: Sequence[np.ndarray]) -> Figure:
 
 @styled
 def filters(components: np.ndarray) -> Figure:
-    """Draw principal components (count, C, h, w) as small pictures; grey is zero."""
+    """Draw principal components (count, C, h, w) as small images; grey is zero."""
     columns = 7
     rows = -(-len(components) // columns)
     figure, grid = canvas(0.95 * columns, 0.95 * rows, rows, columns)
@@ -215,17 +215,17 @@ CURVES: dict[str, dict[str, Any]] = {
     "most by rollout first": {"color": ORANGE, "linestyle": "--"},
     "most relevant first": {"color": ORANGE},
 }
-"""Orders of removing patches, with their styles."""
+"""Orders of removing patches, with their line styles."""
 
 
 @styled
 def occlusion(shares: Sequence[float], curves: Mapping[str, Sequence[float]], what: str) -> Figure:
-    """Draw the share of answers that are left, in per cent, for each order of `CURVES`."""
+    """Draw the remaining predictions in per cent by the fraction of removed patches, for each order in `CURVES`."""
     figure, axes = canvas(7, 4)
     for name, style in CURVES.items():
         if name in curves:
             axes.plot(100 * np.array(shares), 100 * np.array(curves[name]), marker="o", markersize=3, label=name, **style)
-    axes.set(xlabel="patches taken away, %", ylabel=what, xlim=(0, 100), ylim=(0, None))
+    axes.set(xlabel="removed patches, %", ylabel=what, xlim=(0, 100), ylim=(0, None))
     axes.grid(alpha=0.25)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     return figure
@@ -233,7 +233,7 @@ def occlusion(shares: Sequence[float], curves: Mapping[str, Sequence[float]], wh
 
 @styled
 def layers(accuracies: Mapping[str, Sequence[float]]) -> Figure:
-    """Draw the accuracy of probes after every layer, in per cent."""
+    """Draw the accuracy of probes by layer, in per cent."""
     figure, axes = canvas(7, 3.6)
     for (name, values), color in zip(accuracies.items(), (BLUE, ORANGE, GREY), strict=False):
         axes.plot(range(len(values)), 100 * np.array(values), marker="o", markersize=3, label=name, color=color)
@@ -250,9 +250,9 @@ PRECISION_MARKERS = {"fp32": "o", "bf16": "s", "fp16": "D", "int8": "^"}
 
 @styled
 def frontier(ways: Sequence[tuple[str, str, float, float | None]], metric: Metric) -> Figure:
-    """Draw ways to run a model: engine, precision, images per second, and the score if it is known.
+    """Draw engines and precisions by images per second and, if known, by score.
 
-    A line joins those that none beats in both.
+    A line connects those for which no other is both faster and at least as good.
     """
     figure, axes = canvas(7, 3.6)
     if any(score is None for *_, score in ways):

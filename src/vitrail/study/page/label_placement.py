@@ -1,4 +1,4 @@
-"""Names beside the points of a picture, where they hide neither each other nor points and lines."""
+"""Placement of names beside the points of a figure, such that they cover neither each other nor points and lines."""
 
 import itertools
 import math
@@ -12,15 +12,15 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 SIZE = 8
-"""Font size. All lengths here are points of 1/72 inch."""
+"""Font size. All lengths in this module are in points, 1/72 inch."""
 MARKER = 5.0
 """Half the side of a point's marker."""
 DISTANCES = (7, 13, 20, 30, 42, 56, 72, 90)
-"""Distances between a point and its name; beyond the second, a line joins the two."""
+"""Distances to try between a point and its name; from the third on, a line connects the two."""
 ANGLES = tuple(math.radians(angle) for angle in (0, 90, 270, 45, 315, 180, 135, 225, 20, 340, 160, 200, 65, 115, 245, 295))
-"""Directions from a point to its name, counterclockwise from the right."""
+"""Directions to try from a point to its name, counterclockwise from the right."""
 OUTSIDE, NAME, OBSTACLE, FAR = 1000.0, 100.0, 3.0, 1.0
-"""Costs of leaving the axes, of each hidden name, of each hidden marker or piece of a line, and of each step of distance."""
+"""Costs: of leaving the axes, of each covered name, of each covered marker or piece of a line, and of each distance step."""
 
 
 class Label(NamedTuple):
@@ -33,8 +33,8 @@ class Label(NamedTuple):
 
 
 def place(figure: Figure, axes: Axes, labels: Sequence[Label]) -> list[Annotation]:
-    """Write names beside their points after everything else is drawn: each at the position that costs least."""
-    figure.draw_without_rendering()  # which decides where the axes are
+    """Write names beside their points, each at the position of least cost; call it after everything else is drawn."""
+    figure.draw_without_rendering()  # computes the positions of the axes
     scale = 72 / figure.dpi
     frame, obstacles = _scaled(axes.get_window_extent(), scale), _obstacles(axes, scale)
     names: list[Bbox] = []

@@ -1,4 +1,4 @@
-"""Pages that need nothing but themselves: no scripts, no fonts, no pictures from elsewhere; fit to be printed."""
+"""Self-contained HTML pages, without scripts, external fonts or images; they can be printed."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ from PIL import Image
 from vitrail.data.images.decode import Source, decode_reduced
 
 THUMBNAIL = 240
-"""Pixels of the longer side of a picture in a gallery."""
+"""Pixels of the longer side of an image in a gallery."""
 LEAST, NARROW = 0.7, 600
-"""Drawn pictures of more pixels than `NARROW` shrink to this share of their size at most, and scroll then."""
+"""Figures wider than `NARROW` pixels shrink to at least this fraction of their width, and then scroll."""
 STYLE = """
 :root { color-scheme: light dark; --ground: white; --ink: #1b1b1b; --quiet: #555; --line: #ddd; --faint: #f5f5f5;
   --mark: #fdeee3; --best: #00694b; --bar: #0072b2; --link: #0057a0; }
@@ -52,34 +52,34 @@ summary { cursor: pointer; }
 
 
 class Markup(str):
-    """Text that is HTML already; any other is escaped wherever it is put."""
+    """Text that is already HTML; any other text is escaped when it is inserted."""
 
 
 class Link(Markup):
-    """A name that leads to another page."""
+    """A link to another page."""
 
 
 class Number(str):
-    """A number as it is shown, set to the right of its column."""
+    """A formatted number, right-aligned in its column."""
 
 
 class Best(Number):
-    """The best number of its column, which stands out."""
+    """The best number of its column, which is highlighted."""
 
 
 def text(value: object) -> Markup:
-    """Escape anything that is not HTML yet."""
+    """Return HTML: `Markup` unchanged, anything else escaped."""
     return value if isinstance(value, Markup) else Markup(escape(str(value)))
 
 
 def page(title: str, sections: Iterable[Markup]) -> str:
-    """Return a whole page."""
+    """Return a complete page."""
     whole = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(sections)}</body></html>\n"
     )
-    return whole.encode("utf-8", "backslashreplace").decode()  # the name of a file may be in no encoding
+    return whole.encode("utf-8", "backslashreplace").decode()  # a file name may contain bytes that are not UTF-8
 
 
 def section(title: str, *contents: Markup) -> Markup:
@@ -104,7 +104,7 @@ def cards(shown: Iterable[tuple[str, str]]) -> Markup:
 
 
 def _unbroken(words: str) -> str:
-    """Keep a number and its % on one line."""
+    """Join a number and its % by a non-breaking space."""
     return words.replace(" %", "\u00a0%")
 
 
@@ -123,21 +123,21 @@ def link(words: str, address: str) -> Link:
 
 
 def inline(picture: Image.Image, name: str) -> Markup:
-    """Embed a small picture as JPEG."""
+    """Embed a small image as JPEG."""
     file = BytesIO()
     picture.save(file, "JPEG", quality=85)
     return Markup(f'<img alt="{escape(name)}" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">')
 
 
 def thumbnail(source: Source, name: str) -> Markup:
-    """Embed an image file at the size of a gallery."""
+    """Embed an image file at the size of a gallery image."""
     picture = decode_reduced(source, least=THUMBNAIL).image
     picture.thumbnail((THUMBNAIL, THUMBNAIL))
     return inline(picture, name)
 
 
 def gallery(cells: Iterable[tuple[Markup, str, str]]) -> Markup:
-    """Return small pictures side by side, each with its caption and name."""
+    """Return small images side by side, each with its caption and name."""
     each = (
         f"<figure>{picture}<figcaption><b>{text(said)}</b><br>{text(name)}</figcaption></figure>" for picture, said, name in cells
     )
@@ -145,14 +145,14 @@ def gallery(cells: Iterable[tuple[Markup, str, str]]) -> Markup:
 
 
 def bar(share: float) -> Markup:
-    """Return a horizontal bar as long as a share of its column."""
+    """Return a horizontal bar, whose length is a fraction of its column."""
     return Markup(f'<span class="bar" style="width:{100 * share:.1f}%"></span>')
 
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[object]], *, marked: Iterable[int] = (), total: Sequence[object] | None = None
 ) -> Markup:
-    """Return rows of names, `Number` and `bar` cells; ``marked`` row numbers stand out, and ``total`` closes the table."""
+    """Return a table of names, `Number` and `bar` cells; ``marked`` row numbers are highlighted, ``total`` is the last row."""
     rows, marks = list(rows), set(marked)
     kinds = [_kind(cell) for cell in (rows or [head])[0]]
     lines = [_row("th", head, kinds)]
@@ -175,7 +175,7 @@ def _row(tag: str, cells: Sequence[object], kinds: Sequence[str], of: str = "") 
 
 
 def folded(title: str, content: Markup) -> Markup:
-    """Return content that a click on its title opens."""
+    """Return content that is hidden until its title is clicked."""
     return Markup(f"<details><summary>{escape(title)}</summary>{content}</details>")
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: pictures, tables, and one self-contained page to show to a colleague."""
+"""The report of a run: one self-contained page with figures and tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,22 +19,22 @@ from vitrail.task_registry import task_row
 from vitrail.tasks.answer_table import write_table
 
 CAUTIONS = {
-    "val": "The epoch that is kept was chosen on these images, which flatters it a little; there are none for testing.",
-    "all": "The model was trained on these images; how it does on others is not known.",
+    "val": "The saved epoch was chosen on these images, so that the result is slightly too good; there are no test images.",
+    "all": "The model was trained on these images, so that this says nothing about new images.",
 }
-"""Warnings about the split that is shown."""
-CURVES = "Training is measured on {} as they were learned from, validation with the weights that are kept."
+"""Warnings about the split that the report shows."""
+CURVES = "Training is measured on {} during training, validation with the weights that are saved."
 
 RATE = "_per_second"
 
-MEAN = "The model that is kept is the mean of the weights at the ends of the last {} epochs{}."
-PROBE_ALONE = "A head is fitted to features of the model as it came. Nothing else was trained, so there are no curves."
-PROBE = "Epoch 0 is a head fitted to features of the model as it came."
-PROBE_KEPT = f"{PROBE[:-1]}, and the model that is kept: no later epoch was better."
+MEAN = "The saved model is the mean of the weights at the ends of the last {} epochs{}."
+PROBE_ALONE = "A head was fitted to features of the frozen model. Nothing else was trained, so there are no curves."
+PROBE = "Epoch 0 is a head fitted to features of the frozen model."
+PROBE_KEPT = f"{PROBE[:-1]}, and it is the saved model: no later epoch was better."
 
 
 def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: Mapping[str, Any], cost: Cost) -> None:
-    """Write ``plots/``, the texts of the task and ``report.html`` of a finished run; ``kept`` are the metrics of its model."""
+    """Write a finished run's ``plots/``, ``report.html`` and the task's texts; ``kept`` are the metrics of the saved model."""
     settings, rows, plots = run.settings, run.rows, run.plots
     part: Part = task_row(run.task.name).module("report").report_part(run)
     for name, text in part.texts.items():
@@ -84,7 +84,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
 
 
 def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
-    """Return the title: model, data and start. Of a path only the end is shown; the rest may be private."""
+    """Return the title: model, data and start. Of a path only the last name is shown, since the rest may be private."""
     name, tune = settings["model"]["name"], settings["training"]["tune"]
     model = listed_name(config) if name == "custom" else name
     data = name_of(settings["data"]["source"])
@@ -100,11 +100,11 @@ def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
 
 
 def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator[str]:
-    """Yield the machine, and the recipe's promises."""
+    """Yield notes on the machine, and on the results that the recipe expects."""
     yield ", ".join(
         [environment["processor"], f"{environment['cores']} core{'s' if environment['cores'] != 1 else ''}", *environment["gpus"]]
     )
-    if settings["about"] and settings["training"]["tune"] == "all":  # a recipe tells of all that it would train
+    if settings["about"] and settings["training"]["tune"] == "all":  # it describes a training of all weights
         yield settings["about"].strip()
     if expected := [words for words in settings["expected"].values() if words]:
         yield f"Expected by the recipe: {'; '.join(expected)}."
@@ -128,7 +128,7 @@ def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _what(rows: Sequence[Mapping[str, Any]], things: str) -> str:
-    """Return the input whose multiply-adds are counted."""
+    """Return the name of the input whose multiply-adds are counted."""
     if _unit(rows) == "images":
         return "image"
     return "text of 16 tokens into another" if things == "sentences" else "image and 16 tokens about it"

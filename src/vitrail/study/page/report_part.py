@@ -1,4 +1,4 @@
-"""What a report is made from, and its parts that depend on the task."""
+"""Input of a report, and its parts that depend on the task."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ SPLIT_WORDS = {"train": "training ", "val": "validation ", "test": "test ", "all
 
 @dataclass(frozen=True)
 class Reported:
-    """A run as its report shows it."""
+    """A run as the input of its report."""
 
     settings: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
@@ -27,17 +27,17 @@ class Reported:
     items: Sequence[Any]
     """Items of the split."""
     metrics: Metrics
-    """Metrics of the best model on them, with what a report needs."""
+    """Metrics of the best model on these items, with the extras that a report needs."""
     validation: Metrics | None
-    """Metrics on the validation images, if the task's report chooses something by them."""
+    """Metrics on the validation images, if the task's report chooses thresholds or the like by them."""
     plots: Path
-    """Folder for pictures, which exists."""
+    """Existing folder for images."""
     doubts: Sequence[str] = ()
-    """Reasons to think that the model has hardly learned anything: then no maps of it are drawn."""
+    """Reasons to doubt that the model has learned anything; if there are any, no maps are drawn."""
     floor: Floor | None = None
-    """Scores of one answer for all items."""
+    """Scores of a constant prediction for all items."""
     seconds: float = math.inf
-    """Seconds that the report may take beside drawing its pictures."""
+    """Seconds that the report may take in addition to drawing its figures."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Part:
     """Large numbers, each with its description."""
     sections: Sequence[Markup]
     data: Markup
-    """Table of what the splits hold."""
+    """Table of the splits' contents."""
     caption: str = ""
-    """Further notes on the curves of training."""
+    """Further notes below the training curves."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Further files of the run folder, by name."""
     tables: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    """Further tables, as `vitrail.tasks.answer_table` has them."""
+    """Further tables, as in `vitrail.tasks.answer_table`, by file name."""

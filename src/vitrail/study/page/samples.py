@@ -1,4 +1,4 @@
-"""Pictures of training images as the model sees them."""
+"""Figures of training images as the model sees them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from vitrail.data.loading.dataset import ImageDataset
 from vitrail.study.page.figures import bare, canvas, readable, styled
 
 SIDE = 1.35
-"""Longer side of a picture on the sheet, in inches."""
+"""Longer side of an image on the sheet, in inches."""
 SMALL = 96
-"""Sides in pixels below which pictures are drawn pixel by pixel."""
+"""Side in pixels below which images are drawn pixel by pixel."""
 
 
 @styled
@@ -26,11 +26,11 @@ def augmentation_sheet(
     versions: int = 5,
     about: Callable[[Any], str] | None = None,
 ) -> Figure:
-    """Draw a row for each of some items: the image as prepared, then ``versions`` augmented ones.
+    """Draw a row per item: the prepared image, then ``versions`` augmented ones.
 
-    The items are a batch, as in training: each is mixed with the one below it, and with repeated augmentation there are
-    several versions in an epoch. Where images are mixed, the classes and their shares stand under the picture. What is said
-    ``about`` an item stands beside it, by default its classes.
+    The items form a batch, as in training: each is mixed with the one below it, and repeated augmentation makes several
+    versions in an epoch. If images are mixed, classes and their fractions are written below. ``about`` returns the text beside
+    an item, by default its classes.
     """
     repeats = dataset.augmentation.repeats
     epochs = range(-(-versions // repeats))
@@ -65,6 +65,6 @@ def _draw(axes: Axes, pixels: np.ndarray) -> None:
 
 
 def _shares(targets: np.ndarray, classes: list[str]) -> str:
-    """Return the two largest parts of a mixed target (classes,), a line each."""
+    """Return the two largest classes in a mixed target (classes,) with their fractions, one line each."""
     largest = [label for label in np.argsort(-targets, kind="stable")[:2] if targets[label] >= 0.005]
     return "\n".join(f"{readable(classes[label])} {100 * targets[label]:.0f} %" for label in largest)

@@ -1,4 +1,4 @@
-"""Tables of a report: the classes with their scores, the data, and the cost of the model."""
+"""Tables of a report: scores by class, the data, and the cost of the model."""
 
 import re
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from vitrail.study.page import page
 from vitrail.study.page.page import Markup, Number
 
 OPEN_CLASSES = 40
-"""Most classes of a table that is not folded."""
+"""Maximum number of classes in a table that is not folded."""
 PART = re.compile(r"(?:.+\.)?stages\.\d+|[^.]*")
-"""Pattern of a part of the model in the name of a layer."""
+"""Pattern that finds the part of the model in a layer's name."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number per class, between 0 and 1, NaN where there is none."""
+    """A score for each class, between 0 and 1; NaN where it is undefined."""
 
     name: str
     values: np.ndarray
     averaged: bool = True
-    """True if the mean over the classes means anything."""
+    """True if the mean over classes is meaningful."""
 
 
 def class_table(classes: list[str], images: np.ndarray, scores: list[Score]) -> Markup:
-    """Return every class with its scores; the last score is drawn as a bar, and the weakest classes by it are marked.
+    """Return a table of all classes with their scores; the last score also has a bar, and its weakest classes are marked.
 
-    Many classes are folded behind a table of the weakest.
+    A table of many classes is folded below a table of the weakest.
     """
     weak = weakest(scores[-1].values, images)
     names = [f"{score.name}, %" for score in scores]
@@ -50,7 +50,7 @@ def class_table(classes: list[str], images: np.ndarray, scores: list[Score]) -> 
 
 
 def weakest(values: np.ndarray, images: np.ndarray) -> list[int]:
-    """Return the ten lowest classes with images, at most a third, the lowest first; a perfect one is never weak."""
+    """Return up to ten classes with the lowest values, at most a third of all; classes without images or at 1 are skipped."""
     order = [i for i in np.argsort(values, kind="stable").tolist() if images[i] and values[i] < 1]
     return order[: min(10, max(1, len(values) // 3))]
 
@@ -60,9 +60,9 @@ def percent(value: float) -> Number:
 
 
 def count_table(classes: list[str], counts: dict[str, list[int]], *, counted: str = "images") -> Markup:
-    """Return the images of every class by split, with a bar for the first split.
+    """Return a table of the number of images by class and split, with a bar for the first split.
 
-    The last row adds up what is ``counted``: labels, where an image may have several.
+    The last row has the sums of ``counted``, which are labels if an image may have several.
     """
     splits = [split for split, numbers in counts.items() if sum(numbers)]
     most = max(counts[splits[0]])
@@ -76,7 +76,7 @@ def count_table(classes: list[str], counts: dict[str, list[int]], *, counted: st
 
 
 def split_table(data: Data) -> Markup:
-    """Return a table of how many items each split has."""
+    """Return a table of the number of items in each split."""
     return page.table(("split", data.things), [(name, Number(f"{len(items):,}")) for name, items in data.splits.items()])
 
 
@@ -98,7 +98,7 @@ def _cost_cells(cost: Cost, parameters: int, macs: int) -> list[Number]:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in words."""
+    """Return a duration in words, such as ``2 h 5 min``."""
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""What frozen features know: few-shot and linear probes, and nearest neighbours."""
+"""Quality of frozen features, by few-shot and linear probes and nearest neighbours."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -19,33 +19,33 @@ from vitrail.study.maps.captures import attends, capture, capture_names, model_i
 
 NEIGHBOURS = 20
 RIDGE = 1.0
-"""The penalty of few-shot least squares, per feature: standardised features of D numbers have a penalty of D times this."""
+"""Penalty of few-shot least squares, divided by the number of features D."""
 
 
 @dataclass(frozen=True)
 class FewShot:
-    """Accuracies of several draws of so many images per class."""
+    """Accuracies with ``shots`` images per class, for several random draws."""
 
     shots: int
     accuracies: list[float]
 
     @property
     def mean(self) -> float:
-        """Over the draws."""
+        """Mean over the draws."""
         return float(np.mean(self.accuracies))
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over the draws; None where there are no two different ones."""
+        """Standard deviation over the draws; None for a single draw."""
         return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else None
 
 
 @torch.no_grad()
 def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
-    """Return what an answer could be read from after every layer, and at last what the heads read: arrays (N, D).
+    """Return the pooled features after every layer, and finally the vectors that the heads read: arrays (N, D).
 
-    After a layer that is the class token, the mean of the patches, or whatever `read` reads; a model that does not attend, or
-    has blocks of somebody's own, gives what its heads read alone.
+    After a layer they are the class token or the mean of the patches, see `read`. A model without attention, or with changed
+    blocks, gives only the vectors of the heads.
     """
     vit: Any = model_in(model)
     named = {f"blocks.{number}.output" for number in range(len(vit.layers()))} <= set(capture_names(vit))
@@ -66,27 +66,27 @@ def few_shot(
 ) -> FewShot:
     """Return the accuracy of a linear map fitted to ``shots`` images of every class, averaged over draws.
 
-    Regularised least squares from standardised features to {−1, 1} for every class, in closed form (Dosovitskiy et al. 2021,
-    section 4.1).
+    It is regularised least squares from standardised features to {−1, 1} for every class, in closed form (Dosovitskiy et al.
+    2021, section 4.1).
 
     Args:
         train: features (N, D) to draw from.
         labels: their classes (N,).
         test: features (M, D).
         expected: their classes (M,).
-        shots: images of every class.
-        draws: of different images.
-        seed: decides on them.
+        shots: images per class.
+        draws: number of random draws of images.
+        seed: seed of the draws.
 
-    Where no class has more images than that there is one draw and no spread.
+    If no class has more than ``shots`` images, there is only one draw.
 
     Raises:
-        DataError: a class has fewer images.
+        DataError: a class has fewer than ``shots`` images.
     """
     classes, counts = np.unique(labels, return_counts=True)
     if counts.min() < shots:
         raise DataError(
-            f"a class has {counts.min()} images to draw {shots} from", where="few_shot", hint="take fewer shots or more images"
+            f"a class has {counts.min()} images for {shots} shots", where="few_shot", hint="take fewer shots or more images"
         )
     accuracies = []
     for draw in range(draws if counts.max() > shots else 1):
@@ -108,6 +108,6 @@ def linear_probe(train: np.ndarray, labels: np.ndarray, test: np.ndarray, expect
 def nearest_neighbours(
     train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray, *, count: int = NEIGHBOURS
 ) -> float:
-    """Return the accuracy of the nearest images' vote by cosine, nearer ones counting more; arguments as in `few_shot`."""
+    """Return the accuracy of a vote of the nearest images by cosine, weighted by similarity; arguments as in `few_shot`."""
     voters = KNeighborsClassifier(min(count, len(train)), metric="cosine", weights="distance").fit(train, labels)
     return float(voters.score(test, expected))

@@ -1,4 +1,4 @@
-"""A page of the images that lie nearest to others."""
+"""A page of images with their most similar images."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,16 +7,16 @@ from vitrail.files import write_text
 from vitrail.study.page import page
 
 SHOWN = 50
-"""Most images on the page: each has about ten pictures inside of it."""
+"""Maximum number of images on the page; each has about ten similar images below it."""
 
 
 def write_similar(folder: Path, found: Sequence[tuple[Path, Sequence[tuple[Path, float]]]], *, title: str) -> None:
-    """Write ``report.html`` with the first `SHOWN` images, each with its nearest images and their cosines."""
+    """Write ``report.html`` with the first `SHOWN` images, each with its most similar images and their cosines."""
     sections = [
         page.section(
             query.name,
             page.gallery([(page.thumbnail(query, query.name), "the image itself", query.name)]),
-            page.paragraph("The nearest, with the cosine of their vectors:"),
+            page.paragraph("The most similar images, with the cosine of their vectors:"),
             page.gallery((page.thumbnail(file, file.name), f"{cosine:.3f}", _name(file)) for file, cosine in nearest),
         )
         for query, nearest in found[:SHOWN]
@@ -27,5 +27,5 @@ def write_similar(folder: Path, found: Sequence[tuple[Path, Sequence[tuple[Path,
 
 
 def _name(file: Path) -> str:
-    """Return a file's name with its folder, which tells files of several classes apart."""
+    """Return a file's name with its folder, which may be its class."""
     return "/".join(file.parts[-2:])

@@ -1,4 +1,4 @@
-"""The sections of a study on attention: where a model looks, whether it matters, and how far."""
+"""Sections of a study on attention: where a model looks, whether it matters, and how far it looks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,32 +29,32 @@ ORDERS = {
     "most by rollout first": ("rollout", 1),
     "most relevant first": ("relevance", 1),
 }
-"""Map and sign of the scores by which patches are removed."""
+"""Map and sign of the scores by which patches are removed, for each order."""
 
 MISTAKES = " Mistakes are orange; there may be more of them here than among all images."
 ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
-RELEVANCE = " Relevance weighs it by what changes the guess (Chefer et al. 2021)."
+RELEVANCE = " Relevance also weighs attention by its effect on the prediction (Chefer et al. 2021)."
 BRIGHT = (
-    " The picture glows where the map is high, the highest twentieth alike; pale is what the model does not see. A patch or two "
-    "that glow in every map, often in the corners, are where a model keeps what has no place in the image (Darcet et al. 2023)."
+    " The image glows where the map is high, equally for the highest twentieth; the model does not see pale parts. Patches that "
+    "glow in every map, often in corners, hold values that are not about their place in the image (Darcet et al. 2023)."
 )
 HEADS = (
-    "The first of the images above, as the heads of all layers look at it: attention from what the answer is read from, each map "
-    f"from nothing (black) to its own highest. Of more than {pictures.MOST_CELLS} layers or heads so many are drawn; all of them "
-    "are in maps.npz."
+    "The first of the images above, with maps of all heads in all layers: attention from the tokens that the head reads, each "
+    f"map from 0 (black) to its maximum. At most {pictures.MOST_CELLS} layers and heads are drawn; all of them are in "
+    "maps.npz."
 )
 OCCLUSION = (
-    "Patches are painted in the mean colour of these images, from none to all of them. With a map that points at what matters "
-    "answers fall faster than by chance when its best patches go, and hold out longer when its worst do; the upper curve read "
-    "from the right is insertion."
+    "Patches are painted in the mean colour of these images, from none to all of them. If a map is right, fewer predictions stay "
+    "than at random when its highest patches are removed first, and more when its lowest are; the upper curve read from the "
+    "right is insertion."
 )
-DISTANCES = "A dot is a head: how far it looks from a patch on average, weighted by attention."
-ACROSS = " Low dots look nearby, as convolutions do; high ones in the first layers look across the image at once."
+DISTANCES = "A dot is a head: its mean distance from a patch to the patches it attends to, weighted by attention."
+ACROSS = " Low dots are local attention, as in convolutions; high dots in the first layers are attention across the image."
 CONVOLUTIONAL = (
-    " The blue line is a convolutional network, its blocks spread over the same depth, if it looked alike at everything in its "
-    "receptive field."
+    " The blue line is a convolutional network, its blocks spread over the same depth, with uniform weights in its receptive "
+    "field."
 )
-BOTH_TOKENS = "the class token and the distillation token alike"
+BOTH_TOKENS = "the class token and the distillation token"
 READ_FROM = {
     "class": "the class token",
     "mean": "all patches together",
@@ -66,7 +66,7 @@ READ_FROM = {
 
 @dataclass(frozen=True)
 class Look:
-    """Which attention is drawn: `attention_map` with these choices, or `reading_map` if none is given."""
+    """The attention to draw: `attention_map` with these choices, or `reading_map` without any."""
 
     layer: int | None = None
     head: int | None = None
@@ -81,18 +81,18 @@ class Look:
         layer = "the last layer" if self.layer is None else f"layer {self.layer}"
         heads = "" if self.head is None else f", head {self.head}"
         if self == LAST and model.config.pools_by_attention:
-            return "Shown is the attention of the pooling, which the answer is read from."
+            return "The maps show the attention of the pooling, which the head reads."
         if self.query is not None:
-            return f"Shown is the attention of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
+            return f"The maps show attention of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
         tokens = BOTH_TOKENS if model.config.distillation_token else READ_FROM[model.config.pool]
-        return f"Shown is the attention of {layer}{heads}, from {tokens}, which the answer is read from."
+        return f"The maps show attention of {layer}{heads}, from {tokens}, which the head reads."
 
 
 LAST = Look()
 
 
 def where_it_looks(study: StudyContext, look: Look) -> Markup:
-    """Return maps of some images, attention, rollout and relevance, laid over the pictures."""
+    """Return maps of attention, rollout and relevance, over some images."""
     made: Maps = {"attention": look.map, "rollout": rollout_map}
     if study.predictions is not None:
         made["relevance"] = relevance_map
@@ -104,7 +104,7 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
 
 
 def laid_over(study: StudyContext, places: Mapping[str, Places], shown: str, more: str) -> Markup:
-    """Return the study's maps laid over some pictures, at the ``places`` of each map; ``shown`` and ``more`` describe them."""
+    """Return the study's maps drawn over some images, at the ``places`` of each map; ``shown`` and ``more`` form the caption."""
     rows, captions = [], []
     (study.folder / "overlays").mkdir()
     drawn = _drawn(study)
@@ -117,7 +117,7 @@ def laid_over(study: StudyContext, places: Mapping[str, Places], shown: str, mor
             for name, of_map in places.items()
         }
         for name, image in laid.items():
-            image.save(study.folder / "overlays" / f"{number:04}-{name}.png", compress_level=1)  # they may be large
+            image.save(study.folder / "overlays" / f"{number:04}-{name}.png", compress_level=1)  # fast, since images may be large
         rows.append([pictures.thumbnail(image) for image in (whole, *laid.values())])
         captions.append(_caption(study, number))
     wrong = [place for place, number in enumerate(drawn) if _mistaken(study, number)]
@@ -126,7 +126,7 @@ def laid_over(study: StudyContext, places: Mapping[str, Places], shown: str, mor
 
 
 def _drawn(study: StudyContext) -> list[int]:
-    """Return the images that are drawn: the first, some of all, and up to half that the model gets wrong."""
+    """Return the images to draw: some evenly spaced ones, of which up to half are mistakes of the model."""
     wrong = [number for number in range(len(study.pixels)) if _mistaken(study, number)]
     kept = [wrong[place] for place in spread(len(wrong), SHOWN // 2)]
     others = [number for number in spread(len(study.pixels), SHOWN) if number not in kept]
@@ -141,7 +141,7 @@ def _mistaken(study: StudyContext, number: int) -> bool:
 
 
 def _caption(study: StudyContext, number: int) -> str:
-    """Return the file, the guess, and the true label if it is known."""
+    """Return the file, the predicted class, and the true one if it is known."""
     predictions, item = study.predictions, study.subjects.items[number]
     lines = [figures.short_path(item.name)]
     if predictions is not None:
@@ -160,14 +160,14 @@ def heads(study: StudyContext) -> Markup:
 
 
 def occlusion_curves(study: StudyContext, predictions: Predicted) -> Markup:
-    """Return how answers change when patches are removed in the order of the maps."""
+    """Return the section with the remaining predictions while patches are removed in the order of the maps."""
     guesses = torch.from_numpy(predictions.probabilities.argmax(axis=1))
     by_label = study.subjects.labelled and not predictions.multi_label
     followed = torch.tensor([item.target for item in study.subjects.items]) if by_label else guesses
     chance = torch.rand(study.maps["relevance"].shape, generator=torch.Generator().manual_seed(0))
     scores, (first, *between, last) = {**study.maps, "random": chance}, occlusion.SHARES
     network = for_inference(study.model, quickest_precision(study.device))
-    mean = study.pixels.mean(dim=(0, 2, 3), dtype=torch.float32)[None, :, None, None]  # of all images, whatever the batch
+    mean = study.pixels.mean(dim=(0, 2, 3), dtype=torch.float32)[None, :, None, None]  # the same for all batches
     options: dict[str, Any] = {
         "places": patch_places(study.model),
         "colour": study.preparation.normalize(mean.to(study.device)).flatten(),
@@ -176,7 +176,7 @@ def occlusion_curves(study: StudyContext, predictions: Predicted) -> Markup:
     }
 
     def left(what: str, map_: Tensor, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """Return whether the class is still the best guess, and its probability: (steps, images) each."""
+        """Return whether the class is still predicted, and its probability: (steps, images) each."""
         parts = []
         study.begin(f"occlusion, {what}", len(shares) * len(study.pixels))
         for part, by, labels in zip(*(t.split(32) for t in (study.pixels, map_, followed)), strict=True):
@@ -203,7 +203,7 @@ def occlusion_curves(study: StudyContext, predictions: Predicted) -> Markup:
         "probability_area": probabilities,
         "faster": occlusion.faster(areas["most relevant first"], areas["at random"]),
     }
-    figure = pictures.occlusion(occlusion.SHARES, curves, "correct answers, %" if by_label else "guesses that stay, %")
+    figure = pictures.occlusion(occlusion.SHARES, curves, "correct predictions, %" if by_label else "unchanged predictions, %")
     words = occlusion.verdict(areas["most relevant first"], areas["at random"])
     return page.section(
         "Does it matter where it looks", page.paragraph(words), study.picture(figure, "occlusion", "Occlusion", OCCLUSION)
@@ -217,9 +217,10 @@ def distances(study: StudyContext) -> Markup:
 def distances_by(
     study: StudyContext, of_images: Callable[[nn.Module, Tensor], Iterable[Tensor]], said: str, stages: Sequence[int] = ()
 ) -> Markup:
-    """Return the mean attention distance of every head, by a function from images to the mean over them: (k,) of every layer.
+    """Return the section on the mean attention distance of every head.
 
-    ``said`` is of this kind of attention; ``stages`` are the first layers of all stages but the first.
+    ``of_images`` maps images to the distances of every layer, (k,) each; ``said`` is added to the caption; ``stages`` are the
+    first layers of all stages but the first.
     """
     size, sums = study.model.config.image_size, list[Tensor]()
     for images in study.batches(study.pixels, "distances"):

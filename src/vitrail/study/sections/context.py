@@ -1,4 +1,4 @@
-"""What the sections of a study share: the model, the images, and the numbers, maps and pictures that they leave."""
+"""Shared data of a study's sections: the model and images, and the resulting numbers, maps and figures."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,11 +20,11 @@ from vitrail.study.sections.study_images import Subjects
 from vitrail.weights.model_folder.folder import TrainedModel
 
 WORK = 2**29
-"""Bytes that a pass may keep of its layers."""
+"""Bytes that a pass may store for all its layers."""
 KEPT = 96
-"""Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
+"""Bytes per token, channel and layer that a pass with gradients stores: about 24 float32 values."""
 PER_PAIR = 16
-"""Bytes per head and pair of tokens that the weights of a layer and their gradients take, a copy of each included."""
+"""Bytes per head and pair of tokens for a layer's attention weights and their gradients, with a copy of each."""
 
 
 class Predicted(Protocol):
@@ -32,22 +32,22 @@ class Predicted(Protocol):
 
     @property
     def classes(self) -> list[str]:
-        """Their names, by index."""
+        """Names of the classes, by index."""
 
     @property
     def probabilities(self) -> np.ndarray:
-        """(N, classes)."""
+        """Probabilities, (N, classes)."""
 
     @property
     def multi_label(self) -> bool:
-        """True where an image may show several classes, or none."""
+        """True if an image may have several classes, or none."""
 
     def caption(self, image: int, index: int) -> str:
-        """Return a class and its probability, short enough to stand above a picture."""
+        """Return a class and its probability, short enough for a caption."""
 
 
 class StudyContext:
-    """The model and the images of a study; sections write pictures to ``folder`` and fill ``numbers`` and ``maps``."""
+    """The model and the images of a study; sections write figures to ``folder`` and fill ``numbers`` and ``maps``."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class StudyContext:
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
         self.changed = changed_parts(self.model)
-        """Parts changed by hand, with a sentence about each. The model's configuration does not tell its cost then."""
+        """Parts that the user changed, with a sentence about each; the configuration then does not give the model's cost."""
         self.hidden = hides(self.model)
         self.sight = None if self.hidden else sight_of(self.model)
         self.counted, self.attends = cost(self.model.config), self.sight == "image"
@@ -73,7 +73,7 @@ class StudyContext:
         self.numbers: dict[str, Any] = {"images": len(subjects.items)}
 
     def _bytes(self) -> int:
-        """Return the bytes that a pass takes of one image: with gradients if maps follow them, else of the largest attention."""
+        """Return the bytes per image of a pass: with gradients if there are relevance maps, else of the largest attention."""
         c: Any = self.model.config
         if self.attends:
             tokens = c.prefix + c.grid[0] * c.grid[1]
@@ -103,7 +103,7 @@ class StudyContext:
             self.advance(len(part))
 
     def batches_of(self, items: list[Any], what: str) -> Iterator[Tensor]:
-        """Yield normalised images of items, read a batch at a time: they may be too many to keep."""
+        """Yield normalised images of items, read batch by batch, since they may not fit into memory."""
         self.begin(what, len(items))
         for start in range(0, len(items), self.batch):
             part = items[start : start + self.batch]
@@ -112,13 +112,13 @@ class StudyContext:
             self.advance(len(part))
 
     def picture(self, figure: Any, name: str, title: str, caption: str) -> Markup:
-        """Save a figure as NAME.png, and return it for the page."""
+        """Save a figure as NAME.png, and return it as HTML."""
         file = self.folder / f"{name}.png"
         figures.save(figure, file)
         return page.picture(file, title, caption)
 
     def written(self, title: str, sections: Iterable[Markup]) -> dict[str, Any]:
-        """Write ``maps.npz``, ``study.json`` and ``report.html``; return the content of ``study.json``."""
+        """Write ``maps.npz``, ``study.json`` and ``report.html``, and return the content of ``study.json``."""
         write_text(self.folder / "report.html", page.page(title, list(sections)))
         maps: dict[str, Any] = {name: found.numpy() for name, found in self.maps.items()}
         with (self.folder / "maps.npz").open("wb") as file:
@@ -128,5 +128,5 @@ class StudyContext:
 
 
 def _batch(size: int) -> int:
-    """Return how many images fit into a pass at so many bytes each."""
+    """Return how many images of ``size`` bytes fit into a pass."""
     return max(1, min(32, WORK // size))

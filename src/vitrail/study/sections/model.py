@@ -1,4 +1,4 @@
-"""The sections of a study on the model itself: positions, filters, what its features know, and what it costs."""
+"""Sections of a study on the model itself: positions, filters, the quality of its features, and its cost."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -18,13 +18,13 @@ from vitrail.study.sections.study_images import FEWEST
 from vitrail.study.speed import measured
 
 SHOTS = (1, 5, 10)
-PROBES = " A model that was trained on the images that are known knows them better than others."
-COST = "Images per second of this machine, in single precision; memory is what training keeps of an image for its gradient."
+PROBES = " A model that was trained on these images does better on them than on others."
+COST = "Images per second on this machine, in fp32; memory per image is what training stores for the backward pass."
 
 
 def size(study: StudyContext) -> Iterator[tuple[str, str]]:
     """Yield cards with parameters and multiply-adds."""
-    if study.changed:  # whose configuration counts another model
+    if study.changed:  # the configuration describes another model
         study.numbers["parameters"] = sum(parameter.numel() for parameter in study.model.parameters())
         yield f"{study.numbers['parameters'] / 1e6:.2f} M", "parameters"
         return
@@ -36,26 +36,26 @@ def size(study: StudyContext) -> Iterator[tuple[str, str]]:
 def positions(study: StudyContext) -> Markup:
     scheme = cast(Any, study.model.config).position
     if scheme == "none":
-        return page.section("Positions", page.paragraph("The model knows no positions."))
+        return page.section("Positions", page.paragraph("The model has no positions."))
     found = position_similarity(study.model).cpu()
     study.maps["position_similarity"] = found
     meaning = {
-        "relative": "what the relative bias adds to a score, the mean over all heads",
-        "relative-per-block": "what the relative bias adds to a score, the mean over all blocks and heads",
-        "rotary": "the score of two equal tokens after both have been turned",
+        "relative": "the relative bias that is added to a score, averaged over all heads",
+        "relative-per-block": "the relative bias that is added to a score, averaged over all blocks and heads",
+        "rotary": "the score of two equal tokens after rotation",
         "learned-1d+rotary": (
-            "the cosine similarity of its learned position to all positions, and not how queries and keys are turned as well"
+            "the cosine similarity of its learned position to all positions, without the rotation of queries and keys"
         ),
     }.get(scheme, "the cosine similarity of its position to all positions")
-    caption = f"Every small map stands where its patch does in the image, and shows {meaning} ({scheme})."
+    caption = f"Every small map is at the position of its patch, and shows {meaning} ({scheme})."
     return page.section("Positions", study.picture(pictures.similarity(found.numpy()), "positions", "Positions", caption))
 
 
 def filter_components(study: StudyContext) -> Markup:
     components, shares = principal_filters(study.model)
     caption = (
-        f"Principal components of the first filters, those that explain most first; these {len(shares)} hold "
-        f"{100 * shares.sum():.0f} % of their variance. Grey is nothing."
+        f"Principal components of the first filters, by explained variance; these {len(shares)} explain "
+        f"{100 * shares.sum():.0f} % of it. Grey is zero."
     )
     figure = pictures.filters(components.cpu().numpy())
     return page.section("Filters", study.picture(figure, "filters", "Filters of the patch embedding", caption))
@@ -77,7 +77,7 @@ def probe(study: StudyContext) -> Markup:
             few_shot.append(probes.few_shot(train[-1], labels, test[-1], expected, shots=shots))
         except DataError:
             fewest = np.unique(labels, return_counts=True)[1].min()
-            left_out = f" {shots} and more per class are left out: of the {len(known):,} that are taken, a class has {fewest}."
+            left_out = f" {shots} and more images per class are left out: of the {len(known):,} images, a class has {fewest}."
             break
     rows = [(f"{f.shots} per class, least squares", *_accuracy(f.mean, f.spread)) for f in few_shot]
     linear = probes.linear_probe(train[-1], labels, test[-1], expected)
@@ -85,7 +85,7 @@ def probe(study: StudyContext) -> Markup:
     rows += [("all, logistic regression", *_accuracy(linear)), ("all, nearest neighbours", *_accuracy(nearest))]
     rare, beyond = study.subjects.rare, study.subjects.beyond
     left_out += f" Classes of fewer than {FEWEST} training images are left out: {rare:,}." * bool(rare)
-    left_out += f" Classes of which none of the {len(known):,} images is are left out: {beyond:,}." * bool(beyond)
+    left_out += f" Classes that none of the {len(known):,} images has are left out: {beyond:,}." * bool(beyond)
     study.numbers["probes"] = {
         "few_shot": {str(f.shots): {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few_shot},
         "linear": linear,
@@ -96,12 +96,12 @@ def probe(study: StudyContext) -> Markup:
         "classes_beyond": beyond,
     }
     words = (
-        f"What the frozen features know of {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tried "
-        f"on {len(tested):,} others. ± is the standard deviation over draws of the images.{left_out}" + PROBES
+        f"Accuracy of frozen features for {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tested on "
+        f"{len(tested):,} others. ± is the standard deviation over draws of the images.{left_out}" + PROBES
     )
     parts = [page.paragraph(words), page.table(("images that are known", "accuracy, %", "±"), rows)]
     if per_layer["nearest neighbours"]:
-        caption = "The vote of the nearest images, by what the answer could be read from after each layer."
+        caption = "Vote of the nearest images, by the features after each layer."
         parts.append(study.picture(pictures.layers(per_layer), "probes", "Probes by layer", caption))
     return page.section("Probes", *parts)
 

@@ -1,4 +1,4 @@
-"""What a person asks of a study of a model."""
+"""The options of a model study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from vitrail.runtime.observer import Observer
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """Request for a study; ``layer``, ``head`` and ``query`` choose the attention that is drawn, ``joints`` the joints."""
+    """Options of a study; ``layer``, ``head`` and ``query`` select the attention to draw, ``joints`` the joints."""
 
     model: Any = None
     data: str | Path | None = None

@@ -1,4 +1,4 @@
-"""The sections of a study on a model of stages, whose layers do not see the whole image patch by patch."""
+"""Sections of a study for models with stages, whose layers attend to windows or to a coarser grid."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,40 +15,40 @@ from vitrail.study.sections.context import StudyContext
 
 LOOKED_AT = {
     "windows": (
-        "Shown is how much each place is looked at by all in its window, in the last block of every stage, as the mean of its "
-        "heads. A window is up to {window}×{window} places, {sides} pixels wide from stage to stage, and sees nothing else: "
-        "what glows stands out in its window, whose borders may show."
+        "The maps show the attention that each position receives from all positions in its window, in the last block of every "
+        "stage, averaged over heads. A window has up to {window}×{window} positions, {sides} pixels wide from stage to stage; "
+        "attention is relative to the window, whose borders may be visible."
     ),
     "coarser grid": (
-        "Shown is how much each key is looked at by all places, in the last block of every stage, as the mean of its heads. From "
-        "stage to stage keys stand on grids of {keys}, most of them coarser than what looks at them."
+        "The maps show the attention that each key receives from all positions, in the last block of every stage, averaged over "
+        "heads. From stage to stage keys are on grids of {keys}, most of them coarser than the grid of the queries."
     ),
 }
-BY_CLASS_TOKEN = " In the last stage it is the class token alone that looks, which the answer is read from."
+BY_CLASS_TOKEN = " In the last stage it is the attention of the class token only, which the head reads."
 REACH = {
     "windows": (
-        " Attention stays within windows, so that dots can rise from stage to stage alone, at the dotted lines; windows of every "
-        "second block are shifted and end where the image does, so that these look less far."
+        " Attention stays within windows, so that distances can only grow between stages, at the dotted lines. Windows of every "
+        "second block are shifted and cut at the border of the image, so that their distances are smaller."
     ),
     "coarser grid": (
-        " It is from a patch to the middle of what a key is made of: low dots look nearby, as convolutions do, high ones across "
-        "the image. A new stage begins at each dotted line."
+        " Distances are from a patch to the centre of a key's patches. Low dots are local attention, as in convolutions; "
+        "high dots attention across the image. A stage begins at each dotted line."
     ),
 }
 OFFSETS = (
-    "What the bias of a window adds to a score, in the first block of every stage (down) and its heads (across): the middle of a "
-    "small map is the query itself, to the right of it are keys to its right. One scale for all maps."
+    "Bias that a window adds to a score, in the first block of every stage (down) for each head (across): the centre of a small "
+    "map is the query, and right of it are keys to its right. All maps have one scale."
 )
 FEWER = " Of {heads} heads {drawn} are drawn; all of them are in maps.npz, by stage as relative-bias-0 and so on."
 FIRST_STAGE = (
-    "Every small map stands where its patch does in the image, and shows the cosine similarity of its position to all positions "
-    "of the first stage ({scheme}); every later stage has positions of its own."
+    "Every small map is at the position of its patch, and shows the cosine similarity of its position to all positions of "
+    "the first stage ({scheme}); later stages have their own positions."
 )
-NO_POSITIONS = "The model knows no positions but for the zeros around its convolutions, by which they see where the image ends."
+NO_POSITIONS = "The model has no positions; only the zero padding of its convolutions marks the border of the image."
 
 
 def where_it_looks(study: StudyContext) -> Markup:
-    """Return the last block's attention of every stage, laid over some images."""
+    """Return maps of the last block's attention in every stage, over some images."""
     model: Any = study.model
     parts = [[found.cpu() for found in stage_maps(model, images)] for images in study.batches(study.pixels, "maps of stages")]
     found = {f"stage-{number}": torch.cat(stage) for number, stage in enumerate(zip(*parts, strict=True))}
@@ -71,7 +71,7 @@ def distances(study: StudyContext) -> Markup:
 
 
 def positions(study: StudyContext) -> Markup:
-    """Return the bias by offset, the similarity of the first stage's positions, or that there are none."""
+    """Return the section on positions: biases by offset, the similarity of the first stage's positions, or a note."""
     model: Any = study.model
     scheme = model.config.position
     if scheme == "none":
@@ -87,7 +87,7 @@ def positions(study: StudyContext) -> Markup:
 
 
 def _fewer(heads: Sequence[int]) -> str:
-    """Return a note on stages with too many heads to draw; empty otherwise."""
+    """Return a note if some stages have more heads than are drawn; otherwise an empty text."""
     most = pictures.MOST_CELLS
     many = [str(count) for count in sorted(set(heads)) if count > most]
     return FEWER.format(heads=" or ".join(many), drawn=most) if many else ""

@@ -1,4 +1,4 @@
-"""The images of a study: which images of a data set are studied, and which fit and test probes."""
+"""Selection of a study's images, and of the images that probes are fitted to and tested on."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +12,11 @@ from vitrail.study.sections.request import StudyRequest
 from vitrail.weights.model_folder.folder import TrainedModel
 
 KNOWN, TESTED = 1000, 500
-"""Most images that probes are fitted to, and tested on."""
+"""Maximum number of images that probes are fitted to, and tested on."""
 PER_CLASS, MOST_KNOWN = 10, 10_000
-"""Images of each class for probes of many classes, and the most of all classes."""
+"""Images per class for probes of many classes, and their maximum over all classes."""
 FEWEST = 5
-"""Least training images of a class that probes know."""
+"""Least number of training images of a class in probes."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Subjects:
 
     Args:
         items: the images, or people in images.
-        split: their split; "all" without splits.
-        labelled: True if their labels or joints are the model's own; else they mean nothing.
+        split: their split; "all" for data without splits.
+        labelled: True if their labels or joints are the model's own, so that predictions can be compared with them.
         why: the reason why they are not.
-        known, tested: images to fit probes on and to test them on; their labels may be of any classes.
-        rare, beyond: numbers of classes that probes leave out: of too few training images, and of no known image.
-        unprobed: the reason for a lack of probes.
+        known, tested: images to fit probes to and to test them on; their labels may be of any classes.
+        rare, beyond: number of classes without probes: for too few training images, and because none of ``known`` has them.
+        unprobed: the reason why there are no probes.
     """
 
     items: list[Any]
@@ -45,21 +45,21 @@ class Subjects:
 
 
 def plain_items(request: StudyRequest, lacking: str, *, multi_label: bool = False) -> list[Item]:
-    """Return the images of a request for data without labels or joints; none of other data.
+    """Return the images of a request for data without labels or joints; an empty list for other data.
 
     Raises:
-        ConfigError: a split of such images is requested.
+        ConfigError: the request names a split.
     """
     if request.data is None:
         return []
     plain = unlabelled_items(request.data, request.images, multi_label, note=request.observer.note)
     if plain and request.split is not None:
-        raise ConfigError(f"images without {lacking} have no splits", where="--split", hint="leave it out")
+        raise ConfigError(f"images without {lacking} have no splits", where="--split", hint="remove --split")
     return plain
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int, note: Note = lambda text: None) -> Subjects:
-    """Return ``count`` random images of a split, and those for probes."""
+    """Return ``count`` random images of a split, and the images for probes."""
     every, why = data.split(split), ""
     items = [every[i] for i in _at_random(len(every), count)]
     probed = _for_probes(data)
@@ -72,21 +72,21 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
 
 
 def _for_probes(data: ImageData) -> dict[str, Any]:
-    """Return the fields of `Subjects` on probes."""
+    """Return the fields of `Subjects` for probes."""
     train, rest = data.splits.get("train", []), data.splits.get(data.evaluation_split, [])
     if data.multi_label or not train or not rest:
         return {}
     counts = count_classes(train, len(data.classes))
     enough = {label for label, count in enumerate(counts) if count >= FEWEST}
     if len(enough) < 2:
-        what = f"probes need two classes of {FEWEST} training images, and {len(enough)} of {len(counts)} have so many"
+        what = f"probes need two classes with {FEWEST} training images; only {len(enough)} of {len(counts)} have as many"
         return {"unprobed": what}
     train = [item for item in train if item.target in enough]
     known = [train[i] for i in pick_items(train, min(max(KNOWN, PER_CLASS * len(enough)), MOST_KNOWN), 0)]
     classes = {item.target for item in known}
     rest = [item for item in rest if item.target in classes]
     if not rest:
-        what = f"no other image is of a class that probes can know, one of {FEWEST} training images at least"
+        what = f"no test image is of a class with at least {FEWEST} training images"
         return {"unprobed": what}
     tested = [rest[i] for i in _at_random(len(rest), TESTED)]
     return {"known": known, "tested": tested, "rare": len(counts) - len(enough), "beyond": len(enough) - len(classes)}

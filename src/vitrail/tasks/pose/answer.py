@@ -1,4 +1,4 @@
-"""People in an image, with their joints: as JSON, rows of a table, lines, or a picture."""
+"""Predicted people in an image with their joints, as JSON, table rows, text lines, or a drawing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 
 
 class FoundPerson(NamedTuple):
-    """A person in a picture, with the joints that a model found."""
+    """A person in an image, with predicted joints."""
 
     box: Box
-    """The box in which they were looked for."""
+    """The box that was passed to the model."""
     joints: np.ndarray
-    """float64 (K, 2): x and y in pixels of the upright picture, where the centre of the first pixel is (0, 0)."""
+    """float64 (K, 2): x and y in pixels of the upright image; the centre of its first pixel is (0, 0)."""
     scores: np.ndarray
-    """float64 (K,): the model's confidence in each."""
+    """float64 (K,): the model's confidence in each joint."""
     score: float
-    """Its confidence in the person; see `vitrail.tasks.pose.metrics.person_score`."""
+    """Confidence in the person; see `vitrail.tasks.pose.metrics.person_score`."""
 
     def to_json(self, skeleton: Skeleton) -> dict[str, Any]:
-        """Return the person as in COCO's results of keypoints, with the joints by their names.
+        """Return the person as an entry of COCO's keypoint results, and the joints by name.
 
-        There is no ``bbox``: from it COCO's evaluators would take the size of a person, and not from the joints.
+        There is no ``bbox``: COCO's evaluators would take a person's size from it instead of from the joints.
         """
         rows = np.column_stack([self.joints, self.scores])  # (K, 3)
         return {
@@ -48,13 +48,13 @@ class PoseAnswer(Answer):
     people: Sequence[FoundPerson]
     skeleton: Skeleton
     number: int | None = None
-    """COCO's number of the image, where one is known."""
+    """COCO's image id, or None if it is unknown."""
 
     def to_json(self, name: str) -> dict[str, Any]:
         return {"image": name, "people": [{"bbox": list(one.box), **one.to_json(self.skeleton)} for one in self.people]}
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """Return an entry for each person, as in COCO's results of keypoints."""
+        """Return an entry per person, as in COCO's keypoint results."""
         picture = {"image": name, "image_id": self.number}
         return [{**picture, "box": list(one.box), **one.to_json(self.skeleton)} for one in self.people]
 
@@ -72,29 +72,29 @@ class PoseAnswer(Answer):
         return found or ["nobody"]
 
     def draw(self, picture: Image.Image) -> Image.Image:
-        """Return the picture with skeletons, and with boxes, unless the only one is the whole picture."""
+        """Return the image with skeletons drawn, and with boxes, unless the only box is the full image."""
         from vitrail.tasks.pose.study import skeletons
 
         count, boxes = len(self.skeleton.joints), [one.box for one in self.people]
-        joints = np.array([one.joints for one in self.people]).reshape(-1, count, 2)  # there may be nobody
+        joints = np.array([one.joints for one in self.people]).reshape(-1, count, 2)  # also without people
         scores = np.array([one.scores for one in self.people]).reshape(-1, count)
         given = [] if boxes == [Box.of_picture(picture.size)] else boxes
         return skeletons.draw_people(picture, joints, self.skeleton, scores, boxes=given)
 
 
 def person_head(skeleton: Skeleton) -> Row:
-    """Return the names of the columns of `person_cells`."""
+    """Return the column names of `person_cells`."""
     return [*Box._fields, "score", *(f"{joint}_{column}" for joint in skeleton.joints for column in ("x", "y", "score"))]
 
 
 def person_cells(box: Box, score: float, joints: np.ndarray, scores: np.ndarray) -> Row:
-    """Return the box, the score, and the position and the score of each joint.
+    """Return the cells of a person: box, score, and position and score of each joint.
 
     Args:
-        box: in which the person was looked for.
-        score: of the person.
-        joints: positions in the picture, (K, 2).
-        scores: of the joints, (K,).
+        box: box that was passed to the model.
+        score: score of the person.
+        joints: positions in the image, (K, 2).
+        scores: scores of the joints, (K,).
     """
     cells = [
         cell for (x, y), own in zip(joints.tolist(), scores.tolist(), strict=True) for cell in (_pixel(x), _pixel(y), _share(own))
@@ -103,7 +103,7 @@ def person_cells(box: Box, score: float, joints: np.ndarray, scores: np.ndarray)
 
 
 def judged_rows(people: Sequence[Person], found: Found, skeleton: Skeleton) -> list[Row]:
-    """Return a head and a row for each marked person: as `person_cells`, OKS, pixels from each joint to where it is marked."""
+    """Return a header and a row per annotated person: `person_cells`, OKS, and each joint's pixels from its annotation."""
     head = ["image", *person_head(skeleton), "oks", *(f"{joint}_distance" for joint in skeleton.joints)]
     scores, alike = person_score(found.scores).tolist(), oks(found, people, skeleton).tolist()
     judged = zip(people, found.joints, found.scores, scores, alike, distances(found, people, skeleton).tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""The data of a run of pose estimation, and of an evaluation: opening and checking it, and the settings that it decides."""
+"""Data of training runs and evaluations of pose estimation: opening, checking, and settings that depend on it."""
 
 import os
 from dataclasses import replace
@@ -34,7 +34,7 @@ from vitrail.weights.reference import load_model
 from vitrail.weights.transfer import transfer
 
 LEANING, LEAN = 45, 0.2
-"""Degrees above which a person leans, and the share of leaning people from which on all are turned upright."""
+"""Tilt in degrees above which a person leans, and the fraction of leaning people from which on all are turned upright."""
 
 
 class PoseData(RunData):
@@ -46,7 +46,7 @@ class PoseData(RunData):
     def open_source(
         self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None
     ) -> PeopleData:
-        """Open the people of a run, with a note where a model to start from has other joints."""
+        """Open the people of a run, with a note if the model to start from has other joints."""
         task, data = _task(settings), settings.data
         assignment = run.assignment if run else None
         refuse_given("people are split by picture", {"--data.group": data.group is not None})
@@ -54,14 +54,14 @@ class PoseData(RunData):
         if isinstance(start, TrainedPose) and not start.skeleton.is_like(source.skeleton):
             how = start.skeleton.difference(source.skeleton)
             kept = ", but for the layers before its last" if _enlarges_alike(start, settings) else ""
-            note = f"the data has other joints than the model to start from ({how}): its decoder is learned anew{kept}"
+            note = f"the data has other joints than the model to start from ({how}): its decoder is trained from scratch{kept}"
             source = replace(source, notes=(*source.notes, note))
         return source
 
     def complete(self, settings: RunSettings, source: PeopleData, start: TrainedModel | None) -> RunSettings:
-        """Return the settings with those that the data decides, and with absolute paths."""
+        """Return the settings completed from the data, with absolute paths."""
         require_of_people(settings)
-        coco_eval()  # needed by the report, hours later
+        coco_eval()  # raises now instead of hours later in the report
         source.split("train")
         task = _task(settings)
         boxes = task.boxes if task.boxes in OF_DATA else os.path.abspath(path_of(task.boxes))
@@ -74,7 +74,7 @@ class PoseData(RunData):
         )
 
     def check(self, source: PeopleData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-        """Open every picture once; return people in unreadable pictures by name, where they may be left out."""
+        """Check every image, and return people to skip by name: those in unreadable images or without a joint in their box."""
         people = source.split("all")
         pictures = {str(person.image): person.image for person in people}
         found = dict(unreadable(list(pictures.items()), settings, observer, group))
@@ -88,12 +88,12 @@ class PoseData(RunData):
         return bad
 
     def warnings(self, settings: RunSettings, source: PeopleData) -> list[str]:
-        """Return a line for pictures in two splits, and `warnings_at_a_glance`."""
+        """Return a warning about images in two splits, and `warnings_at_a_glance`."""
         leak = leak_warning(source, check_command(settings, source=False))
         return [*([leak] if leak else []), *warnings_at_a_glance(settings, source)]
 
     def preparation_of(self, settings: RunSettings, source: PeopleData) -> BoxPreparation:
-        """Return the preparation of people: in the colours of the model to start from, if there is one."""
+        """Return the preparation of people, normalised as in the model to start from, if there is one."""
         model, theirs, task = settings.model.config, settings.preparation, _task(settings)
         own = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
         if isinstance(theirs, BoxPreparation):
@@ -125,7 +125,7 @@ DATA = PoseData(task_row("pose"))
 
 
 def _enlarges_alike(start: TrainedPose, settings: RunSettings) -> bool:
-    """Return True if the layers of the decoder before its last, which are the same for all joints, can be taken over."""
+    """Return True if the decoder's layers before the last, which are shared by all joints, fit the model to start from."""
     configs = settings.model.config, start.model.config
     ours, theirs = ((getattr(config, "decoder", None), getattr(config, "decoder_dim", 0)) for config in configs)
     return ours == theirs and ours[0] == "classic"
@@ -134,15 +134,15 @@ def _enlarges_alike(start: TrainedPose, settings: RunSettings) -> bool:
 def open_people_for(
     skeleton: Skeleton, reference: object, data: str | Path | None, split: str | None, note: Note
 ) -> tuple[PeopleData, str, PoseSettings]:
-    """Open people to evaluate a model with this skeleton, a run's own by default; return them, their split and the settings.
+    """Open people to evaluate a model with this skeleton, by default a run's own; return them, their split and the settings.
 
     Raises:
-        DataError: there are none, or they have other joints.
-        ConfigError: no data is named, and the model is no run.
+        DataError: there are no people, or their joints differ from the skeleton's.
+        ConfigError: no data is given, and the model is not a run.
     """
     run, own = own_run(reference, data)
     if data is None and run is None:
-        raise ConfigError("no data given", where="--data", hint="name people to evaluate on: keypoints.json")
+        raise ConfigError("no data given", where="--data", hint="give people to evaluate on: --data keypoints.json")
     task = _task(run.settings) if run else PoseSettings()
     if run and own:
         source = DATA.used(DATA.open_source(run.settings, run=run), run.bad_images, run.settings)
@@ -156,7 +156,7 @@ def open_people_for(
 
 
 def _upright(settings: RunSettings, source: PeopleData) -> bool:
-    """Return True if people are turned upright: by the settings, or where many lean and the model can look at every turn."""
+    """Return True if people are turned upright: by the settings, or if many lean and the model is square."""
     config, upright, torso = settings.model.config, _task(settings).upright, torso_of(source.skeleton)
     possible = all(ends.any() for ends in torso) and _square(config)
     if upright == "always" and not possible:
@@ -174,7 +174,7 @@ def _square(config: Any) -> bool:
 
 
 def require_of_people(settings: RunSettings) -> None:
-    """Raise `ConfigError` for settings that mean nothing for joints."""
+    """Raise `ConfigError` for settings that do not apply to pose estimation."""
     a = settings.augmentation
     refused = {
         "augmentation.crop": a.crop != "none",
@@ -194,20 +194,20 @@ def require_of_people(settings: RunSettings) -> None:
 
 
 def _unseen(source: PeopleData, preparation: BoxPreparation) -> dict[str, DataError]:
-    """Return errors about people of whom the model sees no marked joint, by name: all their heatmaps would be empty."""
+    """Return errors for people without an annotated joint inside the model's input, by name: their heatmaps would be empty."""
     found = {}
     for person in source.split("all"):
         joints, seen = person.joints, person.joints[:, 2] > 0
         places = preparation.warp(person.target.box).inside(joints[:, :2])
         if not (seen & in_view(places, preparation.image_size)).any():
             number = int(seen.argmax())
-            what = f"the joint {source.skeleton.joints[number]!r} and all others that are marked lie outside the box"
+            what = f"the joint {source.skeleton.joints[number]!r} and all other annotated joints lie outside the box"
             found[person.name] = DataError(what, where=person.name, hint="correct the box, or take task.boxes joints")
     return found
 
 
 def warnings_at_a_glance(settings: RunSettings, source: PeopleData) -> list[str]:
-    """Return lines on people turned upright, on wrong mirror images, and on missing people for validation."""
+    """Return notes on people turned upright, missing left-right pairs, and missing validation people."""
     found = []
     if DATA.preparation_of(settings, source).upright:
         what = "people are turned upright to be learned from, and every box is looked at in eight turns afterwards"
@@ -220,7 +220,7 @@ def warnings_at_a_glance(settings: RunSettings, source: PeopleData) -> list[str]
 
 
 def _without_pairs(skeleton: Skeleton) -> str:
-    """Return a clause on joints that seem to lack a counterpart in a mirror image; "" where none does."""
+    """Return a clause on joints that seem to lack a left-right counterpart; "" if there are none."""
     if unpaired := skeleton.unpaired:
         others = " and others" if len(unpaired) > 8 else ""
         return f"joints that are called left or right are in no pair: {', '.join(map(repr, unpaired[:8]))}{others}"

@@ -1,4 +1,4 @@
-"""Evaluation of found joints, in Python or in an engine: in the boxes of marked people, or in a detector's boxes."""
+"""Evaluation of predicted joints, in Python or in an engine: in the annotated boxes, or in a detector's boxes."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -28,16 +28,16 @@ from vitrail.tasks.task import Metrics
 
 
 class PoseEvaluationOptions(TableOptions):
-    """Options of an evaluation on people; its table has a row for each person."""
+    """Options of an evaluation on people; the table has a row per person."""
 
     boxes: OptionPath | None = None
-    """A file of a detector's boxes, see `Detections.read`, in place of people's own."""
+    """File with a detector's boxes, see `Detections.read`, to use instead of the annotated boxes."""
     mirror: bool = True
-    """Take the mean of the heatmaps of a box and of its mirror image; by default as in the run."""
+    """Average the heatmaps of a box and of its mirror image; by default as in the run."""
     smoothing: Smoothing | None = None
-    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; None as the model keeps it."""
+    """Standard deviation of the heatmaps' smoothing before joints are read, in heatmap cells; None for the model's own value."""
     pictures: OptionPath | None = None
-    """A new folder for pictures of the worst answers and a chart of the joints."""
+    """New folder for images of the worst predictions and a chart of the joints."""
 
     @classmethod
     def missing(cls, where: object) -> ModelFileError:
@@ -48,11 +48,11 @@ SETTINGS = PoseEvaluationOptions
 
 
 def evaluation(request: Request) -> Evaluation:
-    """Return the evaluation of a predictor on people in their own boxes, or in those of a file.
+    """Return the evaluation of a predictor on people in their annotated boxes, or in the boxes of a file.
 
     Raises:
-        DataError: there are no people, or they have other joints; or no boxes.
-        ConfigError: no data is named, and the model is no run.
+        DataError: there are no people or boxes, or the joints differ from the model's.
+        ConfigError: no data is given, and the model is not a run.
     """
     options, note = request.options, request.note
     boxed = options.boxes is not None
@@ -77,7 +77,7 @@ def evaluation(request: Request) -> Evaluation:
 
 @dataclass
 class BoxEvaluation(Evaluation):
-    """Pictures in which people are looked for in the boxes of a detector."""
+    """An evaluation on images, in the boxes of a detector."""
 
     predictor: PosePredictor
     people: Sequence[Person]
@@ -90,7 +90,7 @@ class BoxEvaluation(Evaluation):
     def of(
         cls, predictor: Any, people: Sequence[Person], pictures: Sequence[Picture], detections: Detections, **fields: Any
     ) -> "BoxEvaluation":
-        """Return the evaluation on the pictures with marked people or with boxes; raise `DataError` where no box is in any."""
+        """Create the evaluation on images with annotated people or with boxes; raises `DataError` if no box is in any image."""
         note = fields["note"]
         boxes = detections.of([(picture.path, picture.known) for picture in pictures])
         detections.tell_of_empty(boxes, note)
@@ -105,7 +105,7 @@ class BoxEvaluation(Evaluation):
         return cls(framed, reads_here=True, **own, **fields)
 
     def run(self, *, workers: int = 0, on_batch: Callable[[int], None] | None = None, group: Processes = ALONE) -> "BoxMetrics":
-        """Return the metrics; raises `DataError` where a picture cannot be read."""
+        """Return the metrics; raises `DataError` if an image cannot be read."""
         own: list[PoseAnswer] = []
         failure: DataError | None = None
         for answers in predict_each(self.predictor, group.part(self.items), batch_size=self.batch_size):
@@ -131,21 +131,21 @@ class BoxEvaluation(Evaluation):
 
 
 class InPicture(NamedTuple):
-    """The people that were found in a picture."""
+    """Predicted people of one image."""
 
     picture: Picture
     found: PoseAnswer
 
 
 class BoxMetrics(Metrics):
-    """COCO's average precision of people who were found in boxes of a detector."""
+    """COCO's average precision of people in a detector's boxes."""
 
     def __init__(self, people: Sequence[Person], skeleton: Skeleton, pictures: Sequence[InPicture]):
         self.people, self.skeleton, self.pictures = people, skeleton, pictures
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """Return the found people as COCO's results."""
+        """Return the predicted people as COCO's results."""
         return [
             {"image_id": one.picture.number, **each.to_json(self.skeleton)} for one in self.pictures for each in one.found.people
         ]

@@ -1,4 +1,4 @@
-"""Export of models that find joints: graphs in floats, for boxes of one size."""
+"""Export of pose models: graphs in floating point, for inputs of one size."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ from vitrail.tasks.pose.predictor import PoseDescription
 from vitrail.tasks.pose.weights import TrainedPose
 
 FLOATS = "a model that finds joints is exported in floats"
-"""Reason why `auto` stands for floats alone."""
+"""Reason why `auto` exports floating point only."""
 DESCRIPTION = PoseDescription
 
 
 def require_exportable(trained: TrainedPose, to: str, options: dict[str, bool], note: Note) -> None:
-    """Raise `ConfigError` for options that need labels, or images of other sizes than the model's."""
+    """Raise `ConfigError` for options that need labels, or inputs of other sizes than the model's."""
     refused = {flag: options[flag] for flag in ("--precision", "--calibrate", "--merge", "--image-size")}
     refuse_given(f"{FLOATS}, with all its tokens, for boxes of one size", refused)
     if trained.preparation.smaller_sizes:
@@ -22,6 +22,6 @@ def require_exportable(trained: TrainedPose, to: str, options: dict[str, bool], 
 
 
 def judging(predictor: Any, model: Any, data: str | Path | None, observer: Observer) -> None:
-    """Note that speed alone is measured; raise `ConfigError` where data is named."""
+    """Note that only speed is measured; raises `ConfigError` if data is given."""
     refuse_given("vitrail evaluate measures how well joints are found", {"--data": data is not None})
     observer.note("joints: speed alone is measured, in floats")

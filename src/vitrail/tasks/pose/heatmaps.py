@@ -1,8 +1,8 @@
-"""Joints as heatmaps and back: unbiased coordinates (UDP; Huang et al. 2020, https://arxiv.org/abs/1911.07524), read with the
-shape of the peak in mind (DARK; Zhang et al. 2020, https://arxiv.org/abs/1910.06278).
+"""Joints as heatmaps and back: unbiased coordinates (UDP; Huang et al. 2020, https://arxiv.org/abs/1911.07524), refined by the
+shape of the peak (DARK; Zhang et al. 2020, https://arxiv.org/abs/1910.06278).
 
-Places are (x, y), x to the right and y down. The centre of the first pixel is at (0, 0) and the centre of the last one at
-(W - 1, H - 1), in the image as in the heatmap, so that the outermost pixels of both lie on each other.
+Positions are (x, y), x to the right and y down. In image and heatmap, (0, 0) is the centre of the first pixel and
+(W - 1, H - 1) the centre of the last, so that their outermost pixels coincide.
 """
 
 import math
@@ -21,27 +21,27 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 Size = tuple[int, int]
 """Height and width."""
 Network = Callable[[Tensor], Tensor]
-"""Images (B, C, H, W) to heatmaps (B, K, h, w)."""
+"""Function from images (B, C, H, W) to heatmaps (B, K, h, w)."""
 SHARPNESS = 20.0
-"""Factor of the mean height of a view's peaks in the softmax that weighs views. On validation 10 to 40 were alike."""
+"""Factor of a view's mean peak height in the softmax that weighs views. On validation data 10 to 40 gave equal results."""
 FEW = 8
-"""Number of images below which several turns are answered at once."""
+"""Number of images below which several turns are computed in one batch."""
 
 REACH = 3
-"""Deviations from a joint beyond which its heatmap is zero."""
+"""Distance from a joint, in standard deviations, beyond which its heatmap is zero."""
 RADIUS = 5
-"""Places to each side that the smoothing of a heatmap takes in: a kernel of 11, as its authors have it."""
+"""Radius of the smoothing kernel in heatmap cells: 11 cells in all, as in the authors' code."""
 LEAST, MOST = 1e-3, 50.0
-"""Limits of values before their logarithm is taken."""
+"""Limits of heatmap values before the logarithm."""
 FARTHEST = 3.0
-"""Places by which a joint may lie off the highest value; in a heatmap that is no bell the step may lead anywhere."""
+"""Maximum refinement in cells; in a heatmap that is not bell-shaped the step may point anywhere."""
 
 
 def encode(joints: Tensor, image: Size, heatmap: Size, *, sigma: float = 2.0) -> tuple[Tensor, Tensor]:
-    """Compute the heatmaps (…, K, h, w) of joints at positions in the image (…, K, 2), and which of them show anything (…, K).
+    """Compute heatmaps (…, K, h, w) of joints at image positions (…, K, 2), and whether each is non-zero (…, K).
 
-    Each is ``exp(-d² / 2σ²)`` of the distance d to the joint, which may lie between places, in a square around the nearest place,
-    and zero elsewhere. ``sigma`` is in places of the heatmap.
+    Each is ``exp(-d² / 2σ²)``, with d the distance to the joint, which may lie between cells; it is zero outside a square around
+    the nearest cell. ``sigma`` is in heatmap cells.
     """
     exact = joints / pixels_per_place(image, heatmap).to(joints)
     nearest = (exact + 0.5).trunc()
@@ -59,17 +59,17 @@ def _bell(places: Tensor, exact: Tensor, nearest: Tensor, sigma: float) -> Tenso
 
 
 def decode(heatmaps: Tensor, *, sigma: float = 2.0, exact_rim: bool = True) -> tuple[Tensor, Tensor]:
-    """Read the joints in heatmaps (B, K, h, w): positions in the heatmap (B, K, 2), and the height of each peak, (B, K).
+    """Read the joints in heatmaps (B, K, h, w): positions in heatmap cells (B, K, 2), and the height of each peak, (B, K).
 
-    From the highest value, one step of Newton's method on the logarithm of the smoothed map, which is a parabola where the map
-    is a bell: ``m - H⁻¹ g``.
+    From the highest cell, one step of Newton's method is taken on the logarithm of the smoothed map, ``m - H⁻¹ g``; the
+    logarithm of a bell is a parabola.
 
     Args:
-        heatmaps: of any scale.
-        sigma: deviation of the smoothing, in places: 2 in the authors' code, 0.8 in transformers; 0 for none.
-        exact_rim: near the border use the map as it is, since smoothing distorts it there, and take derivatives at the nearest
-            place that has all its neighbours; and where the step is longer than three places, keep the highest place itself.
-            False is the authors' way.
+        heatmaps: heatmaps of any scale.
+        sigma: standard deviation of the smoothing, in cells: 2 in the authors' code, 0.8 in transformers; 0 for none.
+        exact_rim: near the border, where smoothing distorts, use the unsmoothed map, and take derivatives at the nearest cell
+            that has all its neighbours; if the step is longer than three cells, return the highest cell. False is the
+            authors' method.
     """
     height, width = heatmaps.shape[-2:]
     scores, highest = heatmaps.flatten(2).max(dim=2)
@@ -86,7 +86,7 @@ def decode(heatmaps: Tensor, *, sigma: float = 2.0, exact_rim: bool = True) -> t
 
 
 def _step(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Compute ``H⁻¹ g`` of the logarithm of maps (B, K, h, w) at places (B, K): (B, K, 2); 0 where H has no inverse."""
+    """Compute ``H⁻¹ g`` of the logarithm of maps (B, K, h, w) at cells (B, K): (B, K, 2); 0 where H is singular."""
     logs = F.pad(maps.clamp(LEAST, MOST).log(), (1, 1, 1, 1), mode="replicate")
     flat, stride = logs.flatten(2), maps.shape[-1] + 2
 
@@ -99,12 +99,12 @@ def _step(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
     xy = (at(1, 1) - right - below + 2 * here - left - above + at(-1, -1)) / 2
     hessian = torch.stack([xx, xy, xy, yy], dim=-1).unflatten(-1, (2, 2))
     hessian = hessian + torch.finfo(torch.float32).eps * torch.eye(2).to(hessian)
-    step, _ = torch.linalg.solve_ex(hessian, gradient[..., None])  # `torch.linalg.solve` refuses all where one is singular
+    step, _ = torch.linalg.solve_ex(hessian, gradient[..., None])  # `torch.linalg.solve` raises if any matrix is singular
     return step[..., 0].nan_to_num(0.0, 0.0, 0.0)
 
 
 def smoothed(heatmaps: Tensor, sigma: float) -> Tensor:
-    """Smooth (…, h, w) by a Gaussian, mirrored at the rim, as SciPy's ``gaussian_filter`` with a radius of 5."""
+    """Smooth (…, h, w) by a Gaussian, mirrored at the border, like SciPy's ``gaussian_filter`` with radius 5."""
     if not sigma:
         return heatmaps
     down, across = (_smoothing(size, sigma).to(heatmaps) for size in heatmaps.shape[-2:])
@@ -121,17 +121,18 @@ def _smoothing(size: int, sigma: float) -> Tensor:
 
 
 def mirrored(heatmaps: Tensor, order: Sequence[int]) -> Tensor:
-    """Return heatmaps (B, K, h, w) of a mirrored image as the image would have them; ``order`` as `Skeleton.order_mirrored`."""
+    """Mirror heatmaps (B, K, h, w) of a mirrored image back; ``order`` as `Skeleton.order_mirrored`."""
     return heatmaps[:, list(order)].flip(-1)
 
 
 def heatmaps_of(
     network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return heatmaps of images (B, C, H, W) to read joints from, and those to compute the loss of: (B, K, h, w) each.
+    """Return the heatmaps to read joints from and those to compute the loss on, (B, K, h, w) each, for images (B, C, H, W).
 
-    If the preparation has several views, both are their mean, `in_views`. Else the loss is computed of the image alone, and with
-    ``mirror`` joints are read from the mean of an image and its mirror image, which is left out beside turns: it adds nothing.
+    For a preparation with several views both are the mean of views, `in_views`. Otherwise the loss is on the plain image, and
+    with ``mirror`` joints are read from the mean of the image and its mirror image. Turned views are never mirrored, since
+    it improves nothing.
     """
     mirror = mirror and not preparation.upright
 
@@ -147,15 +148,15 @@ def heatmaps_of(
 
 
 def in_views(network: Network, images: Tensor, turns: Sequence[int], smaller: Sequence[float] = ()) -> Tensor:
-    """Return the mean heatmaps (B, K, h, w) of some views of images (B, C, H, W); views with higher peaks weigh more.
+    """Return the mean heatmaps (B, K, h, w) of several views of images (B, C, H, W), weighed by the height of their peaks.
 
-    Images are square where they are turned.
+    Images must be square if they are turned.
 
     Args:
-        network: images to heatmaps; of any size, if there are smaller ones.
-        images: as the network takes them.
-        turns: eighths of a turn against the clock.
-        smaller: sizes beside the images' own, as shares of it, to whole patches.
+        network: maps images to heatmaps; it must accept any size if there are smaller ones.
+        images: input of the network.
+        turns: counterclockwise turns, in eighths.
+        smaller: further image sizes, as fractions of the size, rounded to whole patches.
     """
     peaks, back = in_turns(network, images, turns)
     size = back.shape[-2:]
@@ -168,8 +169,8 @@ def in_views(network: Network, images: Tensor, turns: Sequence[int], smaller: Se
 
 
 def in_turns(network: Network, images: Tensor, turns: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return `peaks_of` images (B, C, H, W) in T turns, (T, B), and their heatmaps, turned back, (T, B, K, h, w)."""
-    together = max(1, FEW // len(images))  # of one image several turns at once
+    """Return the `peaks_of` images (B, C, H, W) in T turns, (T, B), and their heatmaps, turned back, (T, B, K, h, w)."""
+    together = max(1, FEW // len(images))  # few images: several turns per batch
     parts = [turns[start : start + together] for start in range(0, len(turns), together)]
     answers = torch.cat([network(torch.cat([turned_by(images, eighths) for eighths in part])) for part in parts])
     answers = answers.unflatten(0, (len(turns), -1))
@@ -178,7 +179,7 @@ def in_turns(network: Network, images: Tensor, turns: Sequence[int]) -> tuple[Te
 
 
 def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor:
-    """Turn square images (B, C, H, H) by eighths against the clock; ``beyond`` them lie "zeros", or the "border" goes on."""
+    """Turn square images (B, C, H, H) counterclockwise by eighths; ``beyond`` fills corners with "zeros" or the "border"."""
     quarters, diagonal = divmod(eighths, 2)
     images = torch.rot90(images, quarters, (-2, -1)) if quarters else images
     if not diagonal:
@@ -190,7 +191,7 @@ def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor
 
 
 def resized(images: Tensor, size: Sequence[int]) -> Tensor:
-    """Resize images (B, C, H, W), corners on corners, as heatmaps lie on images."""
+    """Resize images (B, C, H, W) with aligned corner pixels, as heatmaps are aligned with images."""
     return _of_kind(images.dtype, F.interpolate(images.float(), list(size), mode="bilinear", align_corners=True))
 
 
@@ -199,18 +200,18 @@ def _of_kind(kind: torch.dtype, values: Tensor) -> Tensor:
 
 
 def surest_turns(network: Network, images: Tensor) -> Tensor:
-    """Return the quarter turns against the clock, (B,), in which the peaks of square images (B, C, H, H) are the highest."""
+    """Return the counterclockwise quarter turns, (B,), in which square images (B, C, H, H) have the highest peaks."""
     answers = torch.stack([network(torch.rot90(images, turns, (-2, -1))) for turns in range(4)])  # (4, B, K, h, h)
     return peaks_of(answers).argmax(dim=0).cpu()
 
 
 def peaks_of(heatmaps: Tensor) -> Tensor:
-    """Compute the mean height of the joints' peaks in heatmaps (…, K, h, w): (…)."""
+    """Return the mean height of the joints' peaks in heatmaps (…, K, h, w): (…)."""
     return heatmaps.flatten(-2).amax(dim=-1).mean(dim=-1)
 
 
 def turned(images: Tensor, turns: Tensor) -> Tensor:
-    """Turn square images (B, C, H, H), each by its own number of quarter turns against the clock (B,)."""
+    """Turn square images (B, C, H, H) counterclockwise, each by its own number of quarter turns (B,)."""
     if not turns.any():
         return images
     return torch.stack([torch.rot90(image, int(count), (-2, -1)) for image, count in zip(images, turns, strict=True)])

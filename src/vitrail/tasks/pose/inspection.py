@@ -1,4 +1,4 @@
-"""A check and samples of people in images."""
+"""Check and sample sheet for data of people in images."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 
 
 class PeopleInspection(Inspection):
-    """A check of every person and every picture once, and some people with their joints."""
+    """A check that reads every person and image once, and a sheet of sample people with their joints."""
 
     options = frozenset({"config", "settings"})
 
@@ -49,7 +49,7 @@ def _skeleton(request: InspectionRequest) -> Skeleton | None:
     values = nested({**request.settings, "data": request.data, "task": "pose"})
     task = Request.read(None, request.config, values).certain.task
     others = {f"--{name}": True for name in request.settings if not name.startswith("task.skeleton")}
-    refuse_given("of the settings of people the skeleton alone is looked at", others)
+    refuse_given("of the settings, a check of people uses only the skeleton", others)
     assert isinstance(task, PoseSettings)
     return task.skeleton
 

@@ -1,4 +1,4 @@
-"""The predictor of people with their joints, in Python or behind an engine."""
+"""Predictor of people's joints, in Python or in an engine."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -45,16 +45,16 @@ from vitrail.weights.model_folder.folder import TrainedModel
 class PoseOptions(Options):
     """Options of `vitrail predict` on people."""
 
-    refusal: ClassVar[str] = "the model finds joints, and gives no labels"
+    refusal: ClassVar[str] = "the model predicts joints, not labels"
 
     boxes: OptionPath | None = None
-    """A file of the boxes to look for people in."""
+    """File with the boxes of the people."""
     mirror: bool = False
-    """Take the mean of the heatmaps of a box and of its mirror image."""
+    """Average the heatmaps of a box and of its mirror image."""
     smoothing: Smoothing | None = None
-    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; None as the model keeps it."""
+    """Standard deviation of the heatmaps' smoothing before joints are read, in heatmap cells; None for the model's own value."""
     pictures: OptionPath | None = None
-    """A folder to write images with skeletons to."""
+    """Folder to write images with drawn skeletons to."""
 
     @classmethod
     def missing(cls, where: object) -> ModelFileError:
@@ -66,23 +66,23 @@ SETTINGS = PoseOptions
 
 @dataclass(frozen=True)
 class PosePredictor(Predictor):
-    """A model that only finds joints, in Python or behind an engine."""
+    """Predictor of a pose model, in Python or in an engine."""
 
     task: ClassVar[str] = "pose"
     name: str
     skeleton: Skeleton
-    """The joints, one for each heatmap."""
+    """The skeleton, with one joint per heatmap."""
     preparation: BoxPreparation
     heatmaps: Callable[[Tensor], Tensor]
-    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time. Pixels may be smaller
-    than the model's size, where the preparation has smaller sizes."""
+    """Function from prepared pixels, uint8 (B, C, H, W), to float32 heatmaps (B, K, h, w), on the CPU; not thread-safe. If the
+    preparation has smaller sizes, it must accept these too."""
     settings: PoseOptions = field(default_factory=PoseOptions)
     report: BoxReport | None = None
-    """Report of boxes outside of their pictures, which are then left out; without it such a box is an error."""
+    """Collects boxes outside their images, which are then skipped; if None, such a box is an error."""
 
     @property
     def network(self) -> Callable[[Tensor], Tensor]:
-        """Return the heatmaps of some boxes, after a look in every turn."""
+        """Function from pixels to heatmaps, averaged over all views of the preparation."""
         return lambda pixels: heatmaps_of(self.heatmaps, pixels, self.preparation, self.skeleton, mirror=False)[0]
 
     @property
@@ -104,7 +104,7 @@ class PosePredictor(Predictor):
         if self.report is not None:
             self.report.add(cuts)
         boxes, warps = ([one for cut in cuts for one in getattr(cut, name)] for name in ("boxes", "warps"))
-        scores = np.array([own for _, own in outputs]).reshape(len(boxes), len(self.skeleton.joints))  # there may be nobody
+        scores = np.array([own for _, own in outputs]).reshape(len(boxes), len(self.skeleton.joints))  # also without people
         sure = person_score(scores, np.array([box.score for box in boxes])).tolist()
         people = (
             FoundPerson(box.box, warp.outside(places), own, score)
@@ -119,9 +119,9 @@ class PosePredictor(Predictor):
         return replace(self.smoothed_by(settings.smoothing), settings=settings, report=BoxReport())
 
     def sources(self, files: Sequence[Path], note: Note) -> list[Framed]:
-        """Return the files with their boxes and numbers: those of their names where all have one, else counted."""
+        """Return the files with their boxes and ids: from names or the file of boxes if all are known, else 1, 2, 3, …"""
         if self.settings.boxes is None:
-            note("no --boxes: each image is taken for one person, from rim to rim")
+            note("no --boxes: each image is treated as one person that fills it")
             return [Framed(file, None, number) for file, number in zip(files, numbers_of(map(number_in, files)), strict=True)]
         detections = Detections.read(self.settings.boxes)
         boxes = detections.of([(file, None) for file in files])
@@ -141,23 +141,22 @@ class PosePredictor(Predictor):
         """Find the joints in prepared pixels, uint8 (B, C, H, W): positions, float64 (B, K, 2), and scores (B, K).
 
         Args:
-            pixels: of people that were cut out.
-            mirror: takes the mean with mirror images, in twice the time; they are left out where boxes are looked at in eight
-            turns.
+            pixels: crops of people.
+            mirror: averages with mirror images, which takes twice the time; ignored if boxes are computed in eight turns.
 
         Raises:
-            ModelFileError: the model's answers are not finite.
+            ModelFileError: the model's output is not finite.
         """
         heatmaps, _ = heatmaps_of(self._finite, pixels, self.preparation, self.skeleton, mirror=mirror)
         places, scores = joints_in(heatmaps, self.preparation)
         return places.double(), scores.double()
 
     def smoothed_by(self, smoothing: float | None) -> Self:
-        """Return the predictor with another deviation by which heatmaps are smoothed, in places; with None the model's own."""
+        """Return the predictor with another smoothing, in heatmap cells; with None the model's own."""
         return self if smoothing is None else replace(self, preparation=self.preparation.changed(smoothing=smoothing))
 
     def turns(self, pixels: Tensor) -> Tensor:
-        """Return the quarter turns against the clock in which pixels (B, C, H, W) are looked at: (B,)."""
+        """Return the counterclockwise quarter turns, (B,), with the highest peaks for pixels (B, C, H, W); 0 if not upright."""
         return surest_turns(self._finite, pixels) if self.preparation.upright else torch.zeros(len(pixels))
 
     def _finite(self, pixels: Tensor) -> Tensor:
@@ -166,7 +165,7 @@ class PosePredictor(Predictor):
     def evaluation(
         self, people: Sequence[Person], settings: PoseSettings, *, batch_size: int, split: str = "all"
     ) -> "PeopleEvaluation":
-        """Return the evaluation of all scores on people with the model's joints."""
+        """Return the evaluation of people with the model's joints."""
 
         def answer(batch: Batch) -> Answers:
             return answers_of(self._finite, batch["images"], batch, self.preparation, self.skeleton, settings)
@@ -178,15 +177,15 @@ class PosePredictor(Predictor):
 
 @dataclass
 class PeopleEvaluation(StreamedEvaluation):
-    """People in their own boxes."""
+    """An evaluation of people in their annotated boxes."""
 
     pictures: Path | None = None
-    """A folder for pictures of the worst answers."""
+    """Folder for images of the worst predictions."""
     note: Note = lambda line: None
 
     @property
     def answered(self) -> list[Person]:
-        """Return the people in the order of the metrics."""
+        """The people in the order of the metrics."""
         return [self.items[row.number] for row in self.metrics.rows]
 
     def run(self, *, group: Processes = ALONE, **how: Any) -> PoseMetrics:
@@ -203,7 +202,7 @@ class PeopleEvaluation(StreamedEvaluation):
 
 
 class PoseDescription(Description):
-    """Description of a graph that gives heatmaps of joints."""
+    """Description of an exported graph that outputs heatmaps of joints."""
 
     task: ClassVar[str] = "pose"
 
@@ -215,7 +214,7 @@ class PoseDescription(Description):
 
     preparation: BoxPreparation
     skeleton: Skeleton
-    """The joints, which are the labels."""
+    """The skeleton; its joints are the labels."""
 
     @model_validator(mode="after")
     def _belong_together(self) -> Self:
@@ -225,7 +224,7 @@ class PoseDescription(Description):
 
     @classmethod
     def fields_of(cls, trained: Any, *, any_size: bool) -> dict[str, Any]:
-        """Return the fields that a model decides; a graph of a single size looks at people in that size alone."""
+        """Return the fields that depend on a model; a graph of a single size has no smaller sizes."""
         own = super().fields_of(trained, any_size=any_size)
         preparation = own["preparation"] if any_size else own["preparation"].changed(smaller_sizes=())
         return {**own, "preparation": preparation, "skeleton": trained.skeleton}
@@ -254,24 +253,24 @@ def predict_poses(
     precision: Precision | None = None,
     engine: str = "auto",
 ) -> list[list[FoundPerson]]:
-    """Find the people in every picture with their joints.
+    """Predict the joints of people in each image.
 
     >>> people = predict_poses("runs/pose", "photo.jpg", [[48, 20, 110, 260], [210, 31, 95, 240]])  # doctest: +SKIP
 
     Args:
-        model: a run folder, a model folder, an exported or a loaded model, which finds joints.
+        model: a run folder, a model folder, an exported or a loaded model for poses.
         images: as in `vitrail.predict`.
-        boxes: of people, for each picture or for the only one: left, top, width and height in pixels of the upright picture, and
-            perhaps a score; None for pictures that are one person each.
-        mirror: takes the mean of a box and its mirror image, in twice the time.
-        smoothing: deviation by which heatmaps are smoothed before a joint is read, in places; 0 for none; by default the model's.
-        batch_size: boxes per batch, whichever pictures they are in.
+        boxes: boxes of people, for each image or for the only one: left, top, width and height in pixels of the upright image,
+            and optionally a score; None if each image is one person.
+        mirror: averages the heatmaps of a box and its mirror image, which takes twice the time.
+        smoothing: standard deviation of the heatmaps' smoothing, in cells; 0 for none; by default the model's.
+        batch_size: boxes per batch, across images.
         precision, engine: as in `vitrail.predict`.
 
     Raises:
-        ModelFileError: a model that finds no joints.
-        ConfigError: boxes of another number of pictures.
-        DataError: an image that cannot be read, a box that is empty, outside of its picture or far beyond it, or what is none.
+        ModelFileError: the model does not predict joints.
+        ConfigError: boxes are for another number of images.
+        DataError: an image cannot be read, or a box is invalid, empty, outside its image or far beyond it.
     """
     require_positive(batch_size=batch_size)
     pictures = pictures_of(images)

@@ -1,4 +1,4 @@
-"""The report on pose estimation: all scores, those of each joint, and the worst answers."""
+"""Report on pose estimation: all scores, scores by joint, and the worst predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,18 +32,18 @@ from vitrail.tasks.pose.study.skeletons import worst_sheet
 from vitrail.tasks.pose.task import PoseMetrics
 
 JOINTS = "joints.csv"
-"""File in the run folder: every joint of every person that the run was evaluated on."""
+"""File in the run folder with all joints of all evaluated people."""
 CHART, WORST = "joints.png", "worst.png"
-"""Pictures: bars of the joints, and the worst answers."""
+"""Figures: a bar per joint, and the worst predictions."""
 LENGTHS = {"torso": "the distance of left shoulder and right hip", "box": "the longer side of the box"}
-"""Words for the lengths of PCK."""
+"""Descriptions of PCK's lengths."""
 CARDS = ("pck", "oks", "ap", "ar")
-"""Metrics that the report begins with; a table has the others."""
+"""Metrics at the top of the report; the others are in a table."""
 
 
 @dataclass(frozen=True)
 class FoundPeople:
-    """Marked people, and the joints that were found."""
+    """Annotated people with their predicted joints."""
 
     people: Sequence[Person]
     skeleton: Skeleton
@@ -51,12 +51,12 @@ class FoundPeople:
 
     @property
     def near(self) -> PCK:
-        """Return the share of near enough joints, by the usual length of these people."""
+        """Fractions of joints near enough, by the default length for these people."""
         return pck(self.found, self.people, self.skeleton, by=usual_length(self.people, self.skeleton))
 
 
 def report_part(run: Reported) -> Part:
-    """Return the scores, each joint by itself, and the worst answers as pictures."""
+    """Return scores, scores by joint, and figures of the worst predictions."""
     metrics, scores = cast(PoseMetrics, run.metrics), run.metrics.scores()
     kept = FoundPeople(run.items, metrics.skeleton, metrics.found)
     save_pictures(kept, run.plots)
@@ -73,7 +73,7 @@ def report_part(run: Reported) -> Part:
 
 
 def write_pictures(folder: Path, kept: FoundPeople) -> None:
-    """Write the pictures of a report to a new folder, which appears whole or not at all."""
+    """Write the figures of a report to a new folder; an interrupted write leaves no folder."""
     with whole_folder(folder, replace=False) as draft:
         save_pictures(kept, draft)
 
@@ -111,7 +111,7 @@ def _joints(kept: FoundPeople, run: Reported) -> Markup:
 
 
 def joint_table(kept: FoundPeople, near: PCK) -> Markup:
-    """Return a table of PCK, mean distance and OKS of each joint, in which the worst by PCK are marked."""
+    """Return a table of PCK, mean distance and OKS by joint, with the worst joints by PCK marked."""
     far = distances(kept.found, kept.people, kept.skeleton)  # (N, K)
     alike = joint_similarity(kept.found, kept.people, kept.skeleton)
     count = np.isfinite(far).sum(axis=0)
@@ -138,7 +138,7 @@ def _mean(values: np.ndarray, digits: int) -> Number:
 
 
 def joint_chart(joints: Sequence[str], shares: np.ndarray) -> Figure:
-    """Draw a bar for each joint."""
+    """Draw PCK as a bar per joint."""
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(6.4, 0.7 + 0.22 * len(joints)), layout="constrained")
         axes = figure.subplots()
@@ -151,7 +151,7 @@ def joint_chart(joints: Sequence[str], shares: np.ndarray) -> Figure:
 
 
 def worst_answers(kept: FoundPeople) -> Figure:
-    """Draw the people with the lowest OKS, with marked beside found joints."""
+    """Draw the people with the lowest OKS, with annotated next to predicted joints."""
     people, skeleton, found = kept.people, kept.skeleton, kept.found
     alike, right = oks(found, people, skeleton), correct_joints(found, people, skeleton, by=usual_length(people, skeleton))
     captions = [_caption(*pair) for pair in zip(alike, right, strict=True)]
@@ -172,7 +172,7 @@ def _caption(alike: float, right: np.ndarray) -> str:
 
 
 def joint_rows(kept: FoundPeople) -> list[Sequence[str]]:
-    """Return a head and a row for each joint of each person: found position, score, and marked position."""
+    """Return a header and a row for each joint of each person: predicted position, score, and annotated position."""
     places, marked = marked_joints(kept.people, kept.skeleton)
     rows: list[Sequence[str]] = [("person", "joint", "x", "y", "score", "marked_x", "marked_y")]
     for i, person in enumerate(kept.people):

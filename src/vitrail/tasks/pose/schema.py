@@ -1,4 +1,4 @@
-"""The documents of a server that finds joints, as OpenAPI describes them, and the boxes of a request."""
+"""OpenAPI documents of a server of pose models, and the boxes of a request."""
 
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ Sides = Field(min_length=4, max_length=4, examples=[[12.0, 30.0, 110.0, 240.0]])
 
 
 class BoxFields(Document):
-    """The fields of a request for joints beside its image."""
+    """The fields of a pose request in addition to its image."""
 
     boxes: str | None = Field(
         None,
@@ -31,76 +31,76 @@ class BoxFields(Document):
 
 
 class FoundJoints(Document):
-    """A person whose joints were found, as in COCO's results."""
+    """A person with predicted joints, as in COCO's results."""
 
     category_id: int
-    """COCO's number of people."""
+    """COCO's category id of people."""
     bbox: list[float] = Sides
-    """The box in which the joints were looked for: left, top, width, height in pixels of the upright picture."""
+    """The person's box: left, top, width, height in pixels of the upright image."""
     score: float
-    """How sure the model is of the person: the mean score of the joints that it is at all sure of."""
+    """Confidence in the person: the mean score of the joints above a low threshold."""
     keypoints: list[float]
-    """Three numbers for each joint: x, y and how sure the model is of it. The centre of the first pixel is at (0, 0)."""
+    """Three numbers per joint: x, y and the model's confidence. The centre of the first pixel is at (0, 0)."""
     joints: dict[str, list[float]] = Field(examples=[{"nose": [61.5, 48.0, 0.93]}])
-    """The same by the names of the joints."""
+    """The same numbers by the names of the joints."""
 
 
 class People(Document):
     """The people in the image of a request, in the order of their boxes."""
 
     size: list[int] = Field(min_length=2, max_length=2, examples=[[640, 480]])
-    """Width and height of the upright picture."""
+    """Width and height of the upright image."""
     people: list[FoundJoints]
     limbs: list[list[str]]
-    """Pairs of joints that are drawn connected."""
+    """Pairs of joints that are drawn as connected."""
 
 
 class JointAttention(Document):
-    """Where every layer looks from the patches in which the model finds the joints of a person."""
+    """Attention of every layer from the patches in which the model finds a person's joints."""
 
     joints: list[str]
-    """Their names, in the order of the maps."""
+    """Names of the joints, in the order of the maps."""
     layers: int
     rows: int
     columns: int
     seen: list[float] = Field(min_length=4, max_length=4, examples=[[-0.1, 0.0, 0.4, 1.0]])
-    """The part of the upright picture that the model sees: left, top, right, bottom as shares of its sides; perhaps beyond."""
+    """The part of the upright image that the model sees: left, top, right, bottom as fractions of its sides; maybe beyond."""
     largest: list[list[float]]
-    """The largest share of attention on one patch, by layer and joint."""
+    """The largest fraction of attention on one patch, by layer and joint."""
     maps: str = Field(json_schema_extra={"contentEncoding": "base64"})
-    """A byte for every layer, joint, row and column, in this order, the mean of the heads; 255 is the largest of its map."""
+    """A byte per layer, joint, row and column, in this order, averaged over heads; 255 is the maximum of each map."""
 
 
 class PoseLimits(Document):
     """The limits of a request."""
 
     body: int
-    """Bytes of its body."""
+    """Maximum bytes of the body."""
     people: int
-    """Boxes in it."""
+    """Maximum number of boxes."""
     pixels: int
-    """Pixels of its image."""
+    """Maximum pixels of the image."""
     deadline: float
-    """Seconds to its answer."""
+    """Maximum seconds until the response."""
 
 
 class PoseModel(Document):
-    """The model that finds joints."""
+    """The served pose model."""
 
     name: str = Field(examples=["joints"])
     engine: str = Field(examples=["torch fp32"])
     joints: list[str]
-    """Their names, in the order of keypoints."""
+    """Names of the joints, in the order of keypoints."""
     limbs: list[list[str]]
-    """Pairs of joints that are drawn connected."""
+    """Pairs of joints that are drawn as connected."""
     pairs: list[list[str]]
-    """Joints of the left side, each with its counterpart of the right side."""
+    """Pairs of a joint on the left side and its counterpart on the right."""
     attention: bool
-    """Whether /attention answers."""
+    """True if /attention is available."""
     unseen: str
-    """Why it does not; empty where it does."""
+    """The reason why it is not available; empty if it is."""
     preparation: dict[str, Any]
-    """How a person becomes what the model takes."""
+    """Preparation of a person as the model's input."""
     limits: PoseLimits
 
 
@@ -109,10 +109,10 @@ PICTURE = image_request("one file and perhaps boxes", image=FILE, boxes=BOXES)
 
 
 def boxes_of(text: str | None, most: int) -> list[Box] | None:
-    """Return the boxes that JSON holds, at most so many; None for none, where the picture is one person.
+    """Read boxes from JSON, at most ``most``; None without any, when the image is one person.
 
     Raises:
-        ProblemError: it is no list of boxes, or they are too many.
+        ProblemError: the text is not a list of boxes, or there are too many.
     """
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""What a model that finds joints contributes to a server: the people in an image, and where their joints' queries look."""
+"""Pose models in a server: joints of the people in an image, and attention maps of the joints."""
 
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from vitrail.weights.model_folder.folder import TrainedModel
 
 
 class Settings(ServerSettings):
-    """Options of a server of joints."""
+    """Options of a server of pose models."""
 
     precision: Precision | None = None
     engine: str = "auto"
@@ -43,19 +43,19 @@ def open_served(model: Model, settings: Settings) -> "ServedPoses":
 
 
 Boxes = list[Box] | None
-"""Boxes around people; None where the image is one person."""
+"""Boxes of people; None if the image is one person."""
 Joints = tuple[np.ndarray, np.ndarray]
-"""Places of one person's joints in the model's input, (K, 2), and scores, (K,)."""
+"""Positions of one person's joints in the model's input, (K, 2), and scores, (K,)."""
 
 
 class ServedPoses:
-    """The joints of people in images. What waits and is computed together are people, uint8 (C, H, W) each.
+    """A served pose model. Requests are queued and batched by person, uint8 (C, H, W) each.
 
     Args:
-        predictor: finds the joints; used by one thread.
-        limits: what is taken on.
-        look: computes where the queries of joints look, in the same thread; None where that cannot be seen.
-        unseen: why not, then.
+        predictor: predicts the joints; used by one thread.
+        limits: limits of a request.
+        look: computes attention maps of the joints, in the same thread; None if there are none.
+        unseen: the reason why there are no maps.
     """
 
     summary, items = "The joints of people in images, and where the model looked for them.", "people"
@@ -98,7 +98,7 @@ class ServedPoses:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the model's skeleton, how people are prepared for it, and the limits of a request."""
+        """Return the model's skeleton, its preparation, and the limits of a request."""
         predictor, skeleton = self.predictor, self.predictor.skeleton.complete
         return {
             "engine": predictor.name,
@@ -116,7 +116,7 @@ class ServedPoses:
         return black(self.predictor.preparation)
 
     def _cut(self, content: bytes, boxes: Boxes) -> Prepared[np.ndarray]:
-        """Return the people in an image, by their boxes or from rim to rim, and its size and the boxes; raises `DataError`."""
+        """Return crops of the people in an image, by boxes or the full image, with its size and boxes; raises `DataError`."""
         preparation = self.predictor.preparation
         image = decode(content, channels=preparation.channels)
         boxes = [Box.of_picture(image.size)] if boxes is None else boxes
@@ -144,7 +144,7 @@ class ServedPoses:
         return [{name: value for name, value in each.items() if name != "heads"} for each in maps]
 
     def looked(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Return maps (layers, K, rows, columns) of pixels (1, C, H, W) as they are, however the model had to turn them."""
+        """Return maps (layers, K, rows, columns) of pixels (1, C, H, W), turned back if the model turned the person."""
         assert self._look is not None
         turns = self.predictor.turns(pixels)
         maps = self._look(turned(pixels, turns))

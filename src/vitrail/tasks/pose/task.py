@@ -39,16 +39,16 @@ from vitrail.tasks.task import Answers, Metrics, Options
 
 
 class PoseEstimation(ImageTask):
-    """Heatmaps with a bell at every joint that is marked.
+    """Pose estimation by heatmaps with a bell at every annotated joint.
 
-    The loss is the squared error of a heatmap, summed over its places and divided by that of an empty one (π σ²): 1 for an empty
-    heatmap, 0 for the bell. Of an image it is the mean over all joints, where unmarked ones count as 0.
+    A heatmap's loss is its squared error, summed over cells and divided by that of an empty heatmap (π σ²): 1 for an empty
+    heatmap, 0 for the exact bell. An image's loss is the mean over all joints, where joints without annotation count as 0.
 
     Args:
-        model: images (B, C, H, W) to heatmaps (B, K, h, w).
-        preparation: cuts people out and normalizes the pixels.
+        model: maps images (B, C, H, W) to heatmaps (B, K, h, w).
+        preparation: crops people and normalizes the pixels.
         skeleton: the joints.
-        settings: the width of the bells, and the use of mirror images.
+        settings: width of the bells, and the use of mirror images.
     """
 
     name = "pose"
@@ -74,11 +74,11 @@ class PoseEstimation(ImageTask):
         transform: Transform | None = None,
     ) -> PersonDataset:
         if transform is not None:
-            raise ConfigError("joints cannot follow a transform of one's own", where="transform", hint="leave transform out")
+            raise ConfigError("joints cannot be moved by a custom transform", where="transform", hint="leave transform out")
         return PersonDataset(items, self.boxes, self.skeleton, augmentation, seed)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        images = self.images(batch)  # which may be smaller in this step
+        images = self.images(batch)  # may be smaller than the model's size in this step
         high, wide = size = (images.shape[-2], images.shape[-1])
         scale = torch.tensor([wide / self.boxes.image_size[1], high / self.boxes.image_size[0]]).to(images)
         smaller = {"joints": (batch["joints"] + 0.5) * scale - 0.5, "weights": batch["weights"]}
@@ -89,7 +89,7 @@ class PoseEstimation(ImageTask):
         return answers_of(self.network, self.images(batch), batch, self.boxes, self.skeleton, self.settings)
 
     def follow(self, batch: Batch) -> Answers:
-        """Answer as `answer`, with people looked at in one size alone."""
+        """Return the same as `answer`, with people in a single size."""
         boxes = self.boxes.changed(smaller_sizes=())
         return answers_of(self.network, self.images(batch), batch, boxes, self.skeleton, self.settings)
 
@@ -97,7 +97,7 @@ class PoseEstimation(ImageTask):
         return PoseMetrics(self.boxes, self.skeleton, keep=keep)
 
     def floor(self, metrics: Metrics, items: Sequence[Person], known: Sequence[Person]) -> Floor | None:
-        """Return the scores of the mean pose of the ``known`` people, put into the box of each person."""
+        """Return the scores of a constant pose, the mean pose of the ``known`` people in each person's box."""
         assert isinstance(metrics, PoseMetrics)
         people = metrics.people
         found = Found(in_boxes(mean_pose(known), people), np.ones((len(people), len(self.skeleton.joints))))
@@ -108,7 +108,7 @@ class PoseEstimation(ImageTask):
 
 
 def losses(heatmaps: Tensor, batch: Batch, image_size: tuple[int, int], sigma: float) -> Tensor:
-    """Compute the loss of each image, (B,), of heatmaps (B, K, h, w) of images of this height and width; see `PoseEstimation`."""
+    """Return the loss of each image, (B,), from heatmaps (B, K, h, w) and the images' (height, width); see `PoseEstimation`."""
     targets, shown = encode(batch["joints"], image_size, (heatmaps.shape[-2], heatmaps.shape[-1]), sigma=sigma)
     errors = F.mse_loss(heatmaps.float(), targets, reduction="none").sum(dim=(2, 3))  # (B, K)
     return (errors * shown * batch["weights"]).mean(dim=1) / (math.pi * sigma**2)
@@ -117,7 +117,7 @@ def losses(heatmaps: Tensor, batch: Batch, image_size: tuple[int, int], sigma: f
 def answers_of(
     network: Network, images: Tensor, batch: Batch, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings
 ) -> Answers:
-    """Return `PoseEstimation.answer` of any network from images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
+    """Compute `PoseEstimation.answer` with any network from images (B, C, H, W), in its format, to heatmaps (B, K, h, w)."""
     heatmaps, plain = heatmaps_of(network, images, preparation, skeleton, mirror=settings.mirror)
     loss = losses(plain, batch, preparation.image_size, settings.sigma)
     joints, scores = joints_in(heatmaps, preparation)
@@ -125,10 +125,10 @@ def answers_of(
 
 
 class PoseMetrics(Metrics):
-    """PCK and OKS of found joints; with ``keep`` also COCO's average precision, which takes longer.
+    """PCK and OKS of predicted joints; with ``keep`` also COCO's average precision, which takes longer.
 
     Args:
-        preparation: by which people were cut out.
+        preparation: the preparation that cropped the people.
         skeleton: the joints.
         keep: computes all scores.
     """
@@ -151,12 +151,12 @@ class PoseMetrics(Metrics):
 
     @property
     def people(self) -> list[Person]:
-        """Return the people, whose names are their numbers here."""
+        """The people; their names are item numbers here."""
         return [row.person for row in self.rows]
 
     @property
     def found(self) -> Found:
-        """Return the joints of all `people` in their pictures."""
+        """The predicted joints of all `people`, in image coordinates."""
         return Found(np.stack([row.joints for row in self.rows]), np.stack([row.scores for row in self.rows]))
 
     def scores(self) -> dict[str, float | int]:
@@ -172,7 +172,7 @@ class PoseMetrics(Metrics):
     def details(self) -> dict[str, Any]:
         """Return `scores`, the length of PCK (``pck_by``), people without it (``pck_left_out``), and the PCK of each joint.
 
-        ``joints`` has None for a joint that is nowhere marked.
+        ``joints`` has None for a joint without any annotation.
         """
         if not self.rows:
             return dict(self.scores())
@@ -193,7 +193,7 @@ class PoseMetrics(Metrics):
 
 
 class Row(NamedTuple):
-    """A person with the joints in the picture (K, 2), their scores (K,), and the loss."""
+    """A person with predicted joints in the image (K, 2), their scores (K,), and the loss."""
 
     number: int
     person: Person

@@ -1,4 +1,4 @@
-"""A model that finds joints, with its skeleton."""
+"""A trained pose model with its skeleton."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from vitrail.weights.model_folder.folder import TrainedModel
 
 
 class TrainedPose(TrainedModel):
-    """A model with what it needs to find joints: prepared images (B, C, H, W) to heatmaps (B, K, h, w).
+    """A trained pose model: prepared images (B, C, H, W) to heatmaps (B, K, h, w).
 
     Args:
-        model: gives the heatmaps.
-        skeleton: the joints, one for each heatmap.
-        preparation: cuts a person out of a picture.
+        model: computes the heatmaps.
+        skeleton: the skeleton, with one joint per heatmap.
+        preparation: crops a person from an image.
         card: the model card, as Markdown.
     """
 
@@ -39,12 +39,12 @@ class TrainedPose(TrainedModel):
 
     @property
     def more(self) -> dict[str, Any]:
-        """Return the skeleton for ``config.json``."""
+        """The skeleton's entries of ``config.json``."""
         return dict(zip(SKELETON, (self.skeleton.model_dump(mode="json"), self.skeleton.limb_indices), strict=True))
 
 
 def trained_of(model: ImageModel, source: Source, preparation: BoxPreparation, checkpoint: Checkpoint) -> TrainedPose:
-    """Return a model of a checkpoint that is understood, with its skeleton; raises `ModelFileError`."""
+    """Return a checkpoint's model with its skeleton; raises `ModelFileError`."""
     described = {**checkpoint.config, **checkpoint.metadata}
     return TrainedPose(
         model, skeleton_of(described, source.labels, checkpoint.file.parent / CONFIG), preparation, checkpoint.card
@@ -52,12 +52,12 @@ def trained_of(model: ImageModel, source: Source, preparation: BoxPreparation, c
 
 
 def skeleton_of(config: Mapping[str, Any], labels: Sequence[str], where: object) -> Skeleton:
-    """Read the skeleton in a ``config.json``: all of it, or names of joints with transformers' edges.
+    """Read the skeleton from a ``config.json``: a full skeleton, or joint names with transformers' edges.
 
-    Joints without names are COCO's, where there are as many.
+    Joints without names are COCO's if their number fits.
 
     Raises:
-        ModelFileError: a description that fits no model with these joints.
+        ModelFileError: the description is invalid or has another number of joints.
     """
     whole, edges = (config.get(name) for name in SKELETON)
     nameless = all(label.removeprefix("LABEL_") == str(number) for number, label in enumerate(labels))
@@ -77,7 +77,7 @@ def skeleton_of(config: Mapping[str, Any], labels: Sequence[str], where: object)
 
 
 def require_poses(trained: TrainedModel, where: object) -> TrainedPose:
-    """Return a model that finds joints; raise `ModelFileError` for any other."""
+    """Return ``trained`` if it is a pose model; raises `ModelFileError` otherwise."""
     if not isinstance(trained, TrainedPose):
         raise no_joints(where)
     return trained

@@ -1,6 +1,6 @@
-"""Low-rank adapters (LoRA), and the files in which PEFT keeps them.
+"""Low-rank adapters (LoRA), and reading and writing them in PEFT's format.
 
-Hu et al. 2021, https://arxiv.org/abs/2106.09685: what fine-tuning adds to a matrix is kept to a product of two thin ones.
+Hu et al. 2021, https://arxiv.org/abs/2106.09685: fine-tuning changes a weight matrix by a product of two thin matrices.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from vitrail.weights.formats.tensor_files import read_tensors, require_numbers, 
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 APART = ("query", "key", "value", "key_value")
-"""Names of projections to queries, keys and values where one layer does not hold them all."""
+"""Names of separate projections to queries, keys and values, in attention without one fused layer."""
 PREFIX = "base_model.model."
 """PEFT's prefix of a parameter's name."""
 WITHOUT_EFFECT = {
@@ -29,13 +29,13 @@ WITHOUT_EFFECT = {
     "layers_to_transform", "lora_dropout", "megatron_core", "modules_to_save", "peft_version", "qalora_group_size", "revision",
     "target_modules", "task_type",
 }  # fmt: skip
-"""Settings of PEFT that do not change what the tensors of a file compute."""
+"""Settings of PEFT that do not change the output of an adapter."""
 
 
 class LowRankLinear(nn.Linear):
     """``y = W x + b + (alpha / rank) · B A x``, equation (3) of the paper: (…, in) to (…, out).
 
-    W and b are the given layer's own and frozen; A is drawn, B starts at zero, so that at first nothing changes.
+    W and b are the tensors of ``linear``, and frozen. A is random and B zero, so that at first the output is that of ``linear``.
     """
 
     def __init__(self, linear: nn.Linear, *, rank: int, alpha: float):
@@ -44,7 +44,7 @@ class LowRankLinear(nn.Linear):
         self.requires_grad_(False)
         self.scale = alpha / rank
         place = {"device": linear.weight.device, "dtype": linear.weight.dtype}
-        self.lora_A = nn.Linear(self.in_features, rank, bias=False, **place)  # torch draws it as PEFT does, Kaiming-uniform
+        self.lora_A = nn.Linear(self.in_features, rank, bias=False, **place)  # torch's initialization is PEFT's, Kaiming-uniform
         self.lora_B = nn.Linear(rank, self.out_features, bias=False, **place)
         nn.init.zeros_(self.lora_B.weight)
 
@@ -53,35 +53,35 @@ class LowRankLinear(nn.Linear):
 
     @property
     def merged_weight(self) -> Tensor:
-        """``W + (alpha / rank) · B A``: (out, in)."""
+        """The weight with its adapter merged, ``W + (alpha / rank) · B A``: (out, in)."""
         return self.weight + self.scale * self.lora_B.weight @ self.lora_A.weight
 
 
 def add_adapters(model: Model, settings: LoraSettings) -> None:
-    """Put an adapter around each of `target_layers`."""
+    """Replace each of `target_layers` by the layer with an adapter."""
     for name, layer in target_layers(model, settings).items():
         model.set_submodule(name, LowRankLinear(layer, rank=settings.rank, alpha=settings.alpha))
 
 
 def target_layers(model: Model, settings: LoraSettings) -> dict[str, nn.Linear]:
-    """Return the linear layers inside of the model's layers that ``settings.targets`` names.
+    """Return the linear layers that ``settings.targets`` names, inside the model's blocks, by name.
 
     Raises:
-        ConfigError: there is no linear layer of that name, or none at all.
+        ConfigError: the blocks have no linear layer of that name, or none at all.
     """
     inside = {module for layer in model.layers() for module in layer.modules()}
-    inside -= {module for part in model.readout().values() for module in part.modules()}  # which is trained as a whole
+    inside -= {module for part in model.readout().values() for module in part.modules()}  # it is trained without adapters
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module in inside}
     known = sorted({_last(name) for name in layers})
     if not known:
-        what = f"a {type(model).__name__} has no linear layers inside, and adapters stand on those"
+        what = f"the blocks of a {type(model).__name__} have no linear layers, which adapters need"
         raise ConfigError(what, where="--tune", hint="take --tune all or --tune head")
     targets = {name for target in settings.targets for name in _names_of(target, known)}
     return {name: layer for name, layer in layers.items() if _last(name) in targets}
 
 
 def _names_of(target: str, known: list[str]) -> list[str]:
-    """Return a target, or where ``qkv`` is not one layer the layers that stand for it."""
+    """Return the target's name, or for ``qkv`` in attention without that layer, the names of its separate projections."""
     apart = [name for name in APART if name in known]
     if target == "qkv" and target not in known and apart:
         return apart
@@ -97,7 +97,7 @@ def adapters(model: Model) -> dict[str, LowRankLinear]:
 
 @torch.no_grad()
 def merge_lora(model: Model) -> Model:
-    """Return a plain model, with its own weights, that computes the same as the model with its adapters."""
+    """Return a plain model without adapters, with copied weights, that computes the same as the model with them."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
     state |= {f"{name}.weight": layer.merged_weight for name, layer in adapters(model).items()}
     merged = empty_model(model.config)
@@ -106,14 +106,14 @@ def merge_lora(model: Model) -> Model:
 
 
 def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: list[str], base: str | None) -> None:
-    """Write the adapters of a model in PEFT's format; the folder appears whole or not at all.
+    """Write a model's adapters in PEFT's format; an interrupted write leaves no folder.
 
     Args:
-        folder: for ``adapter_config.json`` and ``adapter_model.safetensors``.
-        model: with adapters by `add_adapters`.
-        settings: those they were added with.
-        whole: parts of the model that were trained as they are, the head; PEFT's ``modules_to_save``.
-        base: the model that was fine-tuned, by name.
+        folder: folder for ``adapter_config.json`` and ``adapter_model.safetensors``.
+        model: the model with adapters, from `add_adapters`.
+        settings: the settings that the adapters were added with.
+        whole: names of parts trained without adapters, such as the head; PEFT's ``modules_to_save``.
+        base: name of the fine-tuned model.
     """
     parts = tuple(f"{part}." for part in whole)
     tensors = {name: t for name, t in model.state_dict().items() if _is_low_rank(name) or name.startswith(parts)}
@@ -134,12 +134,12 @@ def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: l
 
 
 def load_adapter(model: Model, folder: Path) -> None:
-    """Put the adapters of a folder, written by `save_adapter` or PEFT, on the model that they were trained on.
+    """Add the adapters in a folder, written by `save_adapter` or PEFT, to the model that they were trained on.
 
-    Parts that were trained as they are, the head, replace the model's. `merge_lora` then makes a plain model of it.
+    Parts that were trained without adapters, such as the head, replace the model's. `merge_lora` then returns a plain model.
 
     Raises:
-        ModelFileError: missing, damaged, of another model, or of a kind that computes something else; the model is as before.
+        ModelFileError: the files are missing, damaged, for another model, or of an unsupported kind; the model is unchanged.
     """
     with verified(folder, (CONFIG, WEIGHTS)):
         rank, alpha = _rank_and_alpha(read_json(folder / CONFIG), folder / CONFIG)
@@ -157,7 +157,7 @@ def load_adapter(model: Model, folder: Path) -> None:
 
 
 def _require_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]], file: Path) -> None:
-    """Raise `ModelFileError` for tensors that the model has no place for, for half an adapter, and for a file without any."""
+    """Raise `ModelFileError` for tensors without a counterpart in the model, for incomplete adapters, and if there are none."""
     low_rank = {name for name in expected if _is_low_rank(name)}
     problems = [f"missing {name}" for name in low_rank - tensors.keys()] if low_rank else ["missing adapters"]
     problems += [f"unexpected {name}" for name in tensors.keys() - expected.keys()]
@@ -173,18 +173,18 @@ def _require_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int
 
 
 def _rank_and_alpha(config: Mapping[str, Any], file: Path) -> tuple[int, float]:
-    """Return two numbers of PEFT's configuration; raises `ModelFileError` for one that would compute something else."""
+    """Return rank and alpha from PEFT's configuration; raises `ModelFileError` if another setting changes the output."""
     others = {name: value for name, value in config.items() if value and name not in WITHOUT_EFFECT}
     kind, rank, alpha = (others.pop(name, None) for name in ("peft_type", "r", "lora_alpha"))
     if kind != "LORA":
-        raise ModelFileError(f"peft_type is {kind!r}", where=file, hint="low-rank adapters are known here, LORA")
-    known = {"bias": ("none",), "init_lora_weights": (True, "gaussian")}  # others start from changed matrices
+        raise ModelFileError(f"peft_type is {kind!r}, expected 'LORA'", where=file, hint="give low-rank adapters")
+    known = {"bias": ("none",), "init_lora_weights": (True, "gaussian")}  # other values change the frozen matrices as well
     strange = sorted(name for name, value in others.items() if value not in known.get(name, ()))
     if strange:
         raise ModelFileError(
-            f"the adapters are of a kind that is not known here: {', '.join(strange[:8])}",
+            f"these settings of the adapters are not supported: {', '.join(strange[:8])}",
             where=file,
-            hint="merge them with PEFT's merge_and_unload, and give the model that comes of it",
+            hint="merge the adapters with PEFT's merge_and_unload, and give the resulting model",
         )
     if not (isinstance(rank, int) and isinstance(alpha, int | float) and 0 < rank <= 2**16 and 0 < alpha <= 2**16):
         raise ModelFileError(f"r is {rank!r} and lora_alpha {alpha!r}", where=file, hint="write the folder again")

@@ -1,4 +1,4 @@
-"""Features that a frozen model gives of every image, computed once."""
+"""Features of every image from a frozen model, computed once for a linear probe."""
 
 import hashlib
 import json
@@ -26,19 +26,19 @@ from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.formats.safe_files import read_json
 
 EVERY = 50
-"""Batches between two writes to the disk."""
+"""Batches between two saves to disk."""
 
 
 class FeatureFile:
-    """Rows in a memory-mapped file, with the number of finished batches: an interrupted pass goes on.
+    """Rows in a memory-mapped file, with the number of finished batches, so that an interrupted pass can continue.
 
     Args:
-        file: without a suffix; None keeps the rows in memory.
-        shape: (N, D), or more sides behind N.
-        mark: identifies weights and images: a file with another mark begins anew.
-        dtype: of the rows.
-        writes: False in all but the first of several processes that have one file, which the first has created before.
-        hint: what to do where the disk has no room for them.
+        file: path without a suffix; None for rows in memory.
+        shape: (N, D), or with more dimensions behind N.
+        mark: identifies weights and images; a file with another mark is overwritten.
+        dtype: type of the rows.
+        writes: False in all but the first of several processes that share one file, which the first has created before.
+        hint: advice where the disk has no room for the rows.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FeatureFile:
                     os.posix_fallocate(room.fileno(), 0, data.stat().st_size)
 
     def save(self, done: int) -> None:
-        """Record that the rows of so many batches are there."""
+        """Record that the rows of ``done`` batches are complete."""
         if self.file is not None and isinstance(self.rows, np.memmap):
             self.rows.flush()
             if self.writes:
@@ -93,7 +93,7 @@ def read_features(
     fill_rows(read, loader, kept, device=device, view=view, on_batch=on_batch, group=group)
     found = group.all_reduce(torch.from_numpy(np.asarray(kept.rows)))
     if not found.isfinite().all():
-        what = "the model gives vectors that are not finite"
+        what = "the model's features are not finite (NaN or infinite)"
         raise ModelFileError(what, where="--from", hint="its weights or its preparation are damaged")
     return found
 
@@ -112,12 +112,12 @@ def fill_rows(
     """Write the features of a loader's images to their rows; of several processes each writes its part of every batch.
 
     Args:
-        read: pixels, uint8 (B, C, H, W), to features (B, …).
-        loader: of images in their own order, not shuffled.
-        kept: rows of an earlier, interrupted pass, and of this one. The processes may have one file.
-        device: where ``read`` computes.
-        view: the epoch of the loader, which decides how images are augmented.
-        on_batch: gets the size of every batch; what it raises leaves the rows so far in ``kept``.
+        read: maps pixels, uint8 (B, C, H, W), to features (B, …).
+        loader: loader of images, not shuffled.
+        kept: file with the rows of an interrupted pass, which receives the rows of this one. The processes may share one file.
+        device: device of ``read``.
+        view: epoch number of the loader, which decides the augmentation.
+        on_batch: receives the size of every batch; if it raises, finished rows stay in ``kept``.
         group: the processes.
     """
     done = common = kept.done
@@ -139,13 +139,13 @@ def fill_rows(
 
 
 def remove_features(folder: RunFolder) -> None:
-    """Remove the features, which are needed no more once a model with the head is kept."""
+    """Delete the saved features, once a model with the trained head is saved."""
     if folder.writes:
         shutil.rmtree(folder.path / FEATURES, ignore_errors=True)
 
 
 def mark_of(model: Model, preparation: Preparation, data: ImageData) -> str:
-    """Return a digest that identifies the features of these weights and images."""
+    """Return a digest of the weights, the preparation and the images, which identifies the features."""
     digest = hashlib.sha256(json.dumps([fingerprint(data), preparation.model_dump(mode="json")]).encode())
     for tensor in model.state_dict().values():
         digest.update(tensor.contiguous().numpy())

@@ -1,4 +1,4 @@
-"""Which part of a model a run trains."""
+"""Selection of the parts of a model that a run trains."""
 
 from torch import nn
 
@@ -10,7 +10,7 @@ from vitrail.training.loop.optimizer import layers_above
 
 
 def choose_parts(model: Model, settings: RunSettings) -> None:
-    """Take the gradient from all parts that the run leaves as they are, and add adapters where it trains those."""
+    """Freeze all parts that the run does not train, and add adapters for ``tune: lora``."""
     if settings.training.tune == "all":
         if settings.start is not None:
             _leave_first_layers(model, settings.training.frozen_share)
@@ -23,17 +23,17 @@ def choose_parts(model: Model, settings: RunSettings) -> None:
 
 
 def require_nothing_fresh(model: Model, start: nn.Module, settings: RunSettings) -> None:
-    """Raise `ConfigError` for parts that the model to start from lacks and that would stay as they are initialized."""
+    """Raise `ConfigError` for frozen parts that the model to start from lacks, which would keep their random values."""
     known = start.state_dict().keys()
     names = [name for name, _ in model.named_parameters() if name.split(".")[0] in model.fresh and name not in known]
     if names:
         cause = f"--tune {settings.training.tune}" if settings.training.tune != "all" else "training.frozen_share"
-        what = f"{names[0]} is new, and {cause} would leave it as it is drawn"
-        raise ConfigError(what, where="model", hint="train all of the model, or leave it out")
+        what = f"{names[0]} is new and random, and {cause} would freeze it"
+        raise ConfigError(what, where="model", hint="train all of the model, or build it without this part")
 
 
 def _leave_first_layers(model: Model, share: float) -> None:
-    """Take the gradient from the nearest whole number of layers to a fraction of them, and from the parameters before them."""
+    """Freeze a fraction of the layers, rounded to whole layers, from the input on, and all parameters before them."""
     layers = len(model.layers())
     frozen = round(share * layers)
     if not frozen:
@@ -46,9 +46,9 @@ def _leave_first_layers(model: Model, share: float) -> None:
 def start_training(model: Model, settings: RunSettings) -> None:
     """Set training mode for the parts that are trained.
 
-    A linear probe reads the features of an image, so all but the head stays in evaluation mode: no dropout, no patch left out.
-    BatchNorm with frozen parameters stays in it, too: else its running statistics would move, and adapters would not fit the
-    model they were trained on.
+    A linear probe needs the same features for an image each time, so everything but the head stays in evaluation mode: no
+    dropout, no patch dropout. BatchNorm with frozen parameters also stays in evaluation mode: otherwise its running
+    statistics would change, and adapters would no longer fit their base model.
     """
     model.train(settings.training.tune != "head")
     for part in model.readout().values():

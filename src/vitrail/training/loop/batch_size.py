@@ -1,4 +1,4 @@
-"""The largest batch that fits into memory, by trial."""
+"""Search for the largest batch that fits into memory."""
 
 import gc
 from collections.abc import Callable
@@ -14,25 +14,25 @@ from vitrail.runtime.processor import processes_here
 from vitrail.training.loop.trainer import Trainer
 
 SHARE = 0.8
-"""Fraction of the free memory that a batch may take: the rest is for the images to come, and for other programs."""
+"""Fraction of the free memory that a batch may take; the rest is for later images and other programs."""
 
 
 def largest_batch_size(
     make: Callable[[int], Trainer], most: int, device: torch.device, *, on_message: Callable[[str], None]
 ) -> int:
-    """Return the largest batch whose training steps fit, of ``most`` images at most, within an eighth.
+    """Return the largest batch size, up to ``most``, whose training steps fit into memory, to within an eighth.
 
-    Two whole steps are made with each size: forward, backward, and the optimizer, whose state exists from the second on. Sizes
-    are doubled as long as twice the memory would still fit; one between follows.
+    Each trial makes two full steps, since the optimizer's state exists only from the second step on. Sizes are doubled while
+    twice the memory would fit; then sizes in between are tried.
 
     Args:
-        make: creates a trainer for batches of a size, of which nothing is kept.
-        most: images in a batch, at most.
-        device: computes; its memory counts.
-        on_message: gets a line for every size.
+        make: creates a trainer for a batch size; it is discarded after the trial.
+        most: largest batch size to try.
+        device: device of the training, whose memory is measured.
+        on_message: receives a line for every trial.
 
     Raises:
-        ConfigError: not even one image fits.
+        ConfigError: a batch of one image does not fit.
     """
     gc.collect()
     base, free = _memory(device)
@@ -49,7 +49,7 @@ def largest_batch_size(
     size = 1
     if not fits(size):
         hint = "take a smaller model or image"
-        raise ConfigError("not even one image fits into memory", where="training.batch_size", hint=hint)
+        raise ConfigError("a batch of one image does not fit into memory", where="training.batch_size", hint=hint)
     while size < most and base + 2 * (peaks[size] - base) <= limit and fits(min(2 * size, most)):
         size = min(2 * size, most)
     for eighths in (7, 6, 5, 4, 3, 2, 1):
@@ -61,7 +61,7 @@ def largest_batch_size(
 
 
 def _peak_of(make: Callable[[int], Trainer], size: int, device: torch.device) -> float | None:
-    """Return the most bytes held during two training steps; None where they do not fit."""
+    """Return the peak memory of two training steps in bytes; None if they do not fit."""
     on_gpu = device.type == "cuda"
     torch.cuda.reset_peak_memory_stats() if on_gpu else forget_peak()
     try:
@@ -80,7 +80,7 @@ def _peak_of(make: Callable[[int], Trainer], size: int, device: torch.device) ->
 
 
 def _train_on(trainer: Trainer, size: int) -> None:
-    """Make two steps on noise, like the last of a run: on whole images, also where patches are left out before."""
+    """Make two steps on noise with the settings of a run's last step, at full image size."""
     dataset: Any = trainer.train_loader.dataset
     task: Any = trainer.learner.task
     shape = (size, task.preparation.channels, *task.preparation.image_size)
@@ -93,8 +93,8 @@ def _train_on(trainer: Trainer, size: int) -> None:
 
 
 def _memory(device: torch.device) -> tuple[float, float]:
-    """Return the bytes in use and free: on the GPU, or in main memory within what the system allows this process."""
+    """Return the bytes in use and the bytes free, of the GPU, or of main memory within this process's limits."""
     if device.type == "cuda":
         return float(torch.cuda.memory_reserved()), float(torch.cuda.mem_get_info()[0])
     free = available_memory()
-    return memory_in_use(), 2.0**31 if free is None else free / processes_here()  # the others here try at the same time
+    return memory_in_use(), 2.0**31 if free is None else free / processes_here()  # all processes on this machine try at once

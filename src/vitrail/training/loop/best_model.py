@@ -1,4 +1,4 @@
-"""The folders of a run's best and last model, complete, to be used like any other."""
+"""Model folders of a run's best and last model, complete for later use."""
 
 from pathlib import Path
 
@@ -19,11 +19,11 @@ from vitrail.weights.formats.tensor_files import write_tensors
 from vitrail.weights.model_folder.card import model_card
 
 BESIDE = "beside.safetensors"
-"""File in the folder of the model for the parts of the task beside it, trained or carried."""
+"""File in the model folder for modules of the task outside the model, trained or carried."""
 
 
 def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card: str) -> None:
-    """Write a model folder from the weights of a task, with adapters merged into the model, and beside it in PEFT's format."""
+    """Write a model folder from a task's weights: adapters are merged into the model, and also saved in PEFT's format."""
     model = empty_model(settings.model.config)
     choose_parts(model, settings)
     own = {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
@@ -38,7 +38,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
 
 
 def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:
-    """Return the model card. It shows only the last name of a path: anybody may read it."""
+    """Return the model card. Of a path it shows only the last name, since a card may be published."""
     metric = main_metric(row, "val_")
     scored_on = data.splits["val"] or data.splits["train"]
     purpose = "choose the epoch by" if settings.training.keep == "best" else "score it on"

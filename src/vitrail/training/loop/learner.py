@@ -1,4 +1,4 @@
-"""One step of training: a task, its optimizers, and how one batch after another changes it."""
+"""A training step: a task, its optimizers, and the update from a batch."""
 
 import contextlib
 import math
@@ -29,26 +29,26 @@ from vitrail.training.runs.checkpoint import Tensors
 
 @dataclass(frozen=True)
 class Step:
-    """Result of a step over all processes: sums over the units of its task, images or tokens.
+    """Result of a step, summed over all processes and over the task's units, images or tokens.
 
-    ``failure`` names what was not finite; then nothing was changed.
+    ``failure`` says which value was not finite (NaN or infinite); then the step changed nothing.
     """
 
     loss: float
     counts: dict[str, int]
-    """See `vitrail.tasks.task.Task.counts`."""
+    """Sums of the task's counts, by name; see `vitrail.tasks.task.Task.counts`."""
     units: int
     failure: str | None = None
 
 
 class Learner:
-    """A task with its optimizers, its average and its scaler, on its device; of several processes, one's part.
+    """A task with its optimizers, weight average and gradient scaler, on its device, in one of the processes.
 
     Args:
-        settings: of the run.
-        task: what is learned, and by what model.
-        total: steps of the whole run, of which ``warmup`` warm the learning rate up.
-        group: the processes that learn together.
+        settings: settings of the run.
+        task: the task, with its model.
+        total: number of steps in the run; ``warmup`` of them warm up the learning rate.
+        group: the processes that train together.
     """
 
     def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
@@ -59,7 +59,7 @@ class Learner:
         self.device = pick_device(t.device)
         self.task, self.trained = task.to(self.device), task.trained_parts()
         choose_parts(self.model, settings)
-        freeze(self.model, settings.optimizer, self.trained)  # before DDP, which waits for the gradient of all that has one
+        freeze(self.model, settings.optimizer, self.trained)  # before DDP, which expects gradients of all trainable parameters
         task.carried_parts().requires_grad_(False).eval()
         self.average = AveragedModel(task, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
         if t.recompute:
@@ -71,7 +71,7 @@ class Learner:
         self.optimizers = create_optimizers(self.model, settings.optimizer, self.trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.asks_late = self.device.type == "cuda" and _may_ask_late(self.optimizers, self.scaler, group)
-        """True where the optimizers step before it is known if all is finite, so that a GPU is waited for once a step."""
+        """True if the optimizers step before the CPU knows that all is finite, so that it waits for the GPU once per step."""
 
     @property
     def model(self) -> Model:
@@ -79,7 +79,7 @@ class Learner:
 
     @property
     def evaluated(self) -> Task:
-        """The task with the weights that are evaluated and kept: the average, if there is one, with carried parts as they are."""
+        """The task with the weights to evaluate and save: the average if there is one, with the current carried parts."""
         if self.average is None:
             return self.task
         task = self.average.module
@@ -90,7 +90,7 @@ class Learner:
         return task
 
     def _shared(self) -> nn.Module:
-        """Return the task as it is called, by several processes together."""
+        """Return the task wrapped for training by several processes."""
         if self.group.count == 1:
             return self.task
         if self.settings.training.parallel == "ddp":
@@ -100,7 +100,7 @@ class Learner:
         return self.task
 
     def rate(self, done: int) -> float:
-        """Return the learning rate of the step after ``done`` others, as a fraction of each parameter's own."""
+        """Return the factor of the learning rate in the step after ``done`` steps."""
         return learning_rate_factor(self.settings.schedule, done, warmup=self.warmup, total=self.total)
 
     def step(self, batch: Batch, *, done: int, size: int, own: int, units: int | None = None) -> Step:
@@ -108,10 +108,10 @@ class Learner:
 
         Args:
             batch: this process's part of a batch.
-            done: steps made before.
-            size: samples in the batch, all processes together.
-            own: samples of ``batch`` that count: all of them, or none where the batch has fewer samples than there are processes.
-            units: what the loss is a mean over, of all processes together; ``size`` by default.
+            done: number of steps before this one.
+            size: samples in the batch over all processes.
+            own: number of samples of ``batch`` that count; 0 if it only fills up a batch with fewer samples than processes.
+            units: number of units that the loss averages over, in all processes; ``size`` by default.
         """
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -119,7 +119,7 @@ class Learner:
         progress = Progress(done, self.total)
         self.task.before_step(progress)
         names = ("loss", *self.task.counts)
-        values: list[Tensor] = []  # of each part the loss and counts, on the device: to read them is to wait for them
+        values: list[Tensor] = []  # loss and counts of each part; they stay on the device, since reading waits for it
         counted: list[int] = []
         before = [statistic.clone() for statistic in self.statistics]
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
@@ -140,7 +140,7 @@ class Learner:
         loss, *counts, seen = self.group.all_reduce(_sums(sums, counted, len(names))).tolist()
         self._share_statistics(own / size)
         failure = self._apply_gradient(loss / seen, length)
-        if math.isfinite(loss) and math.isfinite(length):  # a scaler's overflow is no failure, and moves nothing either
+        if math.isfinite(loss) and math.isfinite(length):  # an overflow of the scaler is not a failure, and changes no weights
             self.task.after_step(progress, self.group)
         if failure:
             for statistic, old in zip(self.statistics, before, strict=True):
@@ -148,9 +148,9 @@ class Learner:
         return Step(loss, dict(zip(names[1:], map(int, counts), strict=True)), int(seen), failure)
 
     def _share_statistics(self, weight: float) -> None:
-        """Average BatchNorm's running statistics over the processes, each of which saw ``weight`` of the batch.
+        """Average BatchNorm's running statistics over the processes; ``weight`` is this process's fraction of the batch.
 
-        It comes before the model's average takes them up: every process evaluates and keeps the same model.
+        It runs before the weight average is updated, so that every process evaluates and saves the same model.
         """
         statistics = [statistic for statistic in self.statistics if statistic.is_floating_point()]
         if self.group.count == 1 or not statistics:
@@ -160,14 +160,14 @@ class Learner:
             statistic.copy_(part)
 
     def _clip_gradient(self) -> Tensor:
-        """Shorten the gradient to at most ``clip_norm``, and return how long it was."""
+        """Clip the gradient to a norm of at most ``clip_norm``, and return its norm before."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         clip = self.settings.optimizer.clip_norm or math.inf
         return parallel.one_number(nn.utils.clip_grad_norm_(self.task.parameters(), clip)).float()
 
     def _step_unless(self, spoilt: Tensor) -> None:
-        """Let the optimizers step unless a flag on their device is set, in the way of torch's `GradScaler`."""
+        """Step the optimizers unless the device flag ``spoilt`` is set, as torch's `GradScaler` does."""
         optimizer: Any
         for optimizer in self.optimizers:
             optimizer.found_inf = spoilt.float()
@@ -175,7 +175,7 @@ class Learner:
             del optimizer.found_inf
 
     def _apply_gradient(self, loss: float, norm: float) -> str | None:
-        """Follow the gradient; where it or the loss is not finite, leave the weights as they are and return the reason."""
+        """Update the weights; if the loss or gradient is not finite, leave them unchanged and return the reason."""
         finite = math.isfinite(loss) and math.isfinite(norm)
         for optimizer in self.optimizers:
             if finite and not self.asks_late:
@@ -183,7 +183,7 @@ class Learner:
             optimizer.zero_grad(set_to_none=True)
         if self.average is not None and finite:
             self.average.update_parameters(self.task)
-        overflow = self.scaler.is_enabled() and math.isfinite(loss) and self.scaler.get_scale() > 1  # its scale will fall
+        overflow = self.scaler.is_enabled() and math.isfinite(loss) and self.scaler.get_scale() > 1  # its scale can still shrink
         self.scaler.update()
         if finite or overflow:
             return None
@@ -194,7 +194,7 @@ class Learner:
         return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
 
     def tensors(self) -> dict[str, Tensors]:
-        """Return all learned tensors, whole; every process must call it."""
+        """Return all learned tensors, unsharded; all processes must call this together."""
         tensors = {
             **{name: parallel.whole(module.state_dict()) for name, module in self._learned().items()},
             "optimizer": parallel.optimizer_tensors(self.optimizers, state_names(self.model, self.trained)),
@@ -204,7 +204,7 @@ class Learner:
         return tensors
 
     def load(self, tensors: dict[str, Tensors], scaler: dict[str, Any]) -> None:
-        """Load what `tensors` returned, and the scaler's state."""
+        """Restore the tensors that `tensors` returned, and the scaler's state."""
         if self.average is not None:
             self.average.n_averaged.copy_(tensors["average"].pop("n_averaged"))
         for name, module in self._learned().items():
@@ -216,7 +216,7 @@ class Learner:
 
     @contextlib.contextmanager
     def holding(self, weights: Tensors) -> Iterator[None]:
-        """Give the task other weights, whole ones, within; then its own again. Every process must call it."""
+        """Load other, unsharded weights into the task inside the ``with``; all processes must call this together."""
         own = {name: tensor.clone() for name, tensor in parallel.whole(self.task.state_dict()).items()}
         parallel.load_whole(self.task, weights)
         try:
@@ -225,7 +225,7 @@ class Learner:
             parallel.load_whole(self.task, own)
 
     def _learned(self) -> dict[str, nn.Module]:
-        """Return what learns, its average, and what is carried, by the names of their files in a checkpoint."""
+        """Return the model, trained and carried parts, and the average, by the names of their files in a checkpoint."""
         parts: dict[str, nn.Module] = {"model": self.model, "beside": self.trained, "carried": self.task.carried_parts()}
         if self.average is not None:
             parts["average"] = nn.ModuleDict({"module": self.evaluated.model})
@@ -234,28 +234,28 @@ class Learner:
 
 
 def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, group: Processes) -> bool:
-    """Return whether a flag on the device can keep a step from changing anything.
+    """Return whether a flag on the device can cancel a step.
 
-    torch's fused optimizers can. With a scaler, which must know, or several processes, which must all do the same, none can.
+    torch's fused optimizers support this. With a gradient scaler or several processes, the CPU must know the result first.
     """
     fused = all(getattr(optimizer, "_step_supports_amp_scaling", False) for optimizer in optimizers)
     return fused and not scaler.is_enabled() and group.count == 1
 
 
 def require_possible(settings: RunSettings, task: Task, group: Processes) -> None:
-    """Raise `ConfigError` for settings that no `Learner` can follow."""
+    """Raise `ConfigError` for settings that contradict each other or the task."""
     t = settings.training
-    if t.tune != "lora":  # its adapters, which come later, are parts that may be named, too
+    if t.tune != "lora":  # adapters are added later, and ``layers`` may name them
         require_parts(task.model, settings.optimizer, task.trained_parts())
     if group.count > 1 and t.parallel == "fsdp" and t.precision == "fp16":
         hint = "take bf16, or --parallel ddp"
-        raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
+        raise ConfigError("fp16 cannot be used with --parallel fsdp", where="training.precision", hint=hint)
 
 
 def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
-    """Return over the parts of a step the sum of the loss, of each count and of the units.
+    """Return the sums over all parts of a step: of the loss, of each count, and of the units.
 
-    ``values`` has of each part, one after another, the mean loss of its ``units`` and its counts: ``kinds`` numbers.
+    ``values`` holds ``kinds`` numbers for each part: the mean loss over its ``units``, then its counts.
     """
     sums = torch.zeros(kinds + 1, dtype=torch.float64)
     for number, count in enumerate(units):
@@ -265,15 +265,15 @@ def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
 
 
 def _moving_average(decay: float) -> Any:
-    """Return the update of an exponential moving average whose decay grows with the steps made, so that the start weighs little.
+    """Return the update of an exponential moving average, whose decay starts low and grows to ``decay``.
 
-    It averages parameters and BatchNorm's running means and variances, as timm's ModelEmaV3 does: they belong to the weights of
-    the same steps. Integers, such as the count of batches, are copied from the last step.
+    As in timm's ModelEmaV3, it averages parameters and BatchNorm's running means and variances. Integers, such as the number of
+    batches, are copied from the last step.
     """
 
     def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
         weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
-        averages, current = parallel.local(averages), parallel.local(current)  # FSDP shards parameters, but no buffers
+        averages, current = parallel.local(averages), parallel.local(current)  # FSDP shards parameters, but not buffers
         if averages[0].is_floating_point():
             torch._foreach_lerp_(averages, current, weight)
         else:
@@ -283,6 +283,6 @@ def _moving_average(decay: float) -> Any:
 
 
 def _split(batch: Batch, parts: int) -> list[Batch]:
-    """Return a batch in so many parts, one after another."""
+    """Split a batch into ``parts`` consecutive parts."""
     split = {name: tensor.tensor_split(parts) for name, tensor in batch.items()}
     return [dict(zip(split, tensors, strict=True)) for tensors in zip(*split.values(), strict=True)]

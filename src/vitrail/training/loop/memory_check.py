@@ -1,4 +1,4 @@
-"""Refusal of runs that cannot fit into main memory, by a count, before the system ends the process without a word."""
+"""Estimate of the main memory that a run needs; too large a run is refused, before the system kills it without a message."""
 
 import math
 
@@ -11,17 +11,17 @@ from vitrail.tasks.image_schedule import first_and_last_image_size
 from vitrail.training.run_data import run_data_of
 
 NUMBER = 4
-"""Bytes of a weight, of its gradient, and of each number that the optimizer holds of it."""
+"""Bytes of a float32 value: of a weight, its gradient, or the optimizer's state for it."""
 KEPT = {"adamw": 2, "adam": 2, "muon": 1, "sgd": 1}
-"""Numbers that an optimizer holds of every weight, at least."""
+"""Values that an optimizer stores for every weight, at least."""
 SURE = 0.5
-"""Fraction of the inputs of layers that is surely held for the gradient: two layers share some of them."""
+"""Fraction of the layers' inputs that is certainly stored for the backward pass; some layers share their input."""
 LAYERS = ("Linear", "Conv2d")
-"""Layers that hold their input."""
+"""Types of layers that store their input for the backward pass."""
 
 
 def require_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> None:
-    """Raise `ConfigError` for a run that needs more memory than is free, at least; ``images`` are those to learn from."""
+    """Raise `ConfigError` if a run needs more memory than is free; ``images`` is the number of training images."""
     free = available_memory()
     if free is None:
         return
@@ -32,18 +32,18 @@ def require_memory(settings: RunSettings, processes: int = 1, *, images: int | N
     if settings.training.batch_size != "auto" and weights <= free:
         hint = "add --training.recompute or --batch-size auto, or take a smaller model or image"
     raise ConfigError(
-        f"training needs {(weights + batch) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
-        f"kept of each, {batch / 2**30:,.1f} for the images of a batch), and {free / 2**30:,.1f} GiB are free",
+        f"training needs at least {(weights + batch) / 2**30:,.1f} GiB ({weights / 2**30:,.1f} for weights, gradients and the "
+        f"optimizer, {batch / 2**30:,.1f} for a batch of images), and {free / 2**30:,.1f} GiB are free",
         where="memory",
         hint=hint,
     )
 
 
 def least_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> tuple[float, float]:
-    """Return the bytes of main memory that training takes at least: for the weights with all numbers of each, and for a batch.
+    """Return the least main memory of a training in bytes: for weights, gradients and optimizer, and for a batch.
 
-    A batch has no more than all ``images``, each as often as it is repeated. With another device, main memory holds only the
-    weights as they are made.
+    A batch has at most ``images`` times the augmentation's repeats. For a device other than the CPU, only the weights count,
+    as they are created in main memory.
     """
     t, counted = settings.training, cost(settings.model.config)
     weights = float(NUMBER * counted.parameters)

@@ -1,4 +1,4 @@
-"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), in the precision that the machine multiplies fastest."""
+"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), in the precision that is fastest on this machine."""
 
 import math
 from collections.abc import Callable
@@ -17,11 +17,11 @@ EPSILON = 1e-7
 
 
 class Muon(Optimizer):
-    """SGD with Nesterov's momentum whose step of a matrix is made orthogonal, and as long as AdamW's.
+    """SGD with Nesterov momentum that orthogonalizes the update of each matrix and scales it to the length of AdamW's.
 
-    A convolution's weights (out, in, kh, kw) are taken as a matrix (out, in·kh·kw). The steps equal those of torch.optim.Muon
-    with ``adjust_lr_fn="match_rms_adamw"`` (Liu et al. 2025, https://arxiv.org/abs/2502.16982), which takes matrices alone and
-    always computes in bf16: thirty times as long as fp32 where a processor has no instructions for it.
+    A convolution's weights (out, in, kh, kw) are treated as a matrix (out, in·kh·kw). Updates equal those of torch.optim.Muon
+    with ``adjust_lr_fn="match_rms_adamw"`` (Liu et al. 2025, https://arxiv.org/abs/2502.16982). That class takes only matrices
+    and always computes in bf16, which is thirty times slower than fp32 on a processor without bf16 instructions.
     """
 
     def __init__(self, groups: list[dict[str, Any]], *, momentum: float):
@@ -29,7 +29,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make one step; the result of a ``closure``, which nothing needs, is returned."""
+        """Make one step, and return the result of ``closure``, or None without one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -52,13 +52,13 @@ class Muon(Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """Return nearly the orthogonal matrix next to (rows, columns), with singular values of 0.7 to 1.2, by Newton and Schulz.
+    """Return an approximately orthogonal matrix near ``matrix``, with singular values of 0.7 to 1.2, by Newton-Schulz iterations.
 
-    It computes in bf16 where that is quicker, else in the matrix's own type.
+    It computes in bf16 where that is faster, else in the type of the matrix.
     """
     a, b, c = COEFFICIENTS
     x = matrix.bfloat16() if matrix.device.type != "cpu" or kernels().bf16 else matrix
-    x = x.T if x.shape[0] > x.shape[1] else x  # the smaller of the products X Xᵀ and Xᵀ X
+    x = x.T if x.shape[0] > x.shape[1] else x  # makes x @ x.T the smaller of the two products
     x = x / x.norm().clamp(min=EPSILON)
     for _ in range(ITERATIONS):
         gram = x @ x.T

@@ -1,4 +1,4 @@
-"""Optimizers, and the learning rate and weight decay of every parameter."""
+"""Optimizers, and the learning rate and weight decay of each parameter."""
 
 import re
 from collections import defaultdict
@@ -19,15 +19,15 @@ from vitrail.training.loop.muon import Muon
 def parameter_groups(
     model: Model, settings: OptimizerSettings, beside: nn.Module | None = None, *, hidden: set[Tensor] | None = None
 ) -> list[dict[str, Any]]:
-    """Return groups of parameters with the same learning rate and weight decay, without frozen ones.
+    """Return parameter groups with equal learning rate and weight decay, without frozen parameters.
 
-    Parts that are learned ``beside`` the model count as its head does. The matrices of linear layers and convolutions decay;
-    biases, norms, scales, tokens and positions do not. ``layer_decay`` multiplies the learning rate once for every layer between
-    a parameter and the head (Clark et al. 2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the
-    parts it names.
+    Parameters of ``beside``, trained parts outside the model, are treated like the head's. Only the matrices of linear layers
+    and convolutions decay, not biases, norms, scales, tokens and positions. ``layer_decay`` multiplies the learning rate once
+    for every layer between a parameter and the head (Clark et al. 2020, https://arxiv.org/abs/2003.10555). ``layers``
+    overrides the settings of the parts that it names.
 
-    Each group has in ``initial_lr`` what the schedule multiplies, and in ``hidden`` whether Muon takes it; ``hidden`` are the
-    model's hidden matrices by default.
+    In each group ``initial_lr`` is the rate before the schedule's factor, and ``hidden`` says whether Muon takes it. By default
+    ``hidden`` holds the model's hidden matrices.
     """
     decaying = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
     modules = (*model.modules(), *(beside.modules() if beside is not None else ()))
@@ -49,19 +49,19 @@ def parameter_groups(
 
 
 def _hidden(model: Model) -> set[Tensor]:
-    """Return the weights of linear layers and of convolutions over all channels, between the image's embedding and the heads."""
+    """Return the weights of linear layers and dense convolutions, except the image's embedding and the heads."""
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     if hasattr(model.config, "channels"):
-        del layers[0]  # a model of images begins with what sees them
+        del layers[0]  # the first layer of an image model is its embedding
     ends = {parameter for head in model.heads().values() for parameter in head.parameters()}
     return {layer.weight for layer in layers if getattr(layer, "groups", 1) == 1} - ends
 
 
 def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
-    """Take the gradient from the parts whose learning rate ``layers`` sets to 0, in the model and ``beside`` it.
+    """Freeze the parts whose learning rate in ``layers`` is 0, in the model and ``beside`` it.
 
     Raises:
-        ConfigError: a part that the model does not have, or nothing left to train.
+        ConfigError: ``layers`` names a part that does not exist, or every part of the model is frozen.
     """
     require_parts(model, settings, beside)
     for name, parameter in _named(model, beside):
@@ -74,7 +74,7 @@ def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | No
 
 
 def require_parts(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
-    """Raise `ConfigError` for a part in ``layers`` that neither the model has nor what is learned ``beside`` it."""
+    """Raise `ConfigError` for a name in ``layers`` that is no part of the model or of ``beside``."""
     names = [name for name, _ in _named(model, beside)]
     for part in settings.layers:
         if not any(_is_in(name, part) for name in names):
@@ -87,24 +87,24 @@ def _named(model: nn.Module, beside: nn.Module | None) -> list[tuple[str, nn.Par
 
 
 def layer_settings(name: str, settings: OptimizerSettings) -> LayerSettings:
-    """Return the entry of ``layers`` for a parameter; the longest name that matches counts."""
+    """Return the settings in ``layers`` for a parameter; of several matching names, the longest counts."""
     parts = [part for part in settings.layers if _is_in(name, part)]
     return settings.layers[max(parts, key=len)] if parts else LayerSettings()
 
 
 def _is_in(name: str, part: str) -> bool:
-    """Return whether a parameter is the part, or inside of it; ``*`` in a part matches anything."""
+    """Return whether a parameter is the part or inside it; ``*`` in ``part`` matches anything."""
     return fnmatchcase(name, part) or fnmatchcase(name, f"{part}.*")
 
 
 def layers_above(model: Model) -> dict[nn.Parameter, int]:
-    """Return the number of layers from each parameter to the head, its own counted; one more than all for parameters before them.
+    """Return the number of layers from each parameter to the head, its own included; before the first layer, one more than all.
 
     Modules between two layers, such as the merging of patches between two stages, count as part of the second.
     """
     own = {parameter: number for number, layer in enumerate(model.layers()) for parameter in layer.parameters()}
     count, above = len(model.layers()), {}
-    passed = 0  # layers that have parameters before this one
+    passed = 0  # number of layers whose parameters came before this one
     for parameter in model.parameters():
         if parameter in own:
             passed = own[parameter] + 1
@@ -115,26 +115,26 @@ def layers_above(model: Model) -> dict[nn.Parameter, int]:
 
 
 def state_names(model: nn.Module, beside: nn.Module | None = None) -> dict[Tensor, str]:
-    """Return the name by which a checkpoint saves the optimizer's state of each parameter."""
+    """Return the name of each parameter under which a checkpoint saves the optimizer's state."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     more = beside.named_parameters() if beside is not None else ()
     return names | {parameter: f"beside.{name}" for name, parameter in more}
 
 
 _NUMBERED = re.compile(r"\d+\.\d+\.\w+$")
-"""Name of a tensor of an earlier version, ``0.3.exp_avg``: numbers of an optimizer and of a parameter, and a kind of state."""
+"""Pattern of the names in earlier versions, ``0.3.exp_avg``: numbers of an optimizer and a parameter, and the kind of state."""
 
 
 def named_state(
     tensors: Mapping[str, Tensor], model: Model, settings: OptimizerSettings, beside: nn.Module | None = None
 ) -> Mapping[str, Tensor]:
-    """Return an optimizer's state under names of parameters, ``head.weight.exp_avg``; earlier versions numbered them.
+    """Return an optimizer's state by parameter names, ``head.weight.exp_avg``; earlier versions used numbers.
 
-    There are two orders of such numbers: Muon once took only the linear layers of blocks. They divide the parameters into groups
-    of other lengths, so only one of them fits the shapes.
+    Two numberings exist, since Muon once took only the linear layers of blocks. Their groups differ in length, so that only one
+    fits the shapes.
 
     Raises:
-        ValueError: no order fits.
+        ValueError: no numbering fits.
     """
     if not all(_NUMBERED.match(name) for name in tensors):
         return tensors
@@ -147,7 +147,7 @@ def named_state(
 
 
 def _former_orders(model: Model, settings: OptimizerSettings, beside: nn.Module | None) -> Iterator[dict[str, Tensor]]:
-    """Yield the parameters by the numbers that earlier versions gave them, the latest version's first."""
+    """Yield parameters by their numbers in earlier versions, the latest version first."""
     hidden = _hidden(model)
     of_blocks: set[Tensor] = {p for name, p in model.named_parameters() if name.startswith("blocks.") and p.ndim == 2}
     for matrices in (hidden, hidden & of_blocks):
@@ -162,10 +162,10 @@ def _former_orders(model: Model, settings: OptimizerSettings, beside: nn.Module 
 
 
 def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[Optimizer]:
-    """Return the optimizers that step together: one, or for Muon a second one that takes all but hidden matrices.
+    """Create the optimizers, which step together: one, or for Muon also AdamW for the other parameters.
 
-    Muon takes linear layers and, a filter as a row, convolutions; AdamW takes the rest: embeddings, heads, depth-wise
-    convolutions, tables, all vectors and parts that are learned ``beside`` the model.
+    Muon takes linear layers and convolutions, one filter per row. AdamW takes embeddings, heads, depth-wise convolutions,
+    tables, vectors and trained parts ``beside`` the model.
     """
     groups = parameter_groups(model, settings, beside)
     if settings.name == "sgd":
@@ -181,11 +181,11 @@ def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Modu
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 KEPT = {torch.optim.SGD: {"momentum_buffer"}, torch.optim.Adam: MOMENTS, torch.optim.AdamW: MOMENTS,
         Muon: {"momentum_buffer"}}  # fmt: skip
-"""State that each of them holds of a parameter: the number of steps, and tensors of its shape."""
+"""State that each optimizer has for a parameter: the number of steps, and tensors of the parameter's shape."""
 
 
 def require_state(optimizer: Optimizer, parameter: Tensor, entries: Mapping[str, Tensor]) -> None:
-    """Raise `ValueError` for an optimizer's state that does not fit a parameter; torch would notice later, or never."""
+    """Raise `ValueError` for an optimizer's state that does not fit a parameter; torch checks it late, or not at all."""
     if entries.keys() != KEPT[type(optimizer)]:
         keys = ", ".join(sorted(entries))
         raise ValueError(f"{type(optimizer).__name__}'s state has {keys}; an earlier version of Vitrail may have made it")

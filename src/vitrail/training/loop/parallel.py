@@ -1,6 +1,6 @@
-"""One model over several processes: a copy in each (DDP), or its parameters sharded over them (FSDP2).
+"""Training of one model by several processes: a copy in each (DDP), or parameters sharded over them (FSDP2).
 
-torch's modules for sharding take half a second to import; nothing is sharded before `shard` has imported them.
+torch's modules for sharding take half a second to import, so `shard` imports them only when they are needed.
 """
 
 import sys
@@ -24,7 +24,7 @@ Tensors = dict[str, Tensor]
 
 
 def shard(task: Task, group: Processes, device: torch.device) -> None:
-    """Shard the parameters, layer by layer: each is whole only while its layer computes (Zhao et al. 2023, 2304.11277)."""
+    """Shard the parameters layer by layer; a layer is gathered only while it computes (Zhao et al. 2023, 2304.11277)."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
@@ -33,17 +33,17 @@ def shard(task: Task, group: Processes, device: torch.device) -> None:
         fully_shard(layer, mesh=mesh)
     fully_shard(task, mesh=mesh)
     register_fsdp_forward_method(task, "answer")
-    if type(task).follow is not Task.follow:  # which calls answer
+    if type(task).follow is not Task.follow:  # an overridden follow() calls answer()
         register_fsdp_forward_method(task, "follow")
 
 
 def with_averaged_gradients(task: Task, device: torch.device) -> nn.Module:
-    """Return the task for training with a whole copy in every process: the backward pass averages the gradients."""
+    """Wrap the task for DDP: every process has a full copy, and the backward pass averages gradients."""
     return DistributedDataParallel(task, device_ids=[torch.cuda.current_device()] if device.type == "cuda" else None)
 
 
 def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
-    """Return a context in which gradients are averaged over the processes now, or added up for a later average."""
+    """Return a context for the backward pass: gradients are averaged over processes if ``now``, else only accumulated."""
     if isinstance(model, DistributedDataParallel):
         return nullcontext() if now else model.no_sync()
     fsdp = sys.modules.get("torch.distributed.fsdp")
@@ -58,22 +58,22 @@ def _is_sharded(tensor: Tensor) -> TypeGuard["DTensor"]:
 
 
 def one_number(norm: Tensor) -> Tensor:
-    """Return the norm over all processes, from this process's part."""
+    """Return the norm over all processes, from this process's shard."""
     return norm.full_tensor() if _is_sharded(norm) else norm
 
 
 def local(tensors: list[Tensor]) -> list[Tensor]:
-    """Return this process's part of each tensor, which is all of it unless it is sharded; no copies."""
+    """Return this process's shard of each tensor, without copying; the full tensor if it is not sharded."""
     return [tensor.to_local() if _is_sharded(tensor) else tensor for tensor in tensors]
 
 
 def whole(tensors: Mapping[str, Tensor]) -> Tensors:
-    """Return every tensor in one piece in this process's memory; all processes must call this together."""
+    """Return every tensor unsharded, in this process's memory; all processes must call this together."""
     return {name: t.full_tensor().cpu() if _is_sharded(t) else t for name, t in tensors.items()}
 
 
 def sharded(tensor: Tensor, like: Tensor) -> Tensor:
-    """Return a whole tensor, sharded over the processes if ``like`` is."""
+    """Shard a full tensor over the processes if ``like`` is sharded."""
     if _is_sharded(like) and tensor.shape == like.shape:
         from torch.distributed.tensor import distribute_tensor
 
@@ -82,7 +82,7 @@ def sharded(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) -> Tensors:
-    """Return the state of optimizers that step together, flat and whole: ``{"head.weight.exp_avg": …}``."""
+    """Return the states of all optimizers, flat and unsharded: ``{"head.weight.exp_avg": …}``."""
     return whole(
         {
             f"{names[parameter]}.{key}": torch.as_tensor(value)
@@ -95,7 +95,7 @@ def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) 
 
 
 def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Mapping[str, Tensor], names: Mapping[Tensor, str]) -> None:
-    """Give optimizers the state that `optimizer_tensors` returned; raises `ValueError` where it is not theirs."""
+    """Load the state that `optimizer_tensors` returned; raises `ValueError` if it does not fit the optimizers."""
     states: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         parameter_name, _, key = name.rpartition(".")
@@ -109,10 +109,10 @@ def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Mapping[str, Te
                 state["state"][number] = {key: sharded(tensor, parameter) for key, tensor in entries.items()}
         optimizer.load_state_dict(state)
     if states:
-        raise ValueError(f"the optimizer's state names {next(iter(states))}, which is no trained parameter")
+        raise ValueError(f"the optimizer's state has {next(iter(states))}, which is not a trained parameter")
 
 
 def load_whole(model: nn.Module, tensors: Tensors) -> None:
-    """Load whole tensors into a model, sharded or not."""
+    """Load full tensors into a model, sharded or not."""
     own = model.state_dict()
     model.load_state_dict({name: sharded(tensor, own.get(name, tensor)) for name, tensor in tensors.items()})

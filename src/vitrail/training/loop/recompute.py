@@ -1,4 +1,4 @@
-"""Activation checkpointing: less memory for more time, since the backward pass computes layers again."""
+"""Activation checkpointing: less memory for more time, since the backward pass recomputes layers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,9 +13,9 @@ from vitrail.models.base import Model
 
 
 def recompute_layers(model: Model) -> None:
-    """Make the model's layers hold only their inputs (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
+    """Make the model's layers store only their inputs (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
 
-    In training every layer is computed again in the backward pass, with the same random numbers: gradients are the same.
+    In training, the backward pass recomputes every layer with the same random numbers, so that gradients do not change.
     """
     layer: Any
     for layer in model.layers():
@@ -25,14 +25,14 @@ def recompute_layers(model: Model) -> None:
 def _recomputed(layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not (layer.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
-    if not torch.compiler.is_compiling():  # a graph writes each statistic once, and takes no contexts
-        kwargs["context_fn"] = lambda: (nullcontext(), _statistics_restored(layer))  # of the first pass, and of the second
+    if not torch.compiler.is_compiling():  # a compiled graph updates statistics only once, and allows no contexts
+        kwargs["context_fn"] = lambda: (nullcontext(), _statistics_restored(layer))  # for forward pass and recomputation
     return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
 
 @contextmanager
 def _statistics_restored(layer: nn.Module) -> Iterator[None]:
-    """Restore BatchNorm's running mean and variance, which take the same batch up once more within."""
+    """Restore BatchNorm's running mean and variance after the ``with``, since recomputation updates them a second time."""
     tables = [table for module in layer.modules() if isinstance(module, nn.BatchNorm2d) for table in module.buffers()]
     before = [table.clone() for table in tables]
     try:

@@ -1,4 +1,4 @@
-"""The learning rate, which moves from step to step."""
+"""The learning rate schedule."""
 
 import math
 
@@ -8,9 +8,9 @@ from vitrail.tasks.settings import ScheduleSettings
 def learning_rate_factor(settings: ScheduleSettings, step: int, *, warmup: int, total: int) -> float:
     """Return the factor on the learning rate in step ``step`` of ``total``, both counted from 0.
 
-    It grows linearly over ``warmup`` steps, reaching 1 at its end; then it stays (constant), or falls to ``settings.final`` at
-    step ``total``: along a line, or along ``(1 + cos πt) / 2`` (Loshchilov and Hutter 2017); or it falls with the root of the
-    steps made, as if there were no end (inverse-sqrt; Vaswani et al. 2017, section 5.3).
+    It grows linearly over ``warmup`` steps to 1. Then it stays (constant), falls to ``settings.final`` at step ``total``, along a
+    line or along ``(1 + cos πt) / 2`` (Loshchilov and Hutter 2017), or falls with the square root of the steps, independent of
+    ``total`` (inverse-sqrt; Vaswani et al. 2017, section 5.3).
     """
     if step < warmup:
         return (step + 1) / (warmup + 1)
@@ -24,5 +24,5 @@ def learning_rate_factor(settings: ScheduleSettings, step: int, *, warmup: int, 
 
 
 def warmup_steps(settings: ScheduleSettings, *, epoch: int, total: int) -> int:
-    """Return the number of steps in which the learning rate grows, at most half of ``total``; an epoch has ``epoch`` steps."""
+    """Return the number of warmup steps, at most half of ``total``; an epoch has ``epoch`` steps."""
     return min(max(round(settings.warmup_epochs * epoch), round(settings.warmup_share * total)), total // 2)

@@ -1,4 +1,4 @@
-"""The training loop: epochs, validation, models that are kept, and when to save and to stop."""
+"""The training loop: epochs, validation, saving models and checkpoints, and stopping."""
 
 import contextlib
 import math
@@ -34,22 +34,22 @@ from vitrail.training.runs.state import seed_of
 from vitrail.training.runs.tracking import Tracker, open_tracker
 
 FAILED_STEPS = 3
-"""Steps in a row with a loss or a gradient that is not finite before a run gives up."""
+"""Steps in a row with a loss or gradient that is not finite, after which a run stops."""
 HARDLY = 100
-"""Steps of a first epoch after which a model may have learned something."""
+"""Steps of a first epoch after which the training counts as more than just begun."""
 SAVING = 0.02
-"""Share of the time that checkpoints at the end of short epochs may take."""
+"""Fraction of the time that checkpoints at the end of short epochs may take."""
 PICTURES = 10
-"""Epochs whose end a run keeps a picture of."""
+"""Number of epochs whose end is pictured."""
 
 
 def shown_epochs(epochs: int) -> set[int]:
-    """Return the epochs whose end is pictured, the first and the last among them, closer to each other at the beginning."""
+    """Return the epochs whose end is pictured: the first, the last, and others, closer to each other at the beginning."""
     return {round(epochs ** (number / (PICTURES - 1))) for number in range(PICTURES)}
 
 
 class Trainer(Validation):
-    """A run: model, optimizer, schedule, data and folder; of several processes, one's part of it."""
+    """A run with its model, optimizer, schedule, data and folder, in one of the processes."""
 
     def __init__(
         self,
@@ -91,33 +91,33 @@ class Trainer(Validation):
         self.clock = clock or Clock(t.time_limit)
         self.share = float(first is not None and first.is_over)
         self.step_seconds = 0.0
-        """Time of this process's quickest step, apart from a first one that compiles the model."""
+        """Seconds of this process's fastest step; a first step that compiles the model is not counted."""
         self.observer = Observer()
         if group.rank:
-            torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
+            torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # different dropout in each process
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch."""
+        """Number of steps in an epoch."""
         return len(self.train_loader)
 
     @property
     def stopped_early(self) -> bool:
-        """True where the time limit ended the training within its first steps; a first model counts as trained."""
+        """True if the time limit ended the training in its first steps, unless there was a first model, which is trained."""
         return self.share >= 1 and not self.first_epoch and self.done < min(self.steps, HARDLY) and self.rows[0]["epoch"] > 0
 
     @property
     def made_of_all(self) -> str:
-        """The steps that were made, in words."""
+        """Progress in words, ``120 of 1,000 steps``."""
         return f"{self.done:,} of {self.total:,} step{'s' if self.total > 1 else ''}"
 
     def run(self, observer: Observer | None = None) -> None:
         """Train to the end, from the current state.
 
         Raises:
-            DivergedError: the loss or the gradient is not finite; the last state saved stands.
+            DivergedError: the loss or the gradient is not finite; the last checkpoint is kept.
             DataError: an image cannot be read; the state before it is saved.
-            InterruptedRunError: after Ctrl-C or SIGTERM, when the state is saved.
+            InterruptedRunError: after Ctrl-C or SIGTERM, once the state is saved.
         """
         self.observer = observer or Observer()
         self.observer.start(self.epochs, self.total, self.done)
@@ -137,22 +137,22 @@ class Trainer(Validation):
                     self._epoch(self.epoch)
                 self._try_mean()
         finally:
-            with contextlib.suppress(Exception):  # of somebody's library
+            with contextlib.suppress(Exception):  # the tracker is code of another library
                 self.track.close()
             self.train_loader.close()
             self.val_loader.close()
         self.save_model("last", self.rows[-1])
 
     def finish(self, **result: Any) -> None:
-        """Record that everything is done, the report included, with the ``result`` of the best model."""
+        """Record that the run and its report are finished, with the best model's ``result``."""
         self.folder.write_status("finished", **self._progress(), **result)
 
     def _share(self) -> float:
-        """Return the used share of the time limit, apart from the end of the run, the next step and saving."""
+        """Return the used fraction of the time limit, after the end of the run, the next step and saving are set aside."""
         return self.clock.share(self.budget.seconds() + self.step_seconds + 2 * self.saving)
 
     def _before_steps(self) -> None:
-        """Let the run's kind of data compute what every step needs, in no more than half of the time that is left."""
+        """Let the run's kind of data compute what every step needs, in at most half of the remaining time."""
         end = self.clock.spent + self.clock.left / 2
 
         def on_batch(images: int) -> None:
@@ -169,7 +169,7 @@ class Trainer(Validation):
             self.folder.tell(str(consequence), self.observer)
 
     def _keep_first(self, row: Row) -> None:
-        """Keep the model that the run has before its first epoch."""
+        """Save the model that the run has before its first epoch."""
         self.rows, self.best = [row], row
         with self.group.together(), self._room_for(2**10):
             self.folder.write_rows(self.rows)
@@ -193,15 +193,15 @@ class Trainer(Validation):
         self._end_epoch(epoch)
         slow = self.clock.limit is not None and self.learner.task.scores_slower
         if slow and self.group.broadcast(self.budget.is_worth_a_trial):
-            self.measure(self.budget.tried, reported=True)  # a model that has learned more writes shorter texts
+            self.measure(self.budget.tried, reported=True)  # texts get shorter as the model learns, and scoring faster
         (share,) = self.group.all_reduce_max(int(1e6 * self._share()))
-        self.share = max(self.share, share / 1e6)  # another epoch of one step would only be evaluated once more
+        self.share = max(self.share, share / 1e6)  # checked here, to avoid an epoch of one step and its evaluation
         cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
         if any(self.group.all_reduce_max(cheap, self.is_due(), self.is_over)):
             self.save()
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the rest of an epoch; between two batches is the time to save and to stop."""
+        """Yield the remaining batches of an epoch; between two batches the run may save or stop."""
         batches = self.train_loader.epoch(epoch, skip=self.made)
         while self.made < self.steps and (self.share < 1 or self.done == 0):
             batch, failure = None, None
@@ -214,7 +214,7 @@ class Trainer(Validation):
             yield batch
 
     def _pause(self, failure: VitrailError | None = None) -> None:
-        """Save when it is time to; stop, all processes together, when one got a signal or cannot go on."""
+        """Save if a checkpoint is due; stop all processes together if one received a signal or failed."""
         number, failed, due, share = self.group.all_reduce_max(
             self.signals.received, failure is not None, self.is_due(), int(1e6 * self._share())
         )
@@ -229,7 +229,7 @@ class Trainer(Validation):
             self.stop(number)
 
     def _step(self, batch: Batch) -> None:
-        """Learn from this process's part of the next batch; the third step in a row that is not finite is the last."""
+        """Train on this process's part of the next batch; after `FAILED_STEPS` steps in a row that are not finite, stop."""
         loader, number = self.train_loader, self.made
         size, own = loader.size(number), len(loader.places(number))
         step = self.learner.step(batch, done=self.position(self.done), size=size, own=own, units=loader.units(number))
@@ -267,7 +267,7 @@ class Trainer(Validation):
         if self._keeps_last or self.best is None or rank(row) >= rank(self.best):
             self.best = row
             self.save_model("best", row, weights)
-            if not self._keeps_last:  # else it would be said of every epoch
+            if not self._keeps_last:  # else the message would appear in every epoch
                 self.observer.kept(epoch + 1)
         self.last_epochs.add(weights)
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
@@ -275,9 +275,9 @@ class Trainer(Validation):
         self.observer.epoch(row)
 
     def _track(self, row: Row) -> None:
-        """Pass an epoch to the tracker; the run goes on without it where that fails."""
+        """Pass an epoch to the tracker; if that fails, the run continues without it."""
         try:
             self.track(row)
-        except Exception as error:  # of somebody's library, server or network
+        except Exception as error:  # raised by another library, a server or the network
             self.track = Tracker()
             self.folder.tell(f"tracking has failed and ends here: {type(error).__name__}: {error}", self.observer)

@@ -1,4 +1,4 @@
-"""The validation of a run: its items, its time, and the model that it chooses."""
+"""Validation of a run: its items, its time, and the choice of the model to keep."""
 
 import math
 from typing import Any
@@ -29,8 +29,8 @@ class Validation(RunState):
     signals: Signals
 
     def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
-        """Return a loader of this process's part of batches, prepared as the run prepares them."""
-        has_images = isinstance(dataset, ImageDataset)  # sentences lie in memory
+        """Return a loader of this process's part of each batch, with the run's batch size and workers."""
+        has_images = isinstance(dataset, ImageDataset)  # texts are in memory, and need no workers by default
         return EpochLoader(
             dataset,
             self.settings.training.batch,
@@ -42,13 +42,13 @@ class Validation(RunState):
         )
 
     def subset(self, items: list[Any]) -> list[Any]:
-        """Return two batches at random in a fast run for developers, else all items."""
+        """Return two batches of random items for ``fast_dev_run``, else all items."""
         t = self.settings.training
         return some_items(items, 2 * self.items_in_batch, t.seed) if t.fast_dev_run else items
 
     @property
     def validation(self) -> list[Any]:
-        """The items that decide which epoch is kept: training items where there are no others, and not all with a time limit."""
+        """The items that epochs are compared on: training items if there are no others; with a time limit maybe not all."""
         return self.budget.validated
 
     @property
@@ -56,14 +56,14 @@ class Validation(RunState):
         return self.settings.training.keep == "last"
 
     def measure(self, seconds: float, *, reported: bool = False) -> None:
-        """Measure in about so many seconds how long the end of the run takes."""
+        """Measure, within about ``seconds``, how long the end of the run takes."""
         if self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens":
-            return  # processes that write different numbers of tokens would wait for each other's layers
+            return  # processes that generate different numbers of tokens would wait for each other in sharded layers
         options: dict[str, Any] = {"seconds": self.group.broadcast(seconds), "reported": reported}
         self.budget.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group, **options)
 
     def _plan(self) -> bool:
-        """Choose how many validation items there is time for, and return whether some are left out."""
+        """Choose how many validation items there is time for, and return whether some are dropped."""
         every = len(self.validation)
         if self.clock.limit is None:
             return False
@@ -82,16 +82,16 @@ class Validation(RunState):
         return self.compared < every
 
     def _try_mean(self) -> None:
-        """Keep the mean of the last epochs' weights where it is better than the best model: see ``training.average``."""
+        """Save the average of the last epochs' weights if it is better than the best model; see ``training.average``."""
         if len(self.last_epochs) < 2:
             return
-        self.save()  # what a signal would save while the task holds the mean
+        self.save()  # before the task holds the average, which a signal must not save
         mean = self.last_epochs.mean(self.learner.task.carried_parts().state_dict())
         self.observer.begin("evaluating the mean of the last epochs on val", len(self.val_loader.dataset))
         with self.learner.holding(mean):
             scores = of_epoch(self._validation().scores())
         row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
-        if self._keeps_last:  # where few items tell epochs apart badly, the loss decides alone
+        if self._keeps_last:  # with few items, only the loss compares epochs reliably
             better = bool(row["val_loss"] <= self.rows[-1]["val_loss"])
         else:
             better = self.best is None or rank(row) > rank(self.best)
@@ -104,7 +104,7 @@ class Validation(RunState):
         self.folder.tell(f"the mean of the last {row['averaged']} epochs: {outcome}, {described(row, 'val_')}", self.observer)
 
     def _validation(self) -> Metrics:
-        """Return the metrics on the validation images; where one cannot be read, the epoch before it is saved."""
+        """Return the metrics on the validation items; if one cannot be read, the state is saved first."""
         task = self.learner.evaluated
         metrics = task.metrics()
         metrics.take_items(self.validation)
@@ -116,7 +116,7 @@ class Validation(RunState):
             raise
 
     def _looked_at(self, images: int) -> None:
-        """Count evaluated images, and stop where a signal came."""
+        """Count evaluated images, and stop if a signal arrived."""
         self.observer.advance(images)
         if number := self.signal():
             self.save()

@@ -1,4 +1,4 @@
-"""The state of a run on disk: tensors in safetensors, the rest in JSON, and checksums that say that all of it is there."""
+"""Checkpoints of a run on disk: tensors in safetensors, other values in JSON, and checksums to verify completeness."""
 
 import shutil
 from pathlib import Path
@@ -16,16 +16,16 @@ Tensors = dict[str, Tensor]
 
 STATE = "state.json"
 KEPT = 2
-"""Checkpoints that stay: the newest, and the one before it in case that one is damaged."""
+"""Number of checkpoints to keep: the newest, and the one before in case the newest is damaged."""
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any], *, resume: str) -> None:
-    """Write groups of tensors and a JSON-able state, then remove the checkpoints before the last `KEPT`.
+    """Write groups of tensors and a JSON-able state, then delete all but the newest `KEPT` checkpoints.
 
-    Everything is on the disk before the folder takes its name, so that at every moment a complete checkpoint exists.
+    The folder gets its final name once everything is on disk, so that a complete checkpoint exists at every moment.
 
     Raises:
-        DiskFullError: there is no room; older checkpoints stay. ``resume`` is the command that goes on.
+        DiskFullError: the disk is full; older checkpoints stay. Its hint contains ``resume``, the command to continue with.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     size = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
@@ -39,18 +39,18 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, 
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """Read what `save_checkpoint` wrote; raises `ModelFileError` if a single byte of it is another."""
+    """Read the tensors and state that `save_checkpoint` wrote; raises `ModelFileError` if a byte has changed."""
     require_complete(folder)
     return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, read_state(folder)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Return the part of a checkpoint that is JSON."""
+    """Return the JSON state of a checkpoint."""
     return read_json(folder / STATE, LARGE, any_name=True)
 
 
 def require_complete(folder: Path) -> None:
-    """Raise `ModelFileError` unless a checkpoint has all its files, byte for byte, and no others."""
+    """Raise `ModelFileError` unless a checkpoint has exactly its files, with the right checksums."""
     try:
         if read_text(folder / SUMS) == checksums(folder):
             return
@@ -59,21 +59,21 @@ def require_complete(folder: Path) -> None:
         what = "the checkpoint is not complete"
     except (OSError, ValueError) as error:
         what = f"the checkpoint is damaged: {error}"
-    raise ModelFileError(what, where=folder, hint="take the one before it")
+    raise ModelFileError(what, where=folder, hint="use an earlier checkpoint")
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """Return all checkpoints of a run folder, the newest first, complete or not."""
+    """Return all checkpoints of a run folder, newest first, including incomplete ones."""
     return sorted((run / "checkpoints").glob("step-*"), reverse=True)
 
 
 def has_checkpoint(run: Path) -> bool:
-    """Return whether a run has a checkpoint, if only one that a kill left renamed; see `recover_checkpoints`."""
+    """Return whether a run has a checkpoint, also one under the temporary name of an interrupted rename."""
     return bool(checkpoints(run)) or any((run / "checkpoints").glob(".step-*-old"))
 
 
 def keep_newest(run: Path) -> int:
-    """Remove all checkpoints of a run folder but the newest, and return the number of bytes that this frees."""
+    """Delete all checkpoints of a run but the newest, and return the number of bytes that this frees."""
     older = checkpoints(run)[1:]
     size = sum(file.stat().st_size for folder in older for file in folder.iterdir())
     for folder in older:
@@ -82,7 +82,7 @@ def keep_newest(run: Path) -> int:
 
 
 def recover_checkpoints(run: Path) -> None:
-    """Remove half-written checkpoints of a run that was killed."""
+    """Delete half-written checkpoints of a killed run, and complete interrupted renames."""
     folder = run / "checkpoints"
     for step in {draft.name.split("-")[1] for draft in folder.glob(".step-*-*")}:
         recover_folder(folder / f"step-{step}")

@@ -1,4 +1,4 @@
-"""The task of a run."""
+"""Creation of a run's task."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from vitrail.tasks.teachers import AnyTeacher
 
 
 def create_task(settings: RunSettings, model: Model, preparation: Any, data: Data, teacher: AnyTeacher | None = None) -> Task:
-    """Return the task of a run; raises `ConfigError` where settings, model or data do not fit together."""
+    """Create the task of a run; raises `ConfigError` if settings, model and data do not fit together."""
     options = Options(
         settings.task,
         settings.distillation,

@@ -1,4 +1,4 @@
-"""The data that a model is tried on: what is named, or what a run learned from, without what it leaves out."""
+"""The data to evaluate a model on: data that the user names, or the data of its run without skipped items."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from vitrail.training.runs.run_folder import RunFolder
 def open_for(
     model: object, data: str | Path | None, *, labelled: bool = True, note: Note = lambda text: None
 ) -> tuple[sources.ImageData, bool]:
-    """Return the data to evaluate on, and whether its splits mean something for this model.
+    """Return the data to evaluate on, and whether its splits can be used for this model.
 
-    Unless ``labelled``, images need no labels. ``note`` gets what one should know of how the data was read.
+    With ``labelled=False``, images need no labels. ``note`` receives remarks on how the data was read.
     """
     run, open_images = _run_of(model), sources.open_data if labelled else open_unlabelled
     if data is not None:
@@ -27,11 +27,11 @@ def open_for(
             source.tell(note)
             return source, source.has_splits
     if run is None:
-        raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
+        raise ConfigError("no data given", where="--data", hint="give --data with the images to evaluate on")
     bad, place = run.bad_images, run.settings.data.source if data is None else data
     source = open_images(place, assignment=run.assignment, group=run.settings.data.group).without(bad)
     needs_labels = run_data_of(run.settings).row.labels == "required"
-    if labelled == needs_labels:  # else it would be another share than the run learned from
+    if labelled == needs_labels:  # otherwise a different part would be selected than in training
         source = learned_from(source, run.settings, share_of)
     if bad:
         note(f"images that the run could not read and leaves out: {len(bad):,}; {BAD_IMAGES} lists them")
@@ -40,7 +40,7 @@ def open_for(
 
 
 def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sources.ImageData, bool]:
-    """Open the data as `open_for` does, with labels where there are some, for a model that needs none."""
+    """Open the data as `open_for` does, with labels if there are any, for a model that needs none."""
     try:
         return open_for(model, data, note=note)
     except DataError:
@@ -50,13 +50,13 @@ def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sou
 
 
 def scoring_run(model: object) -> RunFolder | None:
-    """Return the run that a MODEL is, if only the task of the run can score its model."""
+    """Return the run of a MODEL, if only the run's task can score the model; else None."""
     run = _run_of(model)
     return run if run is not None and run_data_of(run.settings).scored_with_run else None
 
 
 def own_run(model: object, data: str | Path | None) -> tuple[RunFolder | None, bool]:
-    """Return the run that a MODEL is, if it is one, and whether ``data`` is its own: named, or none is named."""
+    """Return the run of a MODEL, or None, and whether ``data`` is the run's data; None means the run's data."""
     run = _run_of(model)
     return run, run is not None and (data is None or _same(str(path_of(data)), run.settings.data.source))
 
@@ -66,4 +66,4 @@ def _run_of(model: object) -> RunFolder | None:
 
 
 def _same(a: str, b: str) -> bool:
-    return a == b or Path(a).resolve() == Path(b).resolve()  # also through a link
+    return a == b or Path(a).resolve() == Path(b).resolve()  # a symbolic link counts as its target

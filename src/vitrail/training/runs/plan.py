@@ -1,4 +1,4 @@
-"""A run that is decided, and a run at work."""
+"""The plan of a run, and the objects that it works with."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,27 +17,27 @@ from vitrail.training.runs.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class RunPlan:
-    """All decisions about a run, made before anything is written; nothing changes them later."""
+    """All decisions about a run, made before anything is written; they never change later."""
 
     folder: Path
     settings: RunSettings
-    """Complete: what the data and the machine decide is in them."""
+    """Complete settings, including those that depend on the data and the machine."""
     data: Data
-    """Without the items that are left out."""
+    """The data without skipped items."""
     bad: dict[str, str]
-    """The items that are left out, by name, and why."""
+    """The skipped items: reasons by name."""
     preparation: Any
-    """Makes the model's input of an item."""
+    """Turns an item into the model's input."""
     start: Any = None
-    """The trained model to start from; None where there is none, or a checkpoint has its weights."""
+    """The trained model to start from; None without one, or if a checkpoint has the weights."""
     teacher: AnyTeacher | None = None
     transform: Transform | None = None
-    """The user's own change to training images."""
+    """The user's own transform of training images."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The run folder of a run at work, with its observer, processes, signals and clock."""
+    """The run folder of a running training, with its observer, processes, signals and clock."""
 
     folder: RunFolder
     observer: Observer

@@ -1,4 +1,4 @@
-"""Progress of a run: on a terminal, in plain lines, or in a notebook."""
+"""Progress of a run on a terminal, in plain lines, or in a notebook."""
 
 import sys
 import time
@@ -21,9 +21,9 @@ SHORT = {"images": "img", "tokens": "tok"}
 
 @contextmanager
 def watching(observer: Observer | None, progress: bool | None) -> Iterator[Observer]:
-    """Yield the ``observer``, or where there is none one that shows the progress.
+    """Yield the ``observer``, or by default one that shows the progress.
 
-    ``progress`` None shows it on a terminal and in a notebook; True everywhere, False nowhere.
+    With ``progress`` None it is shown on a terminal and in a notebook; with True always, with False never.
     """
     if observer is not None:
         yield observer
@@ -55,11 +55,11 @@ class _Shown(Observer, AbstractContextManager["_Shown"]):
         self.best = epoch
 
     def update(self, text: str) -> None:
-        """Show how far a pass beside the training is."""
+        """Show the progress of a pass other than training."""
 
 
 class TrainingProgress(_Shown):
-    """A bar over all steps with loss, accuracy, images per second, the time so far and that left; a line for every epoch.
+    """A progress bar over all steps with loss, accuracy, speed, elapsed and remaining time, and a line for every epoch.
 
     Both fit into 80 columns.
     """
@@ -109,10 +109,10 @@ class TrainingProgress(_Shown):
 
 
 class NotebookProgress(_Shown):
-    """A table in a notebook's cell that grows by a row with every epoch, and below it how far the next one is."""
+    """A table in a notebook's cell with a row for every epoch, and below it the progress of the current one."""
 
     SECONDS = 0.5
-    """Between two drawings of the line below the table."""
+    """Seconds between two updates of the line below the table."""
 
     def __init__(self) -> None:
         from IPython.display import HTML, display
@@ -129,7 +129,7 @@ class NotebookProgress(_Shown):
         self.update(f"epoch {epoch + 1}/{self.epochs}: {described(sums.means)}, {sums.rate:,.0f} {sums.unit}/s")
 
     def update(self, text: str) -> None:
-        """Show a text, but not many times a second."""
+        """Show a text, at most once every `SECONDS`."""
         if time.monotonic() - self.drawn >= self.SECONDS:
             self._show(text)
 

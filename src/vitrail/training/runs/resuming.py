@@ -1,4 +1,4 @@
-"""Checks of the settings and the data of a run that goes on."""
+"""Checks of settings and data when a run is resumed."""
 
 import hashlib
 import json
@@ -23,14 +23,14 @@ FREE = {
     "training.parallel",
     "training.track",
 }
-"""Settings that may change in a resumed run: the weights become the same, or, on another device, differ in their last bits."""
+"""Settings that may change in a resumed run: they do not change the weights, except for rounding on another device."""
 
 PARTS = 64
-"""Digests of the contents of image files, each of a part of them; where most have changed, the images are others."""
+"""Number of digests of image contents, each of a part of the files; if most digests differ, the images were replaced."""
 
 
 def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
-    """Raise `ConfigError`, with a list, where changed settings would make other weights."""
+    """Raise `ConfigError`, with a list, for changed settings that would change the weights."""
     old, new = flat(begun.model_dump(mode="json")), flat(now.model_dump(mode="json"))
     free = FREE | {f"task.{name}" for name in begun.task.places}
     changed = [f"{k} was {old.get(k)}, now {new.get(k)}" for k in {**old, **new} if k not in free and old.get(k) != new.get(k)]
@@ -38,19 +38,19 @@ def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
         raise ConfigError(
             f"the run was begun with other settings: {'; '.join(changed)}",
             where="settings",
-            hint="resume it without them, or train anew; what may change is " + ", ".join(sorted(free)),
+            hint="resume it without them, or train a new model; these may change: " + ", ".join(sorted(free)),
         )
 
 
 def extended(settings: RunSettings, at: tuple[int, int], like: RunSettings) -> RunSettings:
-    """Return the settings of a finished run that goes on from an epoch and a step, with the schedule and the end of ``like``."""
+    """Return settings that continue a finished run from epoch and step ``at``, with the schedule and end of ``like``."""
     ends = {name: getattr(like.training, name) for name in ("epochs", "time_limit", "patience")}
     training = settings.training.changed(min_steps=0, **ends)
     return settings.changed(training=training, schedule=settings.schedule.changed(extended_at=at))
 
 
 def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return nested settings by their dotted names."""
+    """Flatten nested settings to dotted names."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         result |= flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {f"{path}{name}": value}
@@ -58,9 +58,10 @@ def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def fingerprint(data: Data) -> dict[str, Any]:
-    """Return everything about the data that decides a run's course, JSON-able.
+    """Return all properties of the data that influence a training, JSON-able.
 
-    Of image files their lengths and ends count, in `PARTS` digests: reading all of them would take as long as an epoch.
+    Image files are represented by size and last bytes, in `PARTS` digests: reading them completely would take as long as an
+    epoch.
     """
     images = data.images
     items = {split: [data.identity(item) for item in items] for split, items in data.splits.items()}
@@ -73,10 +74,10 @@ def fingerprint(data: Data) -> dict[str, Any]:
 
 
 def require_same_data(begun: dict[str, Any], now: dict[str, Any], data: Data) -> str | None:
-    """Raise `DataError` where items or targets are others than those that the run was begun with, by both fingerprints.
+    """Raise `DataError` if items or targets differ from those at the start of the run, by comparing fingerprints.
 
-    The contents of a few files may have changed, since one may have been mended: then a note is returned. A run of an earlier
-    version has no ``contents``.
+    If only a few files changed, which may have been repaired, a note is returned. A run of an earlier version has no
+    ``contents``.
     """
     things = data.things
     if begun == {name: now[name] for name in begun if name in now}:
@@ -92,14 +93,14 @@ def require_same_data(begun: dict[str, Any], now: dict[str, Any], data: Data) ->
         return f"some {things} have changed since the run was begun; it goes on with them as they are now"
     else:
         what = f"the run was started with other {things}: their names are the same, but not what is in the files"
-    raise DataError(what, where=data.source, hint="bring the data back as it was, or train anew")
+    raise DataError(what, where=data.source, hint="restore the data of the run, or train a new model")
 
 
 def settings_to_resume(run: RunFolder, settings: Values) -> RunSettings:
-    """Return the settings that a run goes on with; more epochs of a finished one come with a schedule of their own.
+    """Return the settings of a resumed run; more epochs of a finished run get a schedule of their own.
 
     Raises:
-        ConfigError: settings that may not change.
+        ConfigError: a setting was changed that must not change.
     """
     begun = run.settings
     check_names(settings)
@@ -114,20 +115,20 @@ def settings_to_resume(run: RunFolder, settings: Values) -> RunSettings:
             at = (status["epoch"], status["step"])
             begun, resolved = extended(begun, at, resolved), extended(resolved, at, resolved)
         elif epochs != begun.training.epochs:
-            what = "the run is not finished, and keeps its number of epochs until it is"
-            raise ConfigError(what, where="--epochs", hint=f"{run.resume_command} first, then once more with --epochs")
+            what = "the number of epochs cannot change before the run is finished"
+            raise ConfigError(what, where="--epochs", hint=f"{run.resume_command} first, then the same with --epochs")
     require_same_settings(begun, resolved)
     require_keep_fits_patience(resolved)
     return resolved
 
 
 def _require_extendable(run: RunFolder, begun: RunSettings, epochs: int) -> None:
-    """Raise `ConfigError` where a finished run has as many epochs already, or can have none."""
+    """Raise `ConfigError` if a finished run already has as many epochs, or cannot have more."""
     what, status = "", run.standing
     if epochs <= status["epoch"]:
         what, hint = f"the run has {status['epoch']} epochs already", f"give more than {status['epoch']}"
     elif begun.training.fast_dev_run:
-        what, hint = "a fast run for developers has one epoch", "train anew without --fast-dev-run"
+        what, hint = "a run with --fast-dev-run has one epoch", "train a new model without --fast-dev-run"
     elif begun.training.probe and not status["step"]:
         what, hint = "a probe has no epochs", f"vitrail train --from {run.path} --data {begun.data.source}"
     if what:

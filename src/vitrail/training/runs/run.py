@@ -1,4 +1,4 @@
-"""A run from its settings to its report: begun or resumed."""
+"""A run from settings to report, new or resumed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -51,22 +51,22 @@ class Finished:
     trained: TrainedModel
     """The best model."""
     task: Task
-    """With the best model and the parts that were learned beside it."""
+    """The task with the best model and its other trained parts."""
     split: str
     items: list[Any]
-    """The items of the split that are reported on."""
+    """The items of the split that the metrics are computed on."""
     metrics: Metrics
-    """Metrics of the best model on those items."""
+    """Metrics of the best model on these items."""
     validation: Metrics | None
-    """Metrics on the validation items, where the report of the task chooses something by them."""
+    """Metrics on the validation items, if the task chooses thresholds or the like by them; else None."""
     floor: Floor | None = None
-    """The scores of one answer for all items."""
+    """Scores of a constant prediction for all items."""
     doubts: list[str] = field(default_factory=list)
-    """Reasons why the model has hardly learned anything, a sentence each."""
+    """Reasons why the model has hardly learned anything, one sentence each."""
 
     @property
     def longer(self) -> str:
-        """The command that trains such a model for longer; empty without doubts, and of a head that was fitted alone."""
+        """The command that trains for longer; empty if there are no doubts, or if only a head was fitted."""
         trainer = self.trainer
         if not self.doubts or not trainer.epochs:
             return ""
@@ -76,7 +76,7 @@ class Finished:
 
 
 Report = Callable[[Finished], None]
-"""Writes the report of a run; called by one process."""
+"""Writes the report of a run; only one process calls it."""
 
 
 def begin_run(
@@ -90,7 +90,7 @@ def begin_run(
     transform: Transform | None,
     teacher: AnyTeacher | None = None,
 ) -> Finished:
-    """Train a model and write its run folder; see `vitrail.train`."""
+    """Train a model and write its run folder; see `vitrail.train` for the arguments."""
     observer = observer or Observer()
     clock = Clock(None, begun=observer.command_began)
     resolved, start = resolve_run(recipe, path_of(config) if config else None, settings)
@@ -99,7 +99,7 @@ def begin_run(
         plan = plan_run(place, resolved, start, transform=transform, teacher=teacher, observer=observer, group=group)
         final = plan.settings
         with remembered_signals(lambda: observer.note(STOPPING)) as signals:
-            group.all_reduce_max(0)  # each hears signals before there is anything to lose
+            group.all_reduce_max(0)  # every process handles signals before there is anything to lose
             run = _create(plan, group)
             with run.at_work(signals, group):
                 plan.data.tell(run.log)
@@ -121,7 +121,7 @@ def resume_run(
     transform: Transform | None,
     teacher: AnyTeacher | None = None,
 ) -> Finished:
-    """Continue an interrupted run; see `vitrail.resume`."""
+    """Continue an interrupted run; see `vitrail.resume` for the arguments."""
     run = RunFolder.open(path_of(folder))
     begun, observer = run.settings, observer or Observer()
     clock = Clock(None, begun=observer.command_began)
@@ -135,14 +135,14 @@ def resume_run(
             trainer = _trainer(plan, Work(run, observer, group, signals, clock))
             trainer.restore(observer)
             if plan.settings.schedule.extended_at != begun.schedule.extended_at:
-                run.extend(plan.settings)  # not before all of it has opened: until then the run is finished
+                run.extend(plan.settings)  # only after everything was opened: until then the run counts as finished
             elif (plan.data.source, plan.settings.task) != (begun.data.source, begun.task):
                 run.move(plan.data.source, plan.settings.task)
             return _finish(trainer, report, observer)
 
 
 def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
-    """Return the folder, best model, reported split and scores of a finished run; None of any other."""
+    """Return the folder, best model, reported split and scores of a finished run; None for an unfinished run."""
     status = run.standing
     if status["state"] != "finished":
         return None
@@ -150,14 +150,14 @@ def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, flo
 
 
 def _trainer(plan: RunPlan, work: Work) -> Trainer:
-    """Build the model and its trainer; a run without a checkpoint first does what its data has it begin with."""
+    """Build the model and its trainer; a run without a checkpoint first gets its first model, if its data has one."""
     settings, start, kind = plan.settings, plan.start, run_data_of(plan.settings)
     torch.manual_seed(settings.training.seed)
     model = kind.start_model(settings, start, plan.data)
     if start is not None and (settings.training.tune != "all" or settings.training.frozen_share):
         require_nothing_fresh(model, start.model, settings)
     if settings.training.tune == "lora":
-        target_layers(model, settings.lora)  # refuses a layer that the model lacks before anything takes time
+        target_layers(model, settings.lora)  # raises early, before anything takes time
     task = create_task(settings, model, plan.preparation, plan.data, plan.teacher)
     require_possible(settings, task, work.group)
     first = None if checkpoints(work.folder.path) else kind.begin(plan, task, work)
@@ -187,7 +187,7 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     """Train to the end, then report on the best model."""
     trainer.run(observer)
     group, source, folder = trainer.group, trainer.data, trainer.folder
-    group.all_reduce_max(0)  # the first process has written the model before any other reads it
+    group.all_reduce_max(0)  # waits until the first process has written the model
     trained, task = best_task(folder, trainer.settings, source)
     task.to(trainer.device)
     split = source.evaluation_split
@@ -213,7 +213,7 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     doubts = {"warnings": finished.doubts} if finished.doubts else {}
     trainer.finish(split=split, scores=metrics.scores(), **doubts)
     folder.keep_newest_checkpoint()
-    task.to("cpu")  # where its user's images are
+    task.to("cpu")  # where users' images are
     if number := trainer.signal():
         what = "finished before it could be stopped"
         raise InterruptedRunError(number, folder.path, f"vitrail evaluate {folder.path}", what=what)
@@ -221,7 +221,7 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
 
 
 def _evaluate(trainer: Trainer, task: Task, name: str, items: list[Any], observer: Observer) -> Metrics:
-    """Return the metrics of the best model on some items, unless a signal comes."""
+    """Return the metrics of the best model on ``items``; stops the run if a signal arrives."""
 
     def on_batch(images: int) -> None:
         observer.advance(images)
@@ -236,12 +236,12 @@ def _evaluate(trainer: Trainer, task: Task, name: str, items: list[Any], observe
 
 
 def _scored_items(trainer: Trainer, observer: Observer) -> list[Any]:
-    """Return the items that the best model is scored on; with a time limit not more than there is time for."""
+    """Return the items that the best model is scored on; with a time limit, as many as there is time for."""
     budget, every, group, tell = trainer.budget, trainer.budget.reported, trainer.group, trainer.folder.tell
     if trainer.clock.limit is None:
         return every
     if len(budget.scored(group.broadcast(trainer.clock.left))) < len(every):
-        trainer.measure(TRIAL * trainer.clock.limit, reported=True)  # once more, before anything is left out
+        trainer.measure(TRIAL * trainer.clock.limit, reported=True)  # measured again before items are dropped
     items: list[Any] = budget.scored(group.broadcast(trainer.clock.left))
     time_of_all = shown_seconds(budget.scoring)
     if trainer.stopped_early:
@@ -254,7 +254,7 @@ def _scored_items(trainer: Trainer, observer: Observer) -> list[Any]:
 
 
 def _enough(trainer: Trainer) -> str:
-    """Return a time limit, as a person writes it, in which a run that was stopped early makes all its steps."""
+    """Return a round time limit in which a run that stopped early would make all its steps."""
     budget, left = trainer.budget, trainer.total - trainer.done
     passes = (trainer.epochs - trainer.epoch + budget.passes) * len(budget.validated) * budget.validating
     seconds = trainer.clock.spent + left * trainer.step_seconds + passes + budget.scoring + budget.report
@@ -262,7 +262,7 @@ def _enough(trainer: Trainer) -> str:
 
 
 def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str]:
-    """Return why the best model has hardly learned anything: it has seen few batches, or one answer for all items is as good."""
+    """Return reasons why the best model has hardly learned anything: too few batches, or no better than a constant prediction."""
     if trainer.settings.training.fast_dev_run:
         return []
     doubts = []
@@ -276,7 +276,7 @@ def _doubts(trainer: Trainer, metrics: Metrics, floor: Floor | None) -> list[str
 
 
 def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:
-    """Return the best model of a run, and its task with all parts beside the model."""
+    """Return the best model of a run, and its task with all other trained and carried parts."""
     folder, trained = run.path / "best", _best(run, settings)
     task = create_task(settings, trained.model, trained.preparation, source)
     parts = nn.ModuleDict(dict([*task.trained_parts().items(), *task.carried_parts().items()]))

@@ -1,4 +1,4 @@
-"""The folder of a run, which no other run ever overwrites."""
+"""The folder of a run, which is never overwritten by another run."""
 
 import csv
 import errno
@@ -43,15 +43,15 @@ from vitrail.training.runs.checkpoint import checkpoints, keep_newest, read_stat
 
 
 class RunFolder:
-    """Reads and writes the files of a run, except models, images and checkpoints.
+    """A run folder: reads and writes all files except models, images and checkpoints.
 
-    Of several processes only the one that ``writes`` changes anything.
+    Of several processes, only the one with ``writes`` changes files.
     """
 
     def __init__(self, path: Path, *, writes: bool = True):
         self.path, self.writes = path, writes
         self.made: list[Path] | None = None
-        """Folders that were created for a new run: its own, unless it was there, and those above."""
+        """Folders that were created for a new run: its own, unless it existed, and missing parents."""
 
     @classmethod
     def create(
@@ -62,10 +62,10 @@ class RunFolder:
         bad_images: dict[str, str] | None = None,
         **files: bytes,
     ) -> "RunFolder":
-        """Create the folder, whole or not at all; call `require_free` before any work.
+        """Create the folder completely or not at all; call `require_free` before any work.
 
-        It holds the run's configuration, environment and status, the split of each image, the images that are left out with the
-        reason, and further ``files`` by their names.
+        It contains the run's configuration, environment and status, the split of each image, the skipped images with reasons,
+        and further ``files`` by name.
         """
         run, missing = cls(path), [p for p in (path, *path.parents) if not p.exists()]
 
@@ -83,8 +83,8 @@ class RunFolder:
             write_json(draft / STATUS, run.status("running", epoch=0))
 
         try:
-            if path.is_dir():  # it may be the place of a disk, which cannot be renamed
-                (path / "plots").mkdir()  # where another run has come first, this fails
+            if path.is_dir():  # not renamed, since it may be a mount point
+                (path / "plots").mkdir()  # fails if another run was faster
                 run.made = []
                 fill(path)
             else:
@@ -104,9 +104,9 @@ class RunFolder:
 
     @contextmanager
     def at_work(self, signals: Signals, group: Processes) -> Iterator[None]:
-        """Lock the run for the group, and record what becomes of it where it does not end well."""
+        """Lock the run for the group, and record the outcome if it fails or is stopped."""
         with ExitStack() as lock:
-            with group.together():  # the one process that writes also finds out for the others whether it may
+            with group.together():  # the writing process takes the lock for all others
                 lock.enter_context(locked(self.path) if self.writes else nullcontext())
             try:
                 yield
@@ -115,21 +115,21 @@ class RunFolder:
                     self.log(outcome)
                 raise
             except BaseException as error:
-                # a second signal, or another process that left on the same one before this one could agree with it
+                # a second signal, or another process that already stopped for the same signal
                 ends = (KeyboardInterrupt, RuntimeError) if group.count > 1 else KeyboardInterrupt
                 stopped = bool(signals.received) and isinstance(error, ends)
-                with suppress(OSError):  # of a full disk, say; the error itself matters more
+                with suppress(OSError):  # for example a full disk; ``error`` matters more
                     self._fail(error, stopped=stopped)
                 if stopped:
-                    what = "stopped at once; the last checkpoint stands"
+                    what = "stopped at once; the last checkpoint is kept"
                     raise InterruptedRunError(signals.received, self.path, self.resume_command, what=what) from error
                 if isinstance(error, UnreadableImageError) and is_run(self.path):
-                    hint = f"bring it back as it was, then {self.resume_command}"  # without it the images would be others
+                    hint = f"bring it back as it was, then {self.resume_command}"  # skipping it would change the data
                     raise UnreadableImageError(error.what, where=error.where, hint=hint) from error
                 raise
 
     def _fail(self, error: BaseException, *, stopped: bool) -> None:
-        """Remove a new run that failed before it saved anything; else record the failure."""
+        """Delete a new run that failed before it saved anything; otherwise record the failure."""
         if not self.writes:
             return
         saved = checkpoints(self.path) or (self.path / "best").is_dir() or isinstance(error, DiskFullError)
@@ -145,14 +145,14 @@ class RunFolder:
         self.log(f"failed: {what}")
 
     def recover(self) -> None:
-        """Remove what was half written when the run was killed."""
+        """Remove half-written files of a killed run."""
         if self.writes:
             for name in ("best", "last", CONFIG, STATUS, "metrics.jsonl", "metrics.csv"):
                 recover_folder(self.path / name)
             recover_checkpoints(self.path)
 
     def extend(self, settings: RunSettings) -> None:
-        """Write the settings by which a finished run goes on."""
+        """Write the settings with which a finished run continues."""
         if self.writes:
             place = {name: value for name, value in self.standing.items() if name in ("epoch", "step", "best")}
             self.write_status("running", **place)
@@ -160,7 +160,7 @@ class RunFolder:
             self.log(f"extended to {settings.training.epochs} epochs")
 
     def move(self, source: str, task: TaskSettings) -> None:
-        """Write where the data is now, and what else the task's settings name."""
+        """Record the new location of the data, and of what else the task's settings name."""
         if self.writes:
             begun = self.settings
             write_text(self.path / CONFIG, to_yaml(begun.changed(data=begun.data.changed(source=source), task=task)))
@@ -168,18 +168,18 @@ class RunFolder:
             self.log(", ".join(f"{name} is at {place} now" for name, place in places.items() if place is not None))
 
     def remove(self) -> None:
-        """Undo `create`: remove everything in the folder, and the folders that it created."""
+        """Undo `create`: delete everything in the folder, and the folders that it created."""
         if self.made is None:
             return
         for entry in self.path.iterdir() if self.path.is_dir() else ():
-            if entry.name == "lost+found":  # of the disk whose place it is
+            if entry.name == "lost+found":  # the folder is a mount point
                 continue
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         _remove_empty(self.made)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """Return an existing run; raises `ModelFileError` where there is none."""
+        """Open an existing run; raises `ModelFileError` if ``path`` is not a run folder."""
         require_run(path)
         return cls(path)
 
@@ -190,13 +190,13 @@ class RunFolder:
 
     @property
     def assignment(self) -> dict[str, str] | None:
-        """The split that the run assigned each image to, where its data had none."""
+        """The split of each image, if the run assigned them; None if the data has splits."""
         file = self.path / SPLITS
         return texts(file, sources.SPLITS) if file.exists() else None
 
     @property
     def bad_images(self) -> dict[str, str]:
-        """The images that the run leaves out, by name, and why."""
+        """The images that the run skips: reasons by name."""
         file = self.path / BAD_IMAGES
         return texts(file) if file.exists() else {}
 
@@ -211,14 +211,14 @@ class RunFolder:
             return
         write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
         table = io.StringIO()
-        columns = dict.fromkeys(name for row in rows for name in row)  # an earlier version began the run with others
+        columns = dict.fromkeys(name for row in rows for name in row)  # rows of an earlier version may have other names
         writer = csv.DictWriter(table, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.path / "metrics.csv", table.getvalue())
 
     def keep_newest_checkpoint(self) -> None:
-        """Remove all other checkpoints, which a finished run has no use for, and log it."""
+        """Delete all checkpoints but the newest, which a finished run does not need, and log it."""
         if self.writes and (freed := keep_newest(self.path)):
             self.log(f"finished: all checkpoints but the newest are removed, {freed / 1e6:,.1f} MB")
 
@@ -229,7 +229,7 @@ class RunFolder:
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
-        """The fingerprint of the data in the newest checkpoint; None where it is not known."""
+        """The fingerprint of the data in the newest checkpoint; None if it cannot be read."""
         with suppress(OSError, VitrailError):
             return next((read_state(folder).get("data") for folder in checkpoints(self.path)), None)
         return None
@@ -253,12 +253,12 @@ class RunFolder:
         }
 
     def write_status(self, state: str, **values: Any) -> None:
-        """Write the state of the run, and the command that continues it."""
+        """Write the state of the run to status.json, with the command that continues it."""
         if self.writes:
             write_json(self.path / STATUS, self.status(state, **values))
 
     def status(self, state: str, **values: Any) -> dict[str, Any]:
-        """Return the content of a status.json."""
+        """Return the content of status.json for a state."""
         resume = None if state == "finished" else self.resume_command
         return {"state": state, "time": now(), "resume": resume, **values}
 
@@ -268,26 +268,26 @@ class RunFolder:
         return f"vitrail resume {shlex.quote(os.path.abspath(self.path))}"
 
     def leave_for(self, number: int, *, what: str = SAVED) -> None:
-        """Leave for a signal before the first step, if there was one; raises `InterruptedRunError`, which says ``what``."""
+        """Stop before the first step if a signal arrived: raises `InterruptedRunError` with the message ``what``."""
         if number:
             self.write_status("interrupted", epoch=0, step=0)
             self.log(f"stopped by signal {number} before the first step")
             raise InterruptedRunError(number, self.path, self.resume_command, what=what)
 
     def tell(self, message: str, observer: Observer) -> None:
-        """Log a line, and show it to the observer."""
+        """Log a message, and pass it to the observer."""
         self.log(message)
         observer.note(message)
 
     def log(self, message: str) -> None:
-        """Append a line to train.log, if the disk has room for it: no run ends over a line."""
+        """Append a line to train.log; a full disk is ignored."""
         if self.writes:
             with suppress(OSError), (self.path / "train.log").open("a", encoding="utf-8") as file:
                 file.write(f"{now()}  {escaped(message)}\n")
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders that hold nothing, the innermost first."""
+    """Remove empty folders, the innermost first."""
     for folder in folders:
-        with suppress(OSError):  # something is in it, or another process has come first
+        with suppress(OSError):  # it is not empty, or another process removed it
             folder.rmdir()

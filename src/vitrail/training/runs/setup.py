@@ -1,4 +1,4 @@
-"""The plan of a run: its settings, its data, and the choices of the machine, all made before anything is written."""
+"""Planning of a run: settings, data, and choices that depend on the machine, before anything is written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,17 +30,17 @@ from vitrail.training.runs.run_folder import RunFolder
 from vitrail.training.runs.tracking import require_tracker
 from vitrail.weights.reference import open_model
 
-AGAIN = "give in Python what the run was started with: vitrail.resume(RUN, {}=…), or leave it out"
+AGAIN = "pass the same as when the run was started: vitrail.resume(RUN, {}=…), or nothing if there was none"
 
 
 def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, Any]:
-    """Return the requested settings of a run, and the model it starts from, if it does."""
+    """Return the requested settings of a run, and the model to start from, or None."""
     request = Request.read(recipe, config, settings)
     if request.start is None:
         return request.settings(), None
     start = run_data(request.task).open_start(request.start)
     resolved, preparation = request.settings(start.model.config), start.preparation
-    if isinstance(preparation, Preparation | BoxPreparation):  # a model of texts has tokens in its place
+    if isinstance(preparation, Preparation | BoxPreparation):  # a text model has tokens instead
         return resolved.changed(preparation=preparation), start
     return resolved, start
 
@@ -55,10 +55,10 @@ def plan_run(
     observer: Observer,
     group: Processes,
 ) -> RunPlan:
-    """Decide everything about a new run, from the requested settings and the model to start from; see `resolve_run`.
+    """Plan a new run, from the requested settings and the model to start from; see `resolve_run`.
 
     Raises:
-        VitrailError: settings, data or machine do not fit together; nothing is written yet.
+        VitrailError: settings, data and machine do not fit together; nothing is written yet.
     """
     require_teacher(asked, teacher)
     kind = run_data_of(asked)
@@ -98,10 +98,10 @@ def plan_resumed(
     observer: Observer,
     group: Processes,
 ) -> RunPlan:
-    """Decide how a run goes on, from its own settings and those that override them.
+    """Plan how a run continues, from its own settings and those that override them.
 
     Raises:
-        VitrailError: the run cannot go on so; nothing is written yet.
+        VitrailError: the run cannot continue with these settings or this data; nothing is written yet.
     """
     with group.together():
         asked = settings_to_resume(run, settings)
@@ -123,37 +123,37 @@ def plan_resumed(
 
 
 def require_transform(settings: RunSettings, transform: Transform | None) -> None:
-    """Raise `ConfigError` unless a transform is passed exactly where the settings name one."""
+    """Raise `ConfigError` unless a transform is passed if and only if the settings name one."""
     if bool(settings.transform) != (transform is not None):
         begun = f"was started with the transform {settings.transform}" if settings.transform else "has no transform"
         raise ConfigError(f"the run {begun}", where="transform", hint=AGAIN.format("transform"))
 
 
 def teacher_settings(teacher: str | Path | AnyTeacher | None) -> Values:
-    """Return the settings for a teacher: its place, or of one that is passed in Python a few words."""
+    """Return the settings for a teacher: its path, or a description of one that is passed as a Python object."""
     if teacher is None:
         return {}
     return {"teacher": str(teacher)} if isinstance(teacher, str | Path) else {"distillation.given": described_teacher(teacher)}
 
 
 def require_teacher(settings: RunSettings, given: AnyTeacher | None) -> None:
-    """Raise `ConfigError` unless the teacher that is passed in Python is the one that the settings describe."""
+    """Raise `ConfigError` unless the teacher passed as a Python object is the one that the settings describe."""
     expected, passed = settings.distillation.given, "" if given is None else described_teacher(given)
     if expected and settings.distillation.teacher is not None:
-        raise ConfigError("there are two teachers", where="--teacher", hint="give one of them")
+        raise ConfigError("two teachers are given", where="--teacher", hint="give one of them")
     if expected != passed:
-        begun = f"a teacher that was given in Python: {expected}" if expected else "no teacher that was given in Python"
+        begun = f"a teacher passed in Python: {expected}" if expected else "no teacher passed in Python"
         raise ConfigError(f"the run has {begun}", where="teacher", hint=AGAIN.format("teacher"))
 
 
 def open_teacher(settings: RunSettings, given: AnyTeacher | None) -> AnyTeacher | None:
-    """Return the teacher that the settings name, opened, or the one that is passed."""
+    """Load the teacher that the settings name, or return the one that is passed."""
     reference = settings.distillation.teacher
     return given if reference is None else open_model(reference)
 
 
 def with_precision(settings: RunSettings, observer: Observer, group: Processes) -> RunSettings:
-    """Return the settings with one precision for all processes, where the machine decides."""
+    """Return the settings with the precision "auto" replaced by this machine's faster one, the same in all processes."""
     t = settings.training
     device = pick_device(t.device)
     quickest = quickest_precision(device)
@@ -169,9 +169,9 @@ def with_precision(settings: RunSettings, observer: Observer, group: Processes) 
 def with_batch_size(
     settings: RunSettings, trainer_with: Callable[[RunSettings], Trainer], items: int, observer: Observer, group: Processes
 ) -> RunSettings:
-    """Return the settings with a number for the batch size, which each process finds for its share of the batch.
+    """Return the settings with the batch size "auto" replaced by a number, found by trials in each process.
 
-    ``trainer_with`` creates a trainer for other settings, of which nothing is kept; ``items`` are there to learn from.
+    ``trainer_with`` creates a trainer for other settings, used for a trial only; ``items`` is the number of training items.
     """
     if settings.training.batch_size != "auto":
         return settings

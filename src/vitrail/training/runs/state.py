@@ -1,4 +1,4 @@
-"""The state of a run, which a checkpoint holds."""
+"""The state of a run, which is saved in checkpoints."""
 
 import contextlib
 import math
@@ -33,11 +33,11 @@ from vitrail.weights.locate import require_best
 
 
 class RunState:
-    """The state of a run: everything that decides how it goes on."""
+    """The state of a run: everything that its further course depends on."""
 
     epochs: int
     total: int
-    """Epochs and steps of the whole run."""
+    """Total number of epochs and steps."""
     clock: Clock
     first_epoch: int
     first_step: int
@@ -45,7 +45,7 @@ class RunState:
 
     def __init__(self, settings: RunSettings, data: Data, folder: RunFolder, learner: Learner, group: Processes):
         self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
-        self.device, self.fingerprint = learner.device, fingerprint(data)  # before anything changes a file
+        self.device, self.fingerprint = learner.device, fingerprint(data)  # read before anything changes a file
         self.done = 0
         self.sums = self.no_sums()
         self.rows: list[Row] = []
@@ -54,36 +54,36 @@ class RunState:
         self.not_finite = 0
         self.share = 0.0
         self.compared: int | None = None
-        """Number of validation items that epochs are compared on; None before a time limit has decided it."""
+        """Number of validation items that epochs are compared on; None until a time limit has decided it."""
         self.share_before = 0.0
-        """Share of the time that was used when the first step began."""
+        """Fraction of the time limit that was used when the first step began."""
         self.saved: tuple[int, int] | None = None
         self.saved_at, self.saving = time.monotonic(), 0.0
 
     @property
     def epoch(self) -> int:
-        """Epochs that are over; a first model without training counts as none."""
+        """Number of finished epochs; a first model without training counts as 0."""
         return self.rows[-1]["epoch"] if self.rows else 0
 
     @property
     def made(self) -> int:
-        """Steps made of the current epoch."""
+        """Number of steps made in the current epoch."""
         return self.done - (self.rows[-1]["step"] if self.rows else 0)
 
     @property
     def is_over(self) -> bool:
-        """True where no other epoch follows: all are made, none was better for ``training.patience``, or the time is up.
+        """True if no epoch follows: all are done, none was better for ``training.patience`` epochs, or the time is over.
 
-        Whatever the time, there is a model to keep: the first one, or the one that one step has made.
+        Even then there is a model to save: the first model, or one after at least one step.
         """
         patience, best = self.settings.training.patience, max(((rank(row), row["epoch"]) for row in self.rows), default=(0, 0))[1]
         gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
         return bool(self.epoch >= self.epochs or gave_up or (self.share >= 1 and self.rows))
 
     def position(self, step: int) -> int:
-        """Return the position in the learner's ``total`` steps of the schedule; a time limit moves it on by the clock.
+        """Return the position of a step in the schedule, of the learner's ``total`` steps; a time limit moves it forward.
 
-        Time used before the first step takes no part of the schedule, which would else begin behind its warm-up.
+        Time used before the first step does not count, since the schedule would otherwise skip its warmup.
         """
         left = 1 - self.share_before
         by_clock = int((self.share - self.share_before) / left * self.learner.total) if left else self.learner.total
@@ -91,16 +91,16 @@ class RunState:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the last step, before the factors of `layer_decay` and `layers`."""
+        """The learning rate of the last step, before `layer_decay` and `layers` are applied."""
         return self.settings.optimizer.lr * self.learner.rate(self.position(self.done - 1))
 
     def no_sums(self) -> Sums:
-        """Return the sums at the beginning of an epoch."""
+        """Return the sums at the start of an epoch, all zero."""
         task = self.learner.task
         return Sums(counts=dict.fromkeys(task.counts, 0), unit=task.unit)
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
-        """Return the content of a checkpoint: tensors, and values for JSON."""
+        """Return the content of a checkpoint: tensors, and JSON-able values."""
         everyone = enumerate(self.group.all_gather(self._random_states()))
         random = {f"{rank}.{kind}": state for rank, states in everyone for kind, state in states.items()}
         state = {
@@ -121,7 +121,7 @@ class RunState:
         return {**self.learner.tensors(), **self.last_epochs.tensors(), "random": random}, state
 
     def save_model(self, name: str, row: Row, weights: Tensors | None = None) -> None:
-        """Write a complete model folder with the metrics of a row; every process takes part, the first one writes."""
+        """Write a complete model folder with the metrics of an epoch; all processes call this, and the first one writes."""
         weights = weights or parallel.whole(self.learner.evaluated.state_dict())
         size = sum(tensor.nbytes for tensor in weights.values())
         with self.group.together():
@@ -131,7 +131,7 @@ class RunState:
                     best_model.fill(draft, self.settings, self.learner.task, weights, card)
 
     def save(self) -> None:
-        """Save the whole state in a checkpoint and ``status.json``. Every process takes part, the first one writes."""
+        """Save the state in a checkpoint and in ``status.json``; all processes call this, and the first one writes."""
         begin, place = time.monotonic(), (self.done, len(self.rows))
         if self.saved == place:
             return
@@ -146,15 +146,15 @@ class RunState:
         self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
 
     def is_due(self) -> bool:
-        """Return whether the settings request a checkpoint now."""
+        """Return whether a checkpoint is due by the settings."""
         t = self.settings.training
         by_steps = t.checkpoint_every_steps and self.done and self.done % t.checkpoint_every_steps == 0
         by_time = t.checkpoint_every_seconds and time.monotonic() - self.saved_at >= t.checkpoint_every_seconds
         return bool(by_steps or by_time)
 
     def stop(self, number: int) -> None:
-        """Leave the run as it was last saved; raises `InterruptedRunError`."""
-        with contextlib.suppress(OSError):  # of a full disk, which what is saved does not need
+        """Stop the run in the state that was saved last; raises `InterruptedRunError`."""
+        with contextlib.suppress(OSError):  # for example a full disk; the saved state is complete anyway
             self.folder.write_status("interrupted", **self._progress())
         self.folder.log(f"stopped by signal {number} after step {self.done}")
         raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
@@ -173,18 +173,18 @@ class RunState:
         )
 
     def _require_finite(self, tensors: Tensors, what: str) -> None:
-        """Raise `DivergedError` for an infinite weight, which a finite gradient can make: it must not replace a good state."""
+        """Raise `DivergedError` for infinite weights, possible even with finite gradients; they must not replace a good state."""
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             self._diverged(f"the largest {what} is inf")
 
     def restore(self, observer: Observer | None = None) -> None:
-        """Load the newest complete checkpoint, so that the run goes on as if it had never stopped.
+        """Load the newest complete checkpoint, so that the run continues as if it had never stopped.
 
-        A damaged one is passed over with a note to the observer. Without any checkpoint the run begins anew.
+        Damaged checkpoints are skipped, with a note to the observer. Without any checkpoint the run starts from the beginning.
 
         Raises:
-            ModelFileError: no checkpoint is whole, or it is of another model.
-            ConfigError, DataError: settings or images are not those that the run was begun with.
+            ModelFileError: all checkpoints are damaged, or they belong to another model.
+            ConfigError, DataError: settings or images differ from those at the start of the run.
         """
         run, group, observer = self.folder, self.group, observer or Observer()
         names = group.broadcast([folder.name for folder in checkpoints(run.path)])
@@ -194,18 +194,18 @@ class RunState:
                 with group.together():
                     tensors, state = load_checkpoint(folder)
             except ModelFileError as error:
-                run.tell(f"{name} is passed over: {error.what}", observer)
+                run.tell(f"{name} is skipped: {error.what}", observer)
                 continue
             if changed := self._take(tensors, state, folder):
                 run.tell(changed, observer)
-            for damaged in names[:number] if group.first else ():  # it would count as one of those that stay
+            for damaged in names[:number] if group.first else ():  # they would count as the newest checkpoints
                 shutil.rmtree(run.path / "checkpoints" / damaged, ignore_errors=True)
             return
         if names:
-            raise ModelFileError("no checkpoint is whole", where=run.path / "checkpoints", hint="train anew into another folder")
+            raise ModelFileError("every checkpoint is damaged", where=run.path / "checkpoints", hint="train in another folder")
 
     def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> str | None:
-        """Take the state of a checkpoint, and return a note about the data, if there is one."""
+        """Load the state of a checkpoint, and return a note about changed data, or None."""
         try:
             _require_types(state)
             begun, at = RunSettings.read(state["settings"]), self.settings.schedule.extended_at
@@ -220,12 +220,12 @@ class RunState:
             self.rows, self.best = state["rows"], state["best"]
             self.last_epochs.load(tensors, self.learner.task.state_dict())
             self._take_random_states(tensors["random"])
-            use(kernels_of(state.get("kernels")) or kernels())  # other ones would round differently
+            use(kernels_of(state.get("kernels")) or kernels())  # other kernels round differently
         except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise ModelFileError(
                 f"the checkpoint is damaged, or of another model: {' '.join(str(error).split())[:200]}",
                 where=folder,
-                hint="bring the run back as it was, or train anew",
+                hint="restore the run folder, or train a new model",
             ) from None
         if self.best is not None:
             require_best(self.folder.path)
@@ -243,7 +243,7 @@ class RunState:
         return states
 
     def _take_random_states(self, states: Tensors) -> None:
-        """Take the random states of this process; one that the checkpoint does not know begins its own."""
+        """Restore this process's random states; a process that the checkpoint does not contain gets a new seed."""
         rank, kind = self.group.rank, self.device.type
         if f"{rank}.cpu" not in states:
             torch.manual_seed(seed_of(self.settings.training.seed, self.done, rank))
@@ -256,11 +256,11 @@ class RunState:
 TYPES = {"done": int, "not_finite": int, "rows": list, "sums": dict, "data": dict, "settings": dict, "scaler": dict}
 """Types of the values in a checkpoint's JSON."""
 TIMES = ("spent", "share", "share_before")
-"""Values of the clock in it; earlier versions had less."""
+"""Values of the clock in a checkpoint's JSON; earlier versions had fewer."""
 
 
 def _require_types(state: dict[str, Any]) -> None:
-    """Raise `ValueError` or `KeyError` for a state with values of other types, which would be noticed much later."""
+    """Raise `ValueError` or `KeyError` for values of wrong types, which would otherwise fail much later."""
     wrong = [name for name, kind in TYPES.items() if type(state[name]) is not kind]
     wrong += [name for name in TIMES if not 0 <= state.get(name, 0.0) < math.inf]
     wrong += [] if type(state.get("compared")) in (int, type(None)) else ["compared"]
@@ -272,7 +272,7 @@ def _require_types(state: dict[str, Any]) -> None:
 
 
 def _sums(saved: dict[str, Any], counts: tuple[str, ...]) -> Sums:
-    """Return the sums of the epoch; earlier versions saved one count, "correct", or others than the task now has."""
+    """Return the sums of the epoch; earlier versions saved a single count "correct", or counts that the task no longer has."""
     known = dict.fromkeys(counts, saved["correct"]) if "correct" in saved else saved["counts"]
     others = {name: value for name, value in saved.items() if name not in ("correct", "counts", "images")}
     others.setdefault("units", saved.get("images"))
@@ -282,5 +282,5 @@ def _sums(saved: dict[str, Any], counts: tuple[str, ...]) -> Sums:
 
 
 def seed_of(seed: int, step: int, rank: int) -> int:
-    """Return the seed of the random numbers of one of several processes from a step on."""
+    """Return the seed of a process's random numbers from a step on."""
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)

@@ -1,4 +1,4 @@
-"""Metrics for an experiment tracker; off by default. Each library is imported when it is needed."""
+"""Metrics for experiment trackers; off by default. A tracker's library is imported only when it is used."""
 
 import os
 import secrets
@@ -17,24 +17,24 @@ PROJECT = "vitrail"
 
 
 class Tracker:
-    """Gets the metrics of every epoch; this one does nothing with them."""
+    """A tracker receives the metrics of every epoch; this base class ignores them."""
 
     def __init__(self, *run: Any):
-        """Start the library for a run: its folder, the epochs done before, and its settings."""
+        """Start the library for a run: its folder, the number of finished epochs, and its settings."""
 
     @staticmethod
     def library() -> Any:
-        """Import the library and return what is used of it."""
+        """Import the library, and return the class or module that is used."""
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Take the metrics of an epoch."""
+        """Record the metrics of an epoch."""
 
     def close(self) -> None:
-        """End: no epoch follows in this process."""
+        """Close the tracker after the last epoch of this process."""
 
 
 class TensorBoard(Tracker):
-    """Event files below the run folder; epochs that a resumed run makes again replace the earlier ones."""
+    """Event files in the run folder; epochs that a resumed run repeats replace the earlier ones."""
 
     def __init__(self, folder: Path, epochs_done: int, settings: Mapping[str, Any]):
         self.writer = self.library()(str(folder / "tensorboard"), purge_step=epochs_done + 1)
@@ -55,7 +55,7 @@ class TensorBoard(Tracker):
 
 
 class WandB(Tracker):
-    """W&B, offline unless ``WANDB_MODE`` says otherwise; of epochs that a resumed run makes again it keeps the first."""
+    """W&B, offline unless ``WANDB_MODE`` is set; if a resumed run repeats epochs, the first values stay."""
 
     def __init__(self, folder: Path, epochs_done: int, settings: Mapping[str, Any]):
         mode, number = os.environ.get("WANDB_MODE", "offline"), _saved_id(folder / "wandb", lambda: secrets.token_hex(4))
@@ -66,7 +66,7 @@ class WandB(Tracker):
     @staticmethod
     def library() -> Any:
         if os.environ.get("WANDB_MODE", "offline") == "offline":
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import: it would report its own errors
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import; it would send error reports
         import wandb
 
         return wandb
@@ -79,7 +79,7 @@ class WandB(Tracker):
 
 
 class MLflow(Tracker):
-    """A database below the run folder, or the server in ``MLFLOW_TRACKING_URI``; epochs made again stand beside the others."""
+    """A database in the run folder, or the server in ``MLFLOW_TRACKING_URI``; repeated epochs are recorded twice."""
 
     def __init__(self, folder: Path, epochs_done: int, settings: Mapping[str, Any]):
         place = folder.resolve() / "mlflow"
@@ -99,7 +99,7 @@ class MLflow(Tracker):
 
     @staticmethod
     def library() -> Any:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import: it would tell its makers of every run
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import; it would send telemetry
         from mlflow import MlflowClient
 
         return MlflowClient
@@ -116,7 +116,7 @@ KINDS: dict[TrackerKind, type[Tracker]] = {"none": Tracker, "tensorboard": Tenso
 
 
 def open_tracker(kind: TrackerKind, folder: Path, *, epochs_done: int, settings: Mapping[str, Any] | None = None) -> Tracker:
-    """Return a tracker that writes below the run folder and sends nothing anywhere by itself.
+    """Return a tracker that writes into the run folder and by default sends nothing over the network.
 
     Raises:
         ConfigError: the library is not installed, or does not start.
@@ -126,32 +126,32 @@ def open_tracker(kind: TrackerKind, folder: Path, *, epochs_done: int, settings:
 
 
 def require_tracker(kind: TrackerKind) -> None:
-    """Raise `ConfigError` where a tracker's library is not installed."""
+    """Raise `ConfigError` if a tracker's library is not installed."""
     with _explained(kind):
         KINDS[kind].library()
 
 
 @contextmanager
 def _explained(kind: TrackerKind) -> Iterator[None]:
-    """Turn a library's error, each of which has its own kinds, into a `ConfigError`."""
+    """Convert any exception of a library to a `ConfigError`."""
     try:
         yield
     except ImportError:
         extra = "track" if kind == "tensorboard" else kind
         raise ConfigError(f"{kind} is not installed", where="training.track", hint=f"pip install 'vitrail[{extra}]'") from None
-    except Exception as error:  # a server that is not there, a login that is missing
-        hint = "look at its settings, or leave --track out"
+    except Exception as error:  # for example an unreachable server or a missing login
+        hint = "check the tracker's settings, or remove --track"
         raise ConfigError(f"{kind} does not start: {error}", where="training.track", hint=hint) from error
 
 
 def _named(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of an epoch with training and validation side by side: ``loss/train`` and ``loss/val``."""
+    """Return the metrics of an epoch with names that group training and validation: ``loss/train`` and ``loss/val``."""
     names = {name: name.partition("_")[::2] if name.startswith(("train_", "val_")) else ("", name) for name in row}
     return {f"{metric}/{split}" if split else metric: row[name] for name, (split, metric) in names.items() if name != "epoch"}
 
 
 def _saved_id(folder: Path, begin: Callable[[], str]) -> str:
-    """Return the id that a run has with a tracker, and a resumed run goes on with."""
+    """Return the run's id in a tracker, which a resumed run continues with."""
     file = folder / "run-id"
     if not file.is_file():
         number = begin()

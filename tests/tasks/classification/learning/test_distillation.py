@@ -242,7 +242,7 @@ def test_a_run_with_a_callable_says_so_and_goes_on_with_it_alone(pictures, tmp_p
     (run.folder / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
     other = CallableTeacher(convolutional(), ["red", "green", "blue"], COLOURS.changed(image_size=(8, 8), resize_size=(8, 8)))
     for wrong in (None, other):
-        with pytest.raises(ConfigError, match="given in Python: Sequential, 3 classes, images 12×10×3") as error:
+        with pytest.raises(ConfigError, match="passed in Python: Sequential, 3 classes, images 12×10×3") as error:
             vitrail.resume(run.folder, teacher=wrong)
         assert "vitrail.resume(RUN, teacher=…)" in error.value.hint
     again = vitrail.resume(run.folder, teacher=teacher)

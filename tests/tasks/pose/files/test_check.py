@@ -57,7 +57,7 @@ def test_pictures_that_are_missing_or_damaged(tmp_path):
 
 @pytest.mark.parametrize(("orientation", "told", "words"), [
     (1, (50, 60), None), (1, (60, 50), "EXIF"), (6, (50, 60), "EXIF"), (6, (60, 50), None), (3, (50, 60), None),
-    (1, (100, 120), "100×120 by the annotations"),
+    (1, (100, 120), "100×120 in the annotations"),
 ])  # fmt: skip
 def test_a_size_is_compared_with_the_upright_picture(tmp_path, orientation, told, words):
     exif = Image.Exif()

@@ -20,7 +20,7 @@ def boxes(count, of):
 
 
 def test_corners_taken_for_sides_are_told_of_and_sides_are_not():
-    assert "boxes reach beyond their pictures, and none would if they were corners" in corners_note(boxes(40, "corners"))
+    assert "boxes reach beyond their images, and none would if they were corners" in corners_note(boxes(40, "corners"))
     assert corners_note(boxes(40, "sides")) == corners_note(boxes(3, "corners")) == corners_note([]) == ""
     assert corners_note([*boxes(40, "corners"), *boxes(5, "sides")]) == ""  # not all can be corners
     padded = [(Box(-10, -5, 1.1 * SIZE[0], 1.1 * SIZE[1]), SIZE), (Box(5, 5, *SIZE), SIZE)]
@@ -34,7 +34,7 @@ def notes_of(tmp_path, rows):
 
 def test_data_whose_boxes_are_corners_has_a_note(tmp_path):
     rows = [annotation(n, bbox=list(box)) for n, (box, _) in enumerate(boxes(10, "corners"))]
-    assert any("of 10 boxes reach beyond their pictures" in note for note in notes_of(tmp_path, rows))
+    assert any("of 10 boxes reach beyond their images" in note for note in notes_of(tmp_path, rows))
 
 
 @pytest.mark.parametrize(("place", "noted"), [((0, 0, 2), True), ((-1, -1, 1), True), ((0, 0, 0), False), ((0, 3, 2), False)])
@@ -43,4 +43,4 @@ def test_joints_marked_in_the_corner_are_told_of_with_their_names(tmp_path, plac
     notes = notes_of(tmp_path, rows)
     assert len(notes) == noted
     if noted:
-        assert "1 joints are marked as seen in the picture's corner" in notes[0] and "right_hip" in notes[0]
+        assert "1 joints are marked as visible at (0, 0), the image's corner" in notes[0] and "right_hip" in notes[0]

@@ -53,16 +53,16 @@ def test_a_joint_without_a_place_is_not_marked_and_nobody_is_without_joints(read
     ("a.png,1,2,3,4,5,6,7", "there are 8 cells for 7 columns"),
     ("", None),
     (",1,2,3,4,5,6", "no image is named"),
-    ("a.png,nan,2,1,2,3,4", "of nose one of _x and _y is given"),
+    ("a.png,nan,2,1,2,3,4", "nose needs both _x and _y"),
     ("a.png,1,inf,1,2,3,4", "'inf' under nose_y is no place"),
     ("a.png,1,1e400,1,2,3,4", "'1e400' under nose_y is no place"),
     ("a.png,1," + "9" * 5000 + ",1,2,3,4", "is no place"),
     ("a.png,1,0x10,1,2,3,4", "is no number"),
-    ("a.png,1,,1,2,3,4", "of nose one of _x and _y is given"),
+    ("a.png,1,,1,2,3,4", "nose needs both _x and _y"),
     ("a.png,1,2,,2,3,4", "a box needs left, top, width, height"),
     ("a.png,1,2,1,2,-3,4", "the box is -3 wide and 4 high"),
     ("a.png,1,2,1,2,0,4", "the box is 0 wide and 4 high"),
-    ("a.png,1,\x00,1,2,3,4", "of nose one of _x and _y is given"),
+    ("a.png,1,\x00,1,2,3,4", "nose needs both _x and _y"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_line_is_told_with_its_number(read, tmp_path, line, message):
     found, _ = read("image,nose_x,nose_y,left,top,width,height", "a.png,1,2,1,2,3,4", line, "b.png,1,2,1,2,3,4")
@@ -72,11 +72,11 @@ def test_what_is_wrong_with_a_line_is_told_with_its_number(read, tmp_path, line,
 
 
 @pytest.mark.parametrize(("header", "message"), [
-    ("", "no column image"),
-    ("nose_x,nose_y", "no column image"),
-    ("image,nose", "no joints"),
+    ("", "needs a column image"),
+    ("nose_x,nose_y", "needs a column image"),
+    ("image,nose", "columns of joints"),
     ("image,nose_x", "a column 'nose_x' and none 'nose_y'"),
-    ("image,_x,_y", "no joints"),
+    ("image,_x,_y", "columns of joints"),
     ("image,nose_x,nose_y,nose_x", "2 columns are called 'nose_x'"),
     ("image,image,nose_x,nose_y", "2 columns are called 'image'"),
     ("image," + ",".join(f"{n}_x,{n}_y" for n in range(1001)), "name no joints"),

@@ -101,16 +101,16 @@ def test_what_is_wrong_with_lines_is_told_and_people_without_joints_are_counted(
 
 
 @pytest.mark.parametrize(("about", "message"), [
-    ("kpt_shape: [0, 3]\ntrain: images", "kpt_shape is not the number"),
-    ("kpt_shape: 3\ntrain: images", "kpt_shape is not the number"),
+    ("kpt_shape: [0, 3]\ntrain: images", "kpt_shape must be the number"),
+    ("kpt_shape: 3\ntrain: images", "kpt_shape must be the number"),
     ("kpt_shape: [3, 3]", "names no folder with images"),
-    ("kpt_shape: [3, 3]\ntrain: elsewhere", "'elsewhere', which is not there"),
+    ("kpt_shape: [3, 3]\ntrain: elsewhere", "'elsewhere', which does not exist"),
     ("kpt_shape: [3, 3\ntrain: images", "is no YAML"),
     (ABOUT + "kpt_names: [a, a, b]", "the joints of data.yaml are none"),
     (f"{MANY}kpt_shape: [3, 3]\ntrain: *a8", "more than 100,000 values"),
-    ("kpt_shape: [3, 3]\ntrain: {a: 1}", "train is {'a': 1}, and no text"),
-    ("kpt_shape: [3, 3]\nval: [images, [1]]", r"val is \['images', \[1\]\], and no text"),
-    ("kpt_shape: [3, 3]\ntrain: images\npath: [a]", r"path is \['a'\], and no text"),
+    ("kpt_shape: [3, 3]\ntrain: {a: 1}", "train is {'a': 1}, expected text"),
+    ("kpt_shape: [3, 3]\nval: [images, [1]]", r"val is \['images', \[1\]\], expected text"),
+    ("kpt_shape: [3, 3]\ntrain: images\npath: [a]", r"path is \['a'\], expected text"),
     (f"kpt_shape: [3, 3]\ntrain: {'x' * 999}", r"^data.yaml names 'x.{1,99}x', which"),
 ])  # fmt: skip
 def test_a_description_that_cannot_be_read_is_refused(folder, about, message):

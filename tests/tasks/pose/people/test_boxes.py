@@ -39,4 +39,4 @@ def test_each_takes_the_box_in_the_picture_that_overlaps_the_own_most_and_no_box
     assert found == {1: (1, 0, 20, 20), 2: (3, 0, 20, 20), 3: (0, 0, 21, 20)} and notes == ()
     found, notes = boxes_of(rows[:2], [detection([3, 0, 20, 20])])
     assert found == {1: (0, 0, 20, 20), 2: (3, 0, 20, 20)}
-    assert len(notes) == 1 and "overlaps that of 1 of 2 people by half: they keep their own" in notes[0]
+    assert len(notes) == 1 and "overlaps the annotated box of 1 of 2 people by half: they keep their own" in notes[0]

@@ -1,4 +1,4 @@
-"""Boxes in tables: the columns of a box by the names that people give them, and a detector's boxes, a line for each."""
+"""Boxes in tables: recognition of box columns under their usual names, and tables of a detector's boxes, one per line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,24 @@ SIDES = {
     "right": ("xmax", "x_max", "x2"),
     "bottom": ("ymax", "y_max", "y2"),
 }
-"""Columns of a box, and their other names; any of them may begin with `OF_BOX`."""
+"""Columns of a box, with their other names; each may have the prefix `OF_BOX`."""
 OF_BOX = re.compile(r"(bbox|box|bounding_box)[_ .-]", re.IGNORECASE)
 SIZED, CORNERED = ("left", "top", "width", "height"), ("left", "top", "right", "bottom")
-"""Columns of a box with a size, and of one with two corners."""
+"""Columns of a box with a size, and of a box with two corners."""
 SCORE, CATEGORY = ("confidence", "conf", "probability"), ("category", "label", "class", "name")
-"""Other names of the columns of a detector's score and category."""
+"""Other names of the columns for a detector's score and category."""
 NUMBER = "image_id"
-"""Column of images by COCO's number."""
+"""Column that names images by COCO's image id."""
 SHAPE = (
     "a table of boxes has the columns image, left, top, width, height and perhaps score; x,y,w,h or xmin,ymin,xmax,ymax will do"
 )
 
 
 def box_columns(names: Sequence[str]) -> Columns:
-    """Return the columns of a box, nothing where there is none; raises `DataError` where several could be meant.
+    """Return the columns of a box; empty if there is none. Raises `DataError` if several columns fit.
 
-    Either all begin as `OF_BOX` or none does: ``bbox_x,bbox_y`` beside ``width,height`` of the image are no box. Corners count
-    before sides, and ``w,h`` before ``width,height``, which beside them are the image's.
+    All columns of a box begin as `OF_BOX`, or none does: ``bbox_x,bbox_y`` and the image's ``width,height`` are not a box.
+    Corners come before sizes, and ``w,h`` before ``width,height``, which may be the image's.
     """
     bare = {OF_BOX.sub("", name): name for name in reversed(names)}
     found = {word: column_of(list(bare), word, others) for word, others in SIDES.items()}
@@ -48,7 +48,7 @@ def box_columns(names: Sequence[str]) -> Columns:
 
 
 def box_in(cells: Mapping[str, str], table: Table) -> Box | None:
-    """Return the box in a row, None where no side is marked; raises `ValueError` where some are, or one is no number."""
+    """Return the box in a row, or None if all sides are empty; raises `ValueError` for missing sides or invalid numbers."""
     words = CORNERED if "right" in table.columns else SIZED
     sides = [side for word in words if (side := marked_number(cells, word, table)) is not None]
     if not sides:
@@ -60,7 +60,7 @@ def box_in(cells: Mapping[str, str], table: Table) -> Box | None:
 
 
 def marked_number(cells: Mapping[str, str], word: str, table: Table) -> float | None:
-    """Return the number of pixels in a cell, None where nothing is marked; raises `ValueError` for anything else."""
+    """Return the number in a cell, or None if it is empty; raises `ValueError` for anything else."""
     cell = cells.get(word, "")
     try:
         value = number_in(cell, separator=table.separator)
@@ -72,12 +72,12 @@ def marked_number(cells: Mapping[str, str], word: str, table: Table) -> float | 
 
 
 def detected_boxes(file: Path) -> tuple[list[dict[str, Any]], list[DataError], tuple[str, ...]]:
-    """Return a detector's boxes in a table as COCO's results have them, with the line and the category.
+    """Read a detector's boxes from a table, as COCO's results with line and category.
 
-    Beside them are the errors about lines that are no box, and the table's notes.
+    Errors of invalid lines and notes on how the table was read are returned as well.
 
     Raises:
-        DataError: no such table.
+        DataError: the file is not such a table.
     """
     table, found, wrong = Table(file, _detected_columns), [], []
     key = NUMBER if plain_name(table.columns["image"]) == NUMBER else "image"
@@ -101,5 +101,5 @@ def _detected_columns(names: Sequence[str]) -> Columns:
     columns = {"image": column_of(names, "image", (*IMAGE, NUMBER)), **box_columns(names)}
     columns |= {"score": column_of(names, "score", SCORE), "category": column_of(names, CATEGORY[0], CATEGORY, first=True)}
     if columns["image"] is None or "left" not in columns:
-        raise DataError(f"there is no column image, or there are none of a box; there are {listed(names)}", hint=SHAPE)
+        raise DataError(f"the table needs a column image and columns of a box; it has {listed(names)}", hint=SHAPE)
     return {word: name for word, name in columns.items() if name is not None}

@@ -1,4 +1,4 @@
-"""A check of people in pictures: faults, suspicions, and a summary."""
+"""Check of annotated people: faults, suspicious annotations, and a summary."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,35 +20,35 @@ from vitrail.tasks.pose.people.sides import judge_sides
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 FEW = 3
-"""Fewer marked joints of a person are noted; as many are compared to find two annotations of one person."""
+"""Number of annotated joints of a person below which a notice is given, and that two annotations of one person must share."""
 SLACK = 1.0
-"""Pixels by which a joint may lie outside of the picture: some tools begin to count at 1."""
+"""Pixels by which a joint may lie outside the image: some tools count from 1."""
 RIM = 0.125
-"""Rim around a box in which joints are seen, as a share of the longer side."""
+"""Margin around a box in which joints are still seen, as a fraction of the longer side."""
 FAR, LEAST_INSIDE = 0.5, 0.5
-"""Largest distance of a joint from its box, as a share of the longer side, and least share of a box in its picture."""
+"""Largest distance of a joint from its box, as a fraction of the longer side, and least fraction of a box inside its image."""
 SAME = 0.02
-"""Largest mean distance of the joints of two annotations of one person, as a share of the box's longer side."""
+"""Largest mean distance of joints between two annotations of one person, as a fraction of the box's longer side."""
 MOST_COMPARED = 300
-"""Most people in a picture who are compared with one another."""
+"""Maximum number of people in an image that are compared with one another."""
 
 
 @dataclass(frozen=True)
 class PeopleCheck(Found):
     """The result of a check of people.
 
-    Kinds of issues: ``missing`` and ``unreadable`` (pictures), ``size`` (another than the data says), ``no-joint-in-box``,
-    ``repeated`` (two annotations of one person), ``leak`` (the same picture in several splits), ``sides`` (left and right
-    exchanged, by people's eyes), ``empty-box``, ``bad-image``, ``bad-annotation``, ``bad-row``; of notices: ``no-joints`` (a
-    box of somebody without marked joints, who is left out), ``joint-outside`` and ``box-outside`` (of the picture),
-    ``far-joint`` (from its box), ``few-joints``, ``sides`` (by shoulders and hips, or of a pair).
+    Kinds of issues: ``missing`` and ``unreadable`` (images), ``size`` (differs from the annotations), ``no-joint-in-box``,
+    ``repeated`` (two annotations of one person), ``leak`` (one image in several splits), ``sides`` (left and right exchanged,
+    judged by the eyes), ``empty-box``, ``bad-image``, ``bad-annotation``, ``bad-row``. Kinds of notices: ``no-joints`` (a box
+    without annotated joints, which is skipped), ``joint-outside`` and ``box-outside`` (of the image), ``far-joint`` (from its
+    box), ``few-joints``, ``sides`` (judged by shoulders and hips, or by a pair).
     """
 
     contents: PeopleContents
     issues: list[Issue]
     notices: list[Issue]
     not_in_file: list[str]
-    """Lines on checks for which there is too little data."""
+    """Notes on checks that were skipped for lack of data."""
 
     @property
     def people(self) -> list[Person]:
@@ -56,7 +56,7 @@ class PeopleCheck(Found):
 
     @property
     def splits(self) -> dict[str, dict[str, int]]:
-        """Return the number of people and pictures of each split; "all" is the split of data without any."""
+        """Return the number of people and images by split; data without splits has the split "all"."""
         return {
             split: {"people": len(people), "images": len({str(person.image) for person in people})}
             for split, people in self.contents.splits.items()
@@ -64,14 +64,14 @@ class PeopleCheck(Found):
 
     @property
     def marked(self) -> dict[str, float]:
-        """Return the share of people of whom each joint is marked."""
+        """Return the fraction of people for whom each joint is annotated."""
         joints = self.contents.skeleton.joints
         marks = np.array([person.joints[:, 2] > 0 for person in self.people]).reshape(-1, len(joints))
         return dict(zip(joints, (marks.sum(axis=0) / max(1, len(marks))).tolist(), strict=True))
 
     @property
     def boxes(self) -> dict[str, list[float]]:
-        """Return the smallest, median and largest width and height of people's boxes, each for itself."""
+        """Return the smallest, median and largest width and height of all boxes; widths and heights are independent."""
         sides = list(zip(*(person.target.box[2:] for person in self.people), strict=True))
         return {name: [of(side) for side in sides] for name, of in (("min", min), ("median", median), ("max", max)) if sides}
 
@@ -112,15 +112,15 @@ def check_people(
     on_start: Callable[[int], None] | None = None,
     on_image: Callable[[int], None] | None = None,
 ) -> PeopleCheck:
-    """Read people, every picture once, and what is marked in it.
+    """Check annotated people, and read every image once.
 
     Args:
         data, skeleton: as for `open_people`.
-        on_start: called with the number of pictures.
-        on_image: called with 1 after every picture.
+        on_start: called with the number of images.
+        on_image: called with 1 after every image.
 
     Raises:
-        DataError: nothing there, data that cannot be read at all, or a skeleton of other joints.
+        DataError: the data does not exist or cannot be read, or the skeleton has other joints.
     """
     contents = with_skeleton(read_people(data, skeleton), skeleton)
     pictures: dict[str, list[Person]] = {}
@@ -143,7 +143,7 @@ def check_people(
         for person in people:
             beyond = _beyond(person)
             if beyond.min() > RIM * max(person.target.box[2:]):
-                issues.append(Issue("no-joint-in-box", _at(person), "no joint that is marked lies in the box"))
+                issues.append(Issue("no-joint-in-box", _at(person), "no annotated joint lies in the box"))
             notices += _suspicious(person, beyond, contents.skeleton.joints, size)
         issues += _repeated(people)
         if on_image:
@@ -162,13 +162,13 @@ def _at(person: Person) -> str:
 
 
 def _other_size(picture: str, size: Extent, expected: Extent) -> Issue:
-    what = f"the picture is {size[0]}×{size[1]}, and {expected[0]}×{expected[1]} by the annotations"
-    turned = " when it is turned as its EXIF orientation says; joints are places in the upright picture"
+    what = f"the image is {size[0]}×{size[1]}, and {expected[0]}×{expected[1]} in the annotations"
+    turned = " after its EXIF rotation is applied; joints are positions in the upright image"
     return Issue("size", picture, what + (turned if expected == size[::-1] else ""))
 
 
 def _beyond(person: Person) -> np.ndarray:
-    """Compute how far each marked joint is outside of its box, along the side where it is furthest, in pixels: (M,)."""
+    """Return the distance in pixels by which each annotated joint is outside its box, along its farthest side: (M,)."""
     box, joints = person.target.box, person.joints
     places = joints[joints[:, 2] > 0, :2]
     low = np.array([box.left, box.top])
@@ -176,7 +176,7 @@ def _beyond(person: Person) -> np.ndarray:
 
 
 def _suspicious(person: Person, beyond: np.ndarray, names: tuple[str, ...], size: Extent | None) -> Iterator[Issue]:
-    """Yield notices of few joints, joints far from their box, and joints and boxes outside of the picture, if it is known."""
+    """Yield notices on few joints, joints far from their box, and joints and boxes outside the image, if its size is known."""
     box, joints = person.target.box, person.joints
     marked = np.flatnonzero(joints[:, 2] > 0)
     if len(marked) < FEW:
@@ -189,17 +189,17 @@ def _suspicious(person: Person, beyond: np.ndarray, names: tuple[str, ...], size
     places = joints[marked, :2]
     outside = marked[((places < -SLACK) | (places > np.array(size) - 1 + SLACK)).any(axis=1)]
     if len(outside):
-        what = f"outside of the picture of {size[0]}×{size[1]}: {', '.join(names[joint] for joint in outside)}"
+        what = f"outside the image of {size[0]}×{size[1]}: {', '.join(names[joint] for joint in outside)}"
         yield Issue("joint-outside", _at(person), what)
     width = min(box.left + box.width, size[0]) - max(box.left, 0)
     height = min(box.top + box.height, size[1]) - max(box.top, 0)
     if max(0, width) * max(0, height) < LEAST_INSIDE * box.width * box.height:
-        what = f"more than half of the box {', '.join(f'{side:g}' for side in box)} is outside of the picture"
+        what = f"more than half of the box {', '.join(f'{side:g}' for side in box)} is outside the image"
         yield Issue("box-outside", _at(person), what)
 
 
 def _repeated(people: list[Person]) -> Iterator[Issue]:
-    """Yield issues of annotations in one picture with nearly the same joints; joints that one of them lacks do not count."""
+    """Yield issues for annotations of one image with nearly equal joints; only joints annotated in both are compared."""
     if not 1 < len(people) <= MOST_COMPARED:
         return
     joints = np.stack([person.joints for person in people])  # (N, K, 3)
@@ -222,5 +222,5 @@ def _leaks(contents: PeopleContents, missing: set[str]) -> Iterator[Issue]:
         (first, *_), found = group, dict.fromkeys(splits[place] for place in group)
         if len(found) > 1:
             other = next(place for place in group if splits[place] != splits[first])
-            what = f"the same picture as {images[other]!s}; in the splits {', '.join(found)}"
+            what = f"the same image as {images[other]!s}; in the splits {', '.join(found)}"
             yield Issue("leak", str(images[first]), what)

@@ -1,4 +1,4 @@
-"""People in COCO's format for keypoints: one JSON file for all pictures of a split."""
+"""People in COCO's keypoint format: one JSON file for all images of a split."""
 
 import math
 from collections import Counter
@@ -21,17 +21,17 @@ from vitrail.tasks.pose.people.skeleton import Skeleton
 CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joints", "annotations of other categories"
 OTHER_COUNT = "people with more or fewer keypoints than the skeleton has"
 UNSEEN = "people whose joints all have the visibility 0, though they have places"
-"""Reasons why annotations are left out."""
+"""Reasons why annotations are skipped."""
 NO_AREA = "areas of people that are no number above 0, for which their boxes' are taken"
 NO_PLACE = "joints that have a visibility and no place, taken as not marked"
 MOST_KINDS = 8
-"""Most categories that are counted each for itself where they are left out."""
+"""Maximum number of skipped categories that are counted separately."""
 UNMARKED = "no-joints"
-"""The kind of a notice: a box of somebody without marked joints."""
+"""Kind of notice for a box without annotated joints."""
 LARGEST = 2**63
-"""Bound of the numbers of pictures, which are kept in 64 bits."""
+"""Bound of image ids, which are stored in 64 bits."""
 NOWHERE = (None, "", "nan", "na", "n/a", "null", "none")
-"""Values, in small letters, for the position of a joint that has none."""
+"""Values, in lower case, for the position of a joint that has none."""
 
 
 @dataclass
@@ -41,27 +41,27 @@ class Annotations:
     skeleton: Skeleton
     people: list[Person] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    """All in the file; a table has none of its own."""
+    """All images in the file; a table lists none."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Width and height of each picture by the annotations, by its path."""
+    """Width and height of each image in the annotations, by path."""
     issues: list[Issue] = field(default_factory=list)
     warnings: list[Issue] = field(default_factory=list)
     notices: list[Issue] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
-    """Numbers of things that are read otherwise than they stand there."""
+    """Counts of values that are interpreted differently from what the file says, by description."""
     read_as: list[str] = field(default_factory=list)
-    """Lines on how a table was read."""
+    """Notes on how a table was read."""
     texts: list[Path] = field(default_factory=list)
-    """Files of YOLO's that are read beside the pictures: lists of these, and their labels."""
+    """YOLO's files next to the images: lists of images, and labels."""
 
     def note_unmarked(self, image: Path, number: int) -> None:
-        """Note a box without a marked joint, by the number of its annotation or line."""
+        """Add a notice about a box without annotated joints, with the number of its annotation or line."""
         self.notices.append(Issue(UNMARKED, f"{image}#{number}", "there is a box, and no joint is marked: it is left out"))
 
 
 class _File(NamedTuple):
-    """The context in which annotations are read."""
+    """The file being read, with its categories and images."""
 
     path: Path
     body: Body
@@ -69,20 +69,20 @@ class _File(NamedTuple):
     paths: dict[int, Path]
 
     def picture_of(self, annotation: Mapping[str, Any]) -> int | None:
-        """Return the number of an annotation's picture; None where it has none."""
+        """Return the id of an annotation's image, or None if it is missing or unknown."""
         number = whole(annotation.get("image_id"))
         return number if number in self.pictures else None
 
 
 def read_coco(file: Path, wanted: Skeleton | None = None) -> Annotations:
-    """Read the people in a file of COCO's; pictures lie beside it, in ``images``, or in a folder of the split's name.
+    """Read the people in a COCO file; images lie next to it, in ``images``, or in a folder named like the split.
 
     Args:
-        file: JSON.
-        wanted: chooses among categories with different joints; see `body_in`.
+        file: JSON file.
+        wanted: selects among categories with different joints; see `body_in`.
 
     Raises:
-        DataError: no such file, or nothing of the kind. What is wrong with single annotations is among the issues.
+        DataError: the file is missing or in another format. Faults of single annotations are returned as issues.
     """
     values, lists = read_json(file), ("images", "annotations", "categories")
     if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in lists):
@@ -107,7 +107,7 @@ def read_coco(file: Path, wanted: Skeleton | None = None) -> Annotations:
 
 
 def _read_annotations(annotations: list[Any], file: _File, found: Annotations) -> dict[int, list[dict[str, Any]]]:
-    """Read the people, and count the rest; return the annotations that an evaluation ignores, by their pictures."""
+    """Read the people and count skipped annotations; return the annotations that an evaluation ignores, by image."""
     ignored: dict[int, list[dict[str, Any]]] = {}
     for number, annotation in _of_body(annotations, file, found):
         try:
@@ -130,7 +130,7 @@ def _read_annotations(annotations: list[Any], file: _File, found: Annotations) -
 
 
 def _of_body(annotations: list[Any], file: _File, found: Annotations) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the annotations of the body's categories with their numbers; one without a category is one of them."""
+    """Yield the annotations of the selected categories with their ids; one without a category counts as selected."""
     seen: set[int] = set()
     of, others = Counter[int](), Counter[int]()
     categories = file.body.categories
@@ -158,7 +158,7 @@ def _of_body(annotations: list[Any], file: _File, found: Annotations) -> Iterato
 
 
 def _person(number: int, annotation: Mapping[str, Any], file: _File, found: Annotations) -> tuple[Person | None, str]:
-    """Return the person of an annotation, or why there is none; raise `ValueError` where something is wrong."""
+    """Return the person in an annotation, or None and the reason; raises `ValueError` for an invalid annotation."""
     image = file.picture_of(annotation)
     if image is None:
         raise ValueError(f"there is no image {brief(annotation.get('image_id'))}")
@@ -184,7 +184,7 @@ def _person(number: int, annotation: Mapping[str, Any], file: _File, found: Anno
 
 
 def _ignored(annotation: Mapping[str, Any], skeleton: Skeleton, *, crowd: bool) -> list[dict[str, Any]]:
-    """Return an annotation that is left out, as COCO's evaluation reads it; none where it has no box."""
+    """Return a skipped annotation in the form that COCO's evaluation ignores; an empty list if it has no box."""
     try:
         box = _box(annotation.get("bbox"))
         joints = _joints(annotation["keypoints"], skeleton.joints, Counter()) if "keypoints" in annotation else ()
@@ -211,7 +211,7 @@ def _joints(flat: Any, names: Sequence[str], notes: Counter[str]) -> tuple[Joint
 
 
 def _joint(name: str, row: list[Any], notes: Counter[str]) -> Joint:
-    """Read one joint; the position of one that is not marked does not matter."""
+    """Read one joint; the position of a joint that is not annotated is ignored."""
     x, y, visibility = map(number_of, row)
     nowhere = x is None and y is None and _is_nowhere(row[0]) and _is_nowhere(row[1])
     if nowhere and _is_nowhere(row[2]):
@@ -229,7 +229,7 @@ def _is_nowhere(value: Any) -> bool:
 
 
 def _box(sides: Any) -> Box | None:
-    """Read a box, which is empty without any number; raise `ValueError`."""
+    """Read a box, None if it is missing, and empty if all its numbers are; raises `ValueError` for others."""
     if sides is None:
         return None
     if isinstance(sides, list) and all(map(_is_nowhere, sides)):
@@ -241,12 +241,12 @@ def _box(sides: Any) -> Box | None:
 
 
 def joint_of(x: float, y: float, visibility: float) -> Joint:
-    """Return a joint, at (0, 0) where it is not marked."""
+    """Return a joint; one that is not annotated is at (0, 0)."""
     return (float(x), float(y), min(2, math.ceil(visibility))) if visibility > 0 else (0.0, 0.0, 0)
 
 
 def around(joints: tuple[Joint, ...]) -> Box:
-    """Return the smallest box with all marked joints in it, a pixel wide and high at least."""
+    """Return the smallest box around all annotated joints, at least a pixel wide and high."""
     xs, ys = zip(*((x, y) for x, y, visibility in joints if visibility), strict=True)
     return Box(min(xs), min(ys), max(1.0, max(xs) - min(xs)), max(1.0, max(ys) - min(ys)))
 

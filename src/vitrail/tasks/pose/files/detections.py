@@ -1,4 +1,4 @@
-"""A detector's boxes of people, in COCO's format for results, or for annotations."""
+"""A detector's boxes of people, in COCO's format for results or annotations, or in a table."""
 
 import math
 from collections import Counter
@@ -17,23 +17,23 @@ from vitrail.settings import brief
 from vitrail.tasks.pose.files.box_table import detected_boxes
 
 LEAST, BEYOND = 1.0, 1.0
-"""Least width and height of a box in pixels; its largest reach beyond the picture, in widths and heights of the picture."""
+"""Least width and height of a box in pixels, and how far it may reach beyond the image, in widths and heights of the image."""
 PERSON = 1
-"""COCO's number of the category."""
+"""COCO's category id of people."""
 MOST_REASONS = 5
-"""Most reasons in a note on boxes that are left out."""
+"""Maximum number of reasons in a note on skipped boxes."""
 SHAPE = 'give a list of {"image": "photo.jpg", or "image_id": 1, "bbox": [left, top, width, height], "score": 0.9}'
 
 
 class Detection(NamedTuple):
-    """A box that may have a person in it."""
+    """A detected box that may contain a person."""
 
     box: Box
     score: float = 1.0
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> Self:
-        """Read left, top, width and height in pixels, and perhaps a score; raise `DataError` for others, and an empty box."""
+        """Create a box from left, top, width, height in pixels, perhaps a score; raises `DataError` if invalid or empty."""
         try:
             values = [float(number) for number in numbers]
         except (TypeError, ValueError, OverflowError):
@@ -49,28 +49,28 @@ class Detection(NamedTuple):
 
 @dataclass
 class Detections:
-    """The boxes in a file, by the pictures that they are in."""
+    """The boxes in a file, by image."""
 
     file: Path
     boxes: dict[str | int, list[Detection]] = field(default_factory=dict)
-    """By the name of a picture, or by its number."""
+    """Boxes by the name or by the id of an image."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """COCO's number of a picture, by its name, where the file has both."""
+    """COCO's image id by image name, if the file has both."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Number of boxes left out, by the reason."""
+    """Number of skipped boxes by reason."""
     wrong: list[DataError] = field(default_factory=list)
-    """Errors about entries that are no box, or an empty one; these are left out, too."""
+    """Errors of entries that are not a box, or an empty one; these entries are skipped."""
     notes: tuple[str, ...] = ()
-    """Lines on how a table was read."""
+    """Notes on how a table was read."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read boxes in JSON, a list of results or COCO's annotations, or in a table with a line for each, see `detected_boxes`.
+        """Read boxes from JSON (a list of results, or COCO's annotations), or from a table, see `detected_boxes`.
 
-        Crowds, and what is not called a person, are left out.
+        Crowds and other categories than people are skipped.
 
         Raises:
-            DataError: no such file, or nothing in it is a box.
+            DataError: the file is missing or contains no box.
         """
         if file.suffix.lower() in NAMED_ENDINGS and not _is_json(file):
             return cls._of_table(file)
@@ -117,7 +117,7 @@ class Detections:
         return self
 
     def tell(self, note: Callable[[str], object]) -> None:
-        """Note how a table was read, how many boxes are left out, and why."""
+        """Report how a table was read, and how many boxes are skipped and why."""
         for line in self.notes:
             note(line)
         if self.left_out:
@@ -130,7 +130,7 @@ class Detections:
         return ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.most_common(MOST_REASONS))
 
     def keep(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
-        """Take up the entry at a position of the list; raise `DataError` where it is no box."""
+        """Add the entry at a position of the list; raises `DataError` if it is not a box."""
         number = whole(row.get("image_id"))
         name = row.get("image", row.get("file_name"))
         key = one_spelling(name) if isinstance(name, str) else _key(row.get("image_id"), name_of)
@@ -149,40 +149,40 @@ class Detections:
             self.numbers.setdefault(key, number)
 
     def of(self, pictures: Sequence[tuple[Path, int | None]]) -> list[list[Detection]]:
-        """Return the boxes in each of some pictures, given as paths with their numbers, where these are known.
+        """Return the boxes of each image, given as paths with their ids or None.
 
-        A picture is found by its path, by the end of its path, or by its number. Where that is not known, it may be its name:
+        An image is found by its path, by the end of its path, or by its id. An unknown id is read from the name:
         ``000000000139.jpg`` is COCO's image 139.
 
         Raises:
-            DataError: no box is a person's; or none is in these pictures or in one beside the first.
+            DataError: no box is of a person, or none is in these images or in one in the folder of the first.
         """
         found = [[box for key in self._keys(path, number) for box in self.boxes.get(key, [])] for path, number in pictures]
         if self.left_out and not self.boxes:
             hint = f"a person's category_id is {PERSON}, or the one that the file's categories have for it; or leave it out"
             raise DataError(f"no box is a person's: {self._counted}", where=self.file, hint=hint)
         if pictures and not any(found) and not self._knows(pictures):
-            hint = "a box tells its picture by image, as the path of the picture ends, or by image_id"
+            hint = "name each box's image by image, with the end of its path, or by image_id"
             raise DataError("none of the boxes is in any of the images", where=self.file, hint=hint)
         return found
 
     def tell_of_empty(self, boxes: Sequence[Sequence[Detection]], note: Callable[[str], object]) -> None:
-        """Note the number of pictures without a box among those of which `of` returned ``boxes``."""
+        """Report how many images have no box, among those for which `of` returned ``boxes``."""
         if empty := sum(not some for some in boxes):
             note(f"{self.file.name} has no box in {empty:,} of {len(boxes):,} images: nobody is looked for there")
 
     def _knows(self, pictures: Sequence[tuple[Path, int | None]]) -> bool:
-        """Return True if the file names one of these pictures, or has boxes in one beside them, or has no boxes."""
+        """Return True if the file names one of these images, has boxes for one in their folder, or has no boxes."""
         if not self.boxes or any(name in self.numbers for path, _ in pictures for name in names_of(path)):
             return True
         return any(self._keys(file, None) for file in files_of(pictures[0][0].parent) if is_image(file))
 
     def number(self, path: Path) -> int | None:
-        """Return the number of a picture by the file, or by the picture's name."""
+        """Return the id of an image, from the file or from the image's name."""
         return next((self.numbers[name] for name in names_of(path) if name in self.numbers), number_in(path))
 
     def _keys(self, path: Path, number: int | None) -> list[str | int]:
-        """Return the keys of a picture in the file: one name, and one number, its name's only where no number is known."""
+        """Return the keys of an image in the file: one name and one id; the id in its name only if no other is known."""
         named = next((name for name in (*names_of(path), one_spelling(path.stem)) if name in self.boxes), None)
         number = number_in(path) if number is None else number
         return [key for key in (named, number) if key is not None and key in self.boxes]
@@ -194,19 +194,19 @@ def _is_json(file: Path) -> bool:
 
 
 def number_in(path: Path) -> int | None:
-    """Return the number that is a picture's name, as in COCO."""
+    """Return the id in an image's name, as in COCO."""
     return int(path.stem) if path.stem.isascii() and path.stem.isdigit() and len(path.stem) < 19 else None
 
 
 def names_of(path: Path) -> list[str]:
-    """Return a path and its ends, the longest first, in one spelling."""
+    """Return a path and all its ends, longest first, in normalised spelling."""
     return [one_spelling(str(Path(*path.parts[start:]))) for start in range(len(path.parts))]
 
 
 def _key(number: Any, name_of: Mapping[int, str]) -> str | int | None:
-    """Return the key of a picture that is named by its number, which may be a word."""
+    """Return the key of an image from its id, which may be text."""
     plain = whole(number)
-    if isinstance(number, str) and str(plain) != number.strip().partition(".")[0]:  # "0139" may be a picture's name
+    if isinstance(number, str) and str(plain) != number.strip().partition(".")[0]:  # "0139" may be a file name
         return one_spelling(number)
     if plain is None:
         return None
@@ -214,7 +214,7 @@ def _key(number: Any, name_of: Mapping[int, str]) -> str | int | None:
 
 
 def counted_errors(errors: Sequence[DataError]) -> str:
-    """Return how many errors there are, with the first."""
+    """Return the number of errors, with the first one's text."""
     return f"{len(errors):,} ({errors[0].what}{'; and others' if len(errors) > 1 else ''})"
 
 
@@ -225,19 +225,19 @@ def _rows(values: Any, file: Path) -> list[Mapping[str, Any]]:
 
 
 def _people(categories: list[Mapping[str, Any]]) -> list[int]:
-    """Return the numbers of people's categories: the only one, and any with joints or with the name person."""
+    """Return the ids of people's categories: the only category, and those with keypoints or named person."""
     found = [one for one in categories if len(categories) == 1 or one.get("keypoints") or one.get("name") == "person"]
     return [number for one in found if (number := whole(one.get("id"))) is not None]
 
 
 def require_inside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> None:
-    """Raise `DataError` for a box that is outside of a picture of some width and height, far beyond it, or without a size."""
+    """Raise `DataError` for a box outside an image of this size, far beyond it, or smaller than a pixel."""
     if errors := errors_outside(boxes, size, where=where):
         raise next(iter(errors.values()))
 
 
 def errors_outside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> dict[int, DataError]:
-    """Return the error of `require_inside` for each box that it refuses, by the box's position."""
+    """Return the errors of `require_inside` by the index of the box."""
     errors: dict[int, DataError] = {}
     for place, box in enumerate(boxes):
         if what := _wrong(box, size):

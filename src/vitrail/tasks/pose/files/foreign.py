@@ -1,4 +1,4 @@
-"""Annotations of other tools, which are refused with the way to a format that is read."""
+"""Annotation formats of other tools, which are refused with a hint on how to convert them."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from vitrail.errors import DataError
 from vitrail.files import text_file
 
 DEEPLABCUT = ("scorer", "individuals", "bodyparts", "coords")
-"""First cells of the header lines of DeepLabCut's tables."""
+"""First cells of the header lines in DeepLabCut's tables."""
 OTHERS = (
     ({"data", "annotations"}, "Label Studio's own JSON", "export it there in the format COCO"),
     ({"data", "completions"}, "Label Studio's own JSON", "export it there in the format COCO"),
@@ -17,11 +17,11 @@ OTHERS = (
     ({"shapes", "imagePath"}, "LabelMe's JSON of one image", "convert all of them to one file in COCO's format for keypoints"),
     ({"_via_img_metadata"}, "a project of the VGG Image Annotator", "export the annotations there in COCO's format"),
 )
-"""Keys of other tools' JSON, its name, and what to do."""
+"""Keys of other tools' JSON, the name of the format, and how to convert it."""
 
 
 def refuse_other_json(file: Path, values: Any) -> None:
-    """Raise `DataError` for JSON of another tool, with the way to a format that is read; return where the tool is not known."""
+    """Raise `DataError` for JSON of a known other tool, with a hint on how to convert it."""
     first = values[0] if isinstance(values, list) and values else values
     keys = set(first) if isinstance(first, dict) else set()
     for own, whose, way in OTHERS:
@@ -40,7 +40,7 @@ def is_deeplabcut(file: Path) -> bool:
 
 
 def refuse_deeplabcut(file: Path) -> None:
-    """Raise `DataError` for a table of DeepLabCut's, with the way."""
+    """Raise `DataError` for a table of DeepLabCut, with a hint on how to convert it."""
     if is_deeplabcut(file):
         what = f"{file.name} is a table of DeepLabCut, whose header of several lines (scorer, bodyparts, coords) is not read"
         hint = "write it with one header line, image,nose_x,nose_y,…, and a line for each animal; docs/pose.md shows how"

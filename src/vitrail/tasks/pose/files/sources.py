@@ -1,4 +1,4 @@
-"""Sources of people: from the ``--data`` argument of pose estimation to named splits."""
+"""Opening of people's annotations: from the ``--data`` argument of pose estimation to named splits."""
 
 import os
 import shlex
@@ -43,23 +43,23 @@ def open_people(
     """Open people with their splits.
 
     Args:
-        source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, see
-            `split_files`; a table with the columns ``image,nose_x,nose_y,…``; or YOLO's ``data.yaml``, or its folder.
-        skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
-        like: a model's skeleton, whose joints choose among categories with different ones; else ``skeleton`` does.
-        boxes: the source of boxes.
-        split_seed: data without splits is split by it, picture by picture.
-        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
-        assignment: repeats an earlier split.
+        source: ``keypoints.json`` in COCO's format; a folder with one such file per split, see `split_files`; a table with
+            the columns ``image,nose_x,nose_y,…``; or YOLO's ``data.yaml`` or its folder.
+        skeleton: limbs, pairs and sigmas to use instead of the data's; its joints must be the data's.
+        like: a model's skeleton, which selects among categories with different joints; by default ``skeleton`` does.
+        boxes: source of the boxes.
+        split_seed: seed for splitting data without splits, image by image.
+        shares: fractions of test and validation in such data; {"test": 0.2, "val": 0.1} by default.
+        assignment: an earlier split to repeat.
 
     Raises:
-        DataError: nothing there, or something is wrong with it.
+        DataError: the data does not exist, or has faults.
     """
     contents = read_people(source, like or skeleton)
     if contents.issues:
         first, *others = contents.issues
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
-        hint = f"vitrail data check {shlex.quote(contents.source)} --task pose lists all there is to correct"
+        hint = f"vitrail data check {shlex.quote(contents.source)} --task pose lists all faults"
         raise DataError(what, where=first.path, hint=hint)
     contents = with_skeleton(contents, skeleton)
     notes: list[str] = []
@@ -74,14 +74,14 @@ def open_people(
 
 
 def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleContents:
-    """Read the contents of a data set of people, with everything that is wrong with it.
+    """Read the contents of a data set of people, including all faults.
 
     Args:
         source: as for `open_people`.
-        wanted: chooses among categories with different joints.
+        wanted: selects among categories with different joints.
 
     Raises:
-        DataError: nothing is there, or nobody with marked joints.
+        DataError: the data does not exist, or has no annotated joints.
     """
     path = require_there(source)
     if yolo := yolo_file(path):
@@ -103,13 +103,13 @@ def read_people(source: str | Path, wanted: Skeleton | None = None) -> PeopleCon
 def _with_unlisted(
     contents: PeopleContents, folder: Path, files: Iterable[Path], found: Mapping[str, Annotations]
 ) -> PeopleContents:
-    """Add a line that counts the files in the folder that are not part of the data."""
+    """Add a note with the number of files in the folder that are not part of the data."""
     listed = [*files, *(path for read in found.values() for path in (*read.texts, *(one.path for one in read.pictures)))]
     return replace(contents, notes=[*contents.notes, *unlisted_notes(folder, listed)])
 
 
 def require_there(source: str | Path) -> Path:
-    """Return the path of data; raise `DataError` where it is not there."""
+    """Return the path of data; raises `DataError` if it does not exist."""
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
@@ -125,7 +125,7 @@ def require_there(source: str | Path) -> Path:
 
 
 def tells_people(source: str | Path) -> bool:
-    """Return True if data can only hold people: JSON, a table with columns of joints, or YOLO's files with ``kpt_shape``."""
+    """Return True if data must be people: JSON, a table with columns of joints, or YOLO's files with ``kpt_shape``."""
     path = path_of(source)
     if not os.path.isfile(path):
         return os.path.isdir(path) and yolo_file(path) is not None
@@ -172,12 +172,12 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
 def _nobody(source: str, left_out: Counter[str]) -> DataError:
     why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     unmarked = not left_out.keys().isdisjoint((NO_JOINTS, UNSEEN))
-    hint = "a joint is marked by a place and a visibility of 1 where it is hidden, 2 where it is seen" if unmarked else HINT
+    hint = "an annotated joint has a position, and visibility 1 if hidden or 2 if visible" if unmarked else HINT
     return DataError("nobody with marked joints is left" + (f": {why}" if why else ""), where=source, hint=hint)
 
 
 def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]]) -> None:
-    """Give the pictures of a file other numbers, all larger, where a file before it has one of them for another picture."""
+    """Renumber a file's images, if an earlier file uses one of their ids for another image."""
     paths: dict[int, Path] = {}
     for split, own in pictures.items():
         if any(paths.get(one.number, one.path) != one.path for one in own):
@@ -191,7 +191,7 @@ def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]])
 
 
 def with_skeleton(contents: PeopleContents, skeleton: Skeleton | None) -> PeopleContents:
-    """Replace the skeleton, if another is given; raise `DataError` where it has other joints than the data."""
+    """Replace the skeleton if one is given; raises `DataError` if its joints differ from the data's."""
     if skeleton is None:
         return contents
     if skeleton.joints != contents.skeleton.joints:
@@ -201,7 +201,7 @@ def with_skeleton(contents: PeopleContents, skeleton: Skeleton | None) -> People
 
 
 def _around_picture() -> Callable[[Person], Box]:
-    """Return a function to the picture of a person as a box; of an unreadable picture, which is reported later, the own box."""
+    """Return a function from a person to the full image as a box; for an unreadable image it returns the person's own box."""
     known: dict[str, Box] = {}
 
     def box_of(person: Person) -> Box:

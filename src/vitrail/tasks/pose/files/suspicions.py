@@ -1,4 +1,4 @@
-"""Warnings of numbers in a data set of people that cannot be meant, and are read as they stand."""
+"""Warnings about implausible numbers in annotations of people; the numbers are used as they are."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,28 +14,28 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton, first_of
 
 LOOKED_AT = 100
-"""Most people whose pictures are opened for their size."""
+"""Maximum number of people whose images are opened for their size."""
 FEWEST, LEAST_BEYOND, BEYOND = 4, 0.3, 0.02
-"""Least number of boxes that are judged, and the least share of them that reach beyond their pictures, by a share of the side."""
+"""Least number of boxes to judge, least fraction of boxes beyond their image, and tolerance as a fraction of the side."""
 CORNERS = ((0.0, 0.0), (-1.0, -1.0))
-"""Positions of joints that are not marked, in some tools."""
+"""Positions that some tools write for joints that are not annotated."""
 
 
 def suspicions(splits: Mapping[str, Sequence[Person]], skeleton: Skeleton) -> Iterator[str]:
-    """Yield a warning of joints in the picture's corner, and one of boxes that are corners."""
+    """Yield warnings: about joints in the image's corner, and about boxes that seem to be two corners."""
     people = [person for some in splits.values() for person in some]
     joints = Counter[str]()
     for person in people:
         at = [place[2] > 0 and place[:2] in CORNERS for place in person.target.joints]
         joints.update(name for name, cornered in zip(skeleton.joints, at, strict=True) if cornered)
     if joints:
-        what = f"{joints.total():,} joints are marked as seen in the picture's corner, at (0, 0), as where a joint is not marked"
-        yield f"warning: {what}: give those the visibility 0, or leave their places empty ({first_of(list(joints))})"
+        what = f"{joints.total():,} joints are marked as visible at (0, 0), the image's corner, as if they were not annotated"
+        yield f"warning: {what}: give them the visibility 0, or leave their positions empty ({first_of(list(joints))})"
     yield from corners_in([(person.target.box, person.image) for person in people])
 
 
 def corners_in(boxes: Sequence[tuple[Box, Source]]) -> list[str]:
-    """Return `corners_note` of boxes in some pictures, of which a few are opened, in a list; no note gives an empty list."""
+    """Return the `corners_note` for boxes in images, some of which are opened, as a list; empty without a warning."""
     sized: list[tuple[Box, Extent]] = []
     for box, image in boxes[:: max(1, -(-len(boxes) // LOOKED_AT))]:
         with suppress(DataError):
@@ -44,9 +44,9 @@ def corners_in(boxes: Sequence[tuple[Box, Source]]) -> list[str]:
 
 
 def corners_note(boxes: Iterable[tuple[Box, Extent]]) -> str:
-    """Return a warning if boxes seem to be corners, x1, y1, x2, y2, taken for left, top, width, height; else "".
+    """Return a warning if boxes seem to be corners, x1, y1, x2, y2, instead of left, top, width, height; else "".
 
-    It is given where many boxes reach beyond their pictures, and none would as corners.
+    The condition: many boxes reach beyond their images, and none would as corners.
     """
     rows = [(*box, *size) for box, size in boxes]
     left, top, width, height, wide, high = np.array(rows, np.float64).reshape(-1, 6).T
@@ -56,5 +56,5 @@ def corners_note(boxes: Iterable[tuple[Box, Extent]]) -> str:
     inside &= (left >= -slack_x) & (top >= -slack_y)
     if len(rows) < FEWEST or beyond.mean() < LEAST_BEYOND or not inside.all():
         return ""
-    what = f"{beyond.sum():,} of {len(rows):,} boxes reach beyond their pictures, and none would if they were corners"
+    what = f"{beyond.sum():,} of {len(rows):,} boxes reach beyond their images, and none would if they were corners"
     return f"warning: {what} (x1, y1, x2, y2): a box is left, top, width and height"

@@ -1,4 +1,4 @@
-"""People in a table: a line for each, with columns for the places of joints."""
+"""People in a table: one line per person, with columns for the positions of joints."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ from vitrail.tasks.pose.people.people import Joint, Person, Pose
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 JOINT = re.compile(r"(.*)[_ .-]([xyv])", re.IGNORECASE)
-"""Column of a joint: its name, and x, y or visibility."""
+"""Pattern of a joint's column: its name, then x, y or v for visibility."""
 X, Y, SEEN = "_x", "_y", "_v"
-"""Endings of our own words for the columns of a joint."""
+"""Suffixes of Vitrail's names for the columns of a joint."""
 SHAPE = "the columns are image, perhaps split, left, top, width, height, and NOSE_x, NOSE_y, perhaps NOSE_v for each joint"
 
 
 def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
-    """Read the people in a table, all of them and by their splits: ``image,left,top,width,height,nose_x,nose_y,nose_v,…``.
+    """Read the people in a table, all and by split: ``image,left,top,width,height,nose_x,nose_y,nose_v,…``.
 
-    Paths of images are relative to the table's folder, or to `folder_of` them. A joint without a place is not marked; one without
-    ``_v`` is seen. Boxes may have other names, see `SIDES`; without a box it is the one around the joints.
+    Paths of images are relative to the table's folder, or to `folder_of` them. A joint without position is not annotated; a joint
+    without ``_v`` is visible. Boxes may have other names, see `SIDES`; without a box the one around the joints is used.
 
     Raises:
-        DataError: no such table. What is wrong with single lines is among the issues.
+        DataError: the file is not such a table. Faults of single lines are returned as issues.
     """
     table = open_table(file, columns_of)
     joints = [word.removesuffix(X) for word in table.columns if word.endswith(X)]
@@ -68,7 +68,7 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
 
 
 def has_joints(file: Path) -> bool:
-    """Return True if a table has columns for the positions of joints, and none of a label, which images have."""
+    """Return True if a table has columns for positions of joints, and no column of labels."""
     try:
         return not has_labels(open_table(file, columns_of).names)
     except DataError:
@@ -76,7 +76,7 @@ def has_joints(file: Path) -> bool:
 
 
 def columns_of(names: Sequence[str]) -> Columns:
-    """Return the columns of images, splits, boxes and joints; raise `DataError` without images or joints."""
+    """Return the columns of images, splits, boxes and joints; raises `DataError` without images or joints."""
     find = partial(column_of, names)
     image, split = find("image", IMAGE), find("split", SPLIT)
     columns = {**({"image": image} if image else {}), **({"split": split} if split else {}), **box_columns(names)}
@@ -93,12 +93,12 @@ def columns_of(names: Sequence[str]) -> Columns:
         there, lacking = (lonely + end for end in ((X, Y) if lonely + X in columns else (Y, X)))
         raise DataError(f"there is a column {brief(there)} and none {brief(lacking)}", hint=SHAPE)
     if not image or not joints:
-        raise DataError(f"there is no column image, or there are no joints; there are {listed(names)}", hint=SHAPE)
+        raise DataError(f"the table needs a column image and columns of joints; it has {listed(names)}", hint=SHAPE)
     return columns
 
 
 def _pose(cells: Mapping[str, str], names: list[str], table: Table, image: int, line: int) -> Pose | None:
-    """Return the pose in a line, None where no joint is marked; raise `ValueError` for a cell that is no number."""
+    """Return the pose in a line, or None if no joint is annotated; raises `ValueError` for a cell that is not a number."""
     joints = tuple(_joint(cells, name, table) for name in names)
     if not any(joint[2] for joint in joints):
         return None
@@ -113,5 +113,5 @@ def _joint(cells: Mapping[str, str], name: str, table: Table) -> Joint:
     if seen == 0 or (x is None and y is None):
         return joint_of(0, 0, 0)
     if x is None or y is None:
-        raise ValueError(f"of {name} one of {X} and {Y} is given")
+        raise ValueError(f"{name} needs both {X} and {Y}, and only one is given")
     return joint_of(x, y, 2 if seen is None else seen)

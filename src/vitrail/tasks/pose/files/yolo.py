@@ -1,4 +1,4 @@
-"""People in the labels of YOLO's pose models: ``data.yaml``, and a text for each image with a line for each person."""
+"""People in the format of YOLO's pose models: ``data.yaml``, and a text file per image with a line per person."""
 
 import os
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ from vitrail.tasks.pose.people.skeleton import COCO, MOST_JOINTS, Skeleton
 
 FORMAT = "see https://docs.ultralytics.com/datasets/pose: kpt_shape: [17, 3], flip_idx, train: images/train, val: images/val"
 SHAPE = "kpt_shape"
-"""Key in every ``data.yaml`` of people with joints."""
+"""Key that every ``data.yaml`` of people with joints contains."""
 OF_CLASS = "people of the class"
 UNLABELLED = "images without a text of labels, in which nobody is"
 
 
 def yolo_file(path: Path) -> Path | None:
-    """Return the YAML file that a path is, or that lies in its folder, if it describes labels of joints."""
+    """Return a YAML file of pose labels: the path itself, or a file in that folder; None if there is none."""
     for file in files_of(path) if path.is_dir() else [path]:
         with suppress(OSError, UnicodeDecodeError):
             if file.suffix.lower() in (".yaml", ".yml") and f"{SHAPE}:" in read_text(file):
@@ -40,10 +40,10 @@ def yolo_file(path: Path) -> Path | None:
 
 
 def read_yolo(file: Path) -> dict[str, Annotations]:
-    """Read the people of each split that ``data.yaml`` names.
+    """Read the people of each split in ``data.yaml``.
 
     Raises:
-        DataError: it is damaged, or names no split with images. What is wrong with single lines is among the issues.
+        DataError: the file is damaged, or names no split with images. Faults of single lines are returned as issues.
     """
     try:
         values = value_of(read_text(file), where=file)
@@ -54,7 +54,7 @@ def read_yolo(file: Path) -> dict[str, Annotations]:
     shape = values.get(SHAPE) if isinstance(values, dict) else None
     count, numbers = [whole(side) for side in shape] if isinstance(shape, list) and len(shape) == 2 else (None, None)
     if count is None or not 0 < count <= MOST_JOINTS or numbers not in (2, 3):
-        what = f"{SHAPE} is not the number of joints, at most {MOST_JOINTS:,}, and 2 or 3 numbers of each"
+        what = f"{SHAPE} must be the number of joints, at most {MOST_JOINTS:,}, and the numbers per joint, 2 or 3"
         raise DataError(f"{file.name}: {what}", where=file, hint=FORMAT)
     found = {split: Annotations(_skeleton(values, count, file)) for split in ("train", "val", "test") if values.get(split)}
     for split, annotations in found.items():
@@ -68,7 +68,7 @@ def read_yolo(file: Path) -> dict[str, Annotations]:
 
 
 def _skeleton(values: dict[str, Any], count: int, file: Path) -> Skeleton:
-    """Return the joints, with their names where these are known, and those that ``flip_idx`` exchanges as pairs."""
+    """Return the skeleton: joints with their names if known, and the pairs that ``flip_idx`` exchanges."""
     names, flipped = values.get("kpt_names"), values.get("flip_idx")
     names = next(iter(names.values()), None) if isinstance(names, dict) else names
     if names is None and flipped == COCO.order_mirrored:
@@ -83,18 +83,18 @@ def _skeleton(values: dict[str, Any], count: int, file: Path) -> Skeleton:
 
 
 def _images(values: dict[str, Any], split: str, file: Path, texts: list[Path]) -> Iterator[Path]:
-    """Yield the images of a split, in a folder, a list of images, or several of these; ``texts`` gets the lists."""
+    """Yield the images of a split from folders and lists of images; the lists are added to ``texts``."""
     base, names = values.get("path") or "", values[split] if isinstance(values[split], list) else [values[split]]
     for key, wanted in (("path", [base]), (split, names)):
         if not all(isinstance(name, str) for name in wanted):
-            what = f"{file.name}: {key} is {brief(values[key])}, and no text"
+            what = f"{file.name}: {key} is {brief(values[key])}, expected text"
             raise DataError(what, where=file, hint="put quotes around a name of digits; " + FORMAT)
     roots = [file.parent / base, file.parent]
     for name in names:
         places = [root / spelt for root in roots for spelt in (name, name.removeprefix("../"))]
         place = next((place for place in places if os.path.exists(place)), None)
         if place is None:
-            what = f"{file.name} names {brief(name)}, which is not there"
+            what = f"{file.name} names {brief(name)}, which does not exist"
             raise DataError(what, where=file, hint="correct the path; " + FORMAT)
         if place.is_dir():
             yield from images_below(place)
@@ -106,7 +106,7 @@ def _images(values: dict[str, Any], split: str, file: Path, texts: list[Path]) -
 
 
 def _read_image(image: Path, name: str, number: int, numbers: int, found: Annotations) -> None:
-    """Read the lines of one image, whose positions are shares of its upright width and height."""
+    """Read the lines of one image, whose positions are fractions of its upright width and height."""
     before, between, after = str(image.with_suffix(".txt")).rpartition(f"{os.sep}images{os.sep}")
     label = Path(f"{before}{os.sep}labels{os.sep}{after}" if between else after)
     found.pictures.append(Picture(number, image, number))
@@ -132,10 +132,10 @@ def _read_image(image: Path, name: str, number: int, numbers: int, found: Annota
 
 
 def _pose(cells: list[str], size: tuple[int, int], count: int, numbers: int, image: int, line: int) -> Pose | None:
-    """Return the pose in a line, None where no joint is marked; raise `ValueError` for any other line."""
+    """Return the pose in a line, or None if no joint is annotated; raises `ValueError` for an invalid line."""
     values = [value for value in map(number_of, cells) if value is not None]
     if len(values) != len(cells) or len(values) not in (5, 5 + count * numbers):
-        raise ValueError(f"it is no class, box of 4 numbers, and {numbers} numbers for each of {count} joints")
+        raise ValueError(f"expected a class, a box of 4 numbers, and {numbers} numbers for each of {count} joints")
     _, middle, centre, width, height, *rest = values
     wide, high = size
     joints = tuple(_joint(rest[at : at + numbers], wide, high) for at in range(0, len(rest), numbers))
@@ -147,5 +147,5 @@ def _pose(cells: list[str], size: tuple[int, int], count: int, numbers: int, ima
 
 
 def _joint(row: list[float], wide: int, high: int) -> Joint:
-    """Return a joint in pixels; one without a visibility is seen, unless it lies in the corner (0, 0) or below 0."""
+    """Return a joint in pixels; one without visibility is visible, unless it is in the corner (0, 0) or negative."""
     return joint_of(row[0] * wide, row[1] * high, row[2] if len(row) == 3 else 2 * (min(row) >= 0 and max(row) > 0))

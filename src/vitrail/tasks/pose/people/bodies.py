@@ -1,4 +1,4 @@
-"""The body that a COCO file marks: the category, or several with equal joints, and its skeleton."""
+"""The categories in a COCO file whose annotations are people, and their skeleton."""
 
 from collections import Counter
 from pathlib import Path
@@ -13,33 +13,33 @@ FORMAT = "see https://cocodataset.org/#format-data, keypoint detection"
 FROM_0 = "limbs of the category's skeleton, whose joints are counted from 0 there"
 NO_LIMBS = "limbs of the category's skeleton that connect no two of its joints, left out"
 MOST_NAMED = 8
-"""Most categories in an error."""
+"""Maximum number of categories in an error message."""
 
 
 class Body(NamedTuple):
-    """The categories whose annotations are people, and their joints."""
+    """Categories whose annotations are people, and their joints."""
 
     categories: dict[int, str]
-    """Their names, by their ids."""
+    """Names of the categories by id."""
     skeleton: Skeleton
 
 
 def body_in(file: Path, values: dict[str, Any], wanted: Skeleton | None, notes: Counter[str]) -> Body:
-    """Return the body of a file's annotations; of several, the one with the joints of ``wanted``.
+    """Return the categories and skeleton of a file; if categories have different joints, those with the joints of ``wanted``.
 
     Args:
-        file: for errors.
-        values: the file's content, with its lists of categories and annotations.
+        file: path for errors.
+        values: content of the file, with its lists of categories and annotations.
         wanted: a model's skeleton, or one from the settings.
-        notes: counts the limbs that are passed over.
+        notes: counts skipped limbs.
 
     Raises:
-        DataError: no category has joints, or several have different ones, and ``wanted`` names none of them.
+        DataError: no category has joints, or several have different ones and ``wanted`` matches none.
     """
     marked = [one for one in values["categories"] if isinstance(one, dict) and isinstance(one.get("keypoints"), list)]
     marked = [one for one in marked if one["keypoints"]]
     if not marked:
-        raise DataError("no category has keypoints", where=file, hint=f"COCO's file of keypoints is meant; {FORMAT}")
+        raise DataError("no category has keypoints", where=file, hint=f"give a COCO file of keypoints; {FORMAT}")
     if len(marked) > 1:
         used = {whole(one.get("category_id")) for one in values["annotations"] if isinstance(one, dict)}
         marked = [one for one in marked if whole(one.get("id")) in used] or marked[:1]
@@ -71,7 +71,7 @@ def _is_of(category: dict[str, Any], wanted: Skeleton) -> bool:
 
 
 def limbs_of(limbs: Any, joints: list[Any], notes: Counter[str], file: Path) -> list[tuple[int, int]]:
-    """Return the limbs between joints that are counted from 0, each once; COCO counts from 1, others from 0, or name joints."""
+    """Return each limb once, with joints numbered from 0; a file may number them from 1 (COCO) or 0, or name them."""
     limbs = limbs if isinstance(limbs, list) else [limbs]
     if len(limbs) > MOST_LIMBS:
         hint = f"connect each joint with its neighbours alone, by at most {MOST_LIMBS:,} limbs"

@@ -1,4 +1,4 @@
-"""Boxes of a detector for marked people: each takes the one that overlaps the person's own box the most."""
+"""Matching of a detector's boxes to annotated people, by the overlap with the annotated box."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +11,17 @@ from vitrail.tasks.pose.files.suspicions import corners_in
 from vitrail.tasks.pose.people.people import PeopleContents, Person
 
 LEAST_OVERLAP = 0.5
-"""Least intersection over union of a person's box and its own."""
+"""Least intersection over union between an annotated box and the detector's box."""
 
 
 def with_boxes(contents: PeopleContents, file: Path) -> tuple[PeopleContents, list[str]]:
-    """Return the people in the boxes of a file, see `Detections.read`, and notes of those who have none and keep their own.
+    """Return the people in the boxes of a file, see `Detections.read`, and notes about people who keep their annotated box.
 
-    Of all pairs of a person and a box in the same picture the one with the largest overlap is taken first; nobody has two, and
-    no box is two people's.
+    Pairs of a person and a box in one image are matched by overlap, the largest first; nobody gets two boxes, and no box is
+    used twice.
 
     Raises:
-        DataError: no such file, something in it is no box, or none of them is in a picture of the data.
+        DataError: the file is missing or has an invalid box, or no box is in an image of the data.
     """
     detections, notes = Detections.read(file), list[str]()
     detections.tell(notes.append)
@@ -38,12 +38,12 @@ def with_boxes(contents: PeopleContents, file: Path) -> tuple[PeopleContents, li
     splits = {split: [person.in_box(found.get(person.name)) for person in people] for split, people in contents.splits.items()}
     if without := sum(map(len, splits.values())) - len(found):
         whose = f"{without:,} of {without + len(found):,} people"
-        notes.append(f"no box of {file} overlaps that of {whose} by half: they keep their own")
+        notes.append(f"no box of {file} overlaps the annotated box of {whose} by half: they keep their own")
     return replace(contents, splits=splits), notes
 
 
 def overlaps(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Compute the intersection over union of N boxes (N, 4), left, top, width and height, with M others: (N, M)."""
+    """Return the intersection over union of N boxes (N, 4), left, top, width and height, with M others: (N, M)."""
     low = np.maximum(own[:, None, :2], others[None, :, :2])
     high = np.minimum((own[:, :2] + own[:, 2:])[:, None], (others[:, :2] + others[:, 2:])[None])
     shared = (high - low).clip(0).prod(axis=-1)
@@ -51,7 +51,7 @@ def overlaps(own: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _matched(people: list[Person], boxes: list[Detection]) -> dict[str, Box]:
-    """Return the boxes in one picture that are somebody's, by the name of the person."""
+    """Return the matched boxes of one image, by the name of the person."""
     own, others = np.array([person.target.box for person in people]), np.array([found.box for found in boxes]).reshape(-1, 4)
     overlap, found = overlaps(own, others), dict[str, Box]()
     while overlap.size and overlap.max() >= LEAST_OVERLAP:

@@ -1,4 +1,4 @@
-"""The people of a picture, cut out by their boxes."""
+"""Cropping of the people in an image by their boxes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,60 +19,60 @@ from vitrail.tasks.pose.files.detections import Detection, counted_errors, error
 from vitrail.tasks.pose.files.suspicions import corners_note
 
 Boxes = Sequence[Sequence[float]] | np.ndarray
-"""Boxes in one picture: left, top, width and height in pixels of each, and perhaps a score."""
+"""Boxes in one image: left, top, width and height in pixels, and optionally a score."""
 SEEN = 1000
-"""Most boxes that `corners_note` judges."""
+"""Maximum number of boxes that `corners_note` judges."""
 
 
 class Framed(NamedTuple):
-    """A picture and the boxes in it."""
+    """An image and the boxes in it."""
 
     picture: Source
     boxes: Sequence[Detection] | None = None
-    """None where the picture is one person from rim to rim."""
+    """Boxes of the people; None if the full image is one person."""
     number: int | None = None
-    """COCO's number of the picture, where one is known."""
+    """COCO's image id, or None if it is unknown."""
 
     @property
     def people(self) -> int:
-        """Return the number of people to look for, 1 for an empty list, since a picture without boxes takes time, too."""
+        """Number of people, as a measure of work: at least 1, since an image without boxes takes time as well."""
         return 1 if self.boxes is None else max(1, len(self.boxes))
 
 
 class CutOut(NamedTuple):
-    """The people that were cut out of a picture."""
+    """People that were cropped from an image."""
 
     boxes: Sequence[Detection]
     warps: Sequence[Warp]
     pixels: Sequence[np.ndarray]
     """uint8 (C, H, W) each."""
     size: Extent
-    """Size of the picture."""
+    """Size of the image."""
     framed: Framed
-    """The picture, with the boxes that are left out, too."""
+    """The image with all boxes, including skipped ones."""
     wrong: Sequence[DataError] = ()
-    """Errors about boxes that are left out."""
+    """Errors of skipped boxes."""
 
 
 @dataclass
 class BoxReport:
-    """Findings about boxes of a file whose pictures are opened."""
+    """Collected problems of a file's boxes, found when their images are opened."""
 
     wrong: list[DataError] = field(default_factory=list)
-    """Errors about boxes that are left out."""
+    """Errors of skipped boxes."""
     boxes: list[tuple[Box, Extent]] = field(default_factory=list)
-    """Boxes with the sizes of their pictures, not more than `SEEN`."""
+    """Boxes with the sizes of their images, at most `SEEN`."""
     kept: int = 0
-    """Number of boxes that people are looked for in."""
+    """Number of boxes that were not skipped."""
 
     def add(self, pictures: Sequence[CutOut]) -> None:
-        """Take up the boxes in some pictures."""
+        """Collect the boxes of some images."""
         self.wrong += [error for cut in pictures for error in cut.wrong]
         self.kept += sum(len(cut.boxes) for cut in pictures)
         self.boxes += [(box, cut.size) for cut in pictures for box, _ in cut.framed.boxes or ()][: SEEN - len(self.boxes)]
 
     def tell(self, note: Note, group: Processes) -> None:
-        """Note the boxes that are left out, and boxes that seem to be corners; raise `DataError` where no box is left."""
+        """Report skipped boxes, and boxes that seem to be corners; raises `DataError` if all boxes were skipped."""
         wrong, boxes = group.gathered(self.wrong), group.gathered(self.boxes)
         if wrong and not any(group.gathered([self.kept])):
             raise wrong[0]
@@ -83,7 +83,7 @@ class BoxReport:
 
 
 def cut_out(preparation: BoxPreparation, framed: Framed, *, strict: bool) -> CutOut:
-    """Cut out the people in a picture, which is decoded once; raise `DataError`, if ``strict`` for a box outside, too."""
+    """Crop the people from an image, which is decoded once; raises `DataError`, with ``strict`` also for a box outside."""
     source, given, _ = framed
     image = preparation.decode(source)
     boxes = [Detection(Box.of_picture(image.size))] if given is None else given
@@ -98,23 +98,23 @@ def cut_out(preparation: BoxPreparation, framed: Framed, *, strict: bool) -> Cut
 
 
 def boxes_of(boxes: Boxes | Sequence[Boxes] | None, count: int) -> list[list[Detection] | None]:
-    """Return the boxes of each of ``count`` pictures."""
+    """Return the boxes of each of ``count`` images; raises `ConfigError` if the lists do not fit."""
     if boxes is None:
         return [None] * count
     if isinstance(boxes, str | bytes | Path) or any(isinstance(box, Real) for box in boxes):
-        hint = "give a list of boxes for each picture, such as [[48, 20, 110, 260]]"
+        hint = "give a list of boxes for each image, such as [[48, 20, 110, 260]]"
         hint += "; a file of them goes to vitrail predict --boxes"
-        raise ConfigError("that is no list of boxes", where="boxes", hint=hint)
+        raise ConfigError("boxes must be a list of boxes", where="boxes", hint=hint)
     single = count == 1 and (len(boxes) == 0 or (len(boxes[0]) > 0 and isinstance(boxes[0][0], Real)))
     each = [boxes] if single else list(boxes)
     if len(each) != count:
-        what = f"there are boxes for {len(each)} pictures, and {count} pictures"
-        raise ConfigError(what, where="boxes", hint="give a list of boxes for each picture")
+        what = f"there are boxes for {len(each)} images, and {count} images"
+        raise ConfigError(what, where="boxes", hint="give a list of boxes for each image")
     return [[Detection.of(box) for box in cast(Boxes, some)] for some in each]
 
 
 def numbers_of(own: Iterable[int | None]) -> list[int]:
-    """Return a number for each picture: the own one where each has another, else counted from 1."""
+    """Return an id for each image: the known ids if all are known and different, else 1, 2, 3, …"""
     numbers = list(own)
     known = [number for number in numbers if number is not None]
     return known if len(set(known)) == len(numbers) else list(range(1, len(numbers) + 1))

@@ -1,4 +1,4 @@
-"""People as samples: each cut out of its picture, changed anew in every epoch, with the positions of the joints."""
+"""People as training samples: cropped from their image, augmented in every epoch, with the positions of the joints."""
 
 import math
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 HALF_BODY_RIM = 1.2
-"""Size of the box of a half, in sizes of the box around its joints: hands and feet end beyond their joints."""
+"""Size of a half-body box, in sizes of the box around its joints, since hands and feet extend beyond their joints."""
 FEWEST_OF_HALF = 3
-"""Least number of joints of a half that is shown by itself."""
+"""Least number of annotated joints for a half-body box."""
 
 
 @dataclass(frozen=True)
 class JointTargets:
-    """Positions of joints in the model's input.
+    """Positions of joints in the model's input, after augmentation.
 
-    ``joints``, float32 (K, 2), x and y, where the centre of the first pixel is (0, 0), and ``weights``, float32 (K,): 1 for a
-    marked joint, else 0.
+    ``joints`` is float32 (K, 2), x and y, with (0, 0) the centre of the first pixel; ``weights`` is float32 (K,), 1 for an
+    annotated joint, else 0.
     """
 
     skeleton: Skeleton
@@ -37,7 +37,7 @@ class JointTargets:
     def __call__(self, item: Any, plan: Plan | None, random: np.random.Generator) -> Arrays:
         if plan is None:
             hint = "leave transform out"
-            raise ConfigError("joints cannot follow a transform of one's own", where="transform", hint=hint)
+            raise ConfigError("joints cannot be moved by a custom transform", where="transform", hint=hint)
         joints = item.joints  # (K, 3)
         places, marked = plan.points(joints[:, :2] + 0.5) - 0.5, joints[:, 2] > 0
         if plan.mirrored:
@@ -49,18 +49,18 @@ class JointTargets:
 class PersonDataset(ImageDataset):
     """People prepared for a model, as `ImageDataset`, with `JointTargets`.
 
-    For scores a batch also has, without random changes: ``number``, the position among the items (B,); ``box`` (B, 4) and
-    ``marked`` (B, K, 3), as in `Pose`; ``area`` (B,); ``picture``, the picture's number (B,).
+    For the metrics, a batch also has values without augmentation: ``number``, the index of the item (B,); ``box`` (B, 4) and
+    ``marked`` (B, K, 3), as in `Pose`; ``area`` (B,); ``picture``, the image's id (B,).
 
     Args:
         items: the people.
-        preparation: cuts them out.
-        skeleton: their joints.
-        augmentation: changes them at random, after they are turned upright if the preparation is so; None changes nothing.
-        seed: of all that is random.
+        preparation: crops people from images.
+        skeleton: their skeleton.
+        augmentation: random changes, made after people are turned upright if the preparation does so; None for no changes.
+        seed: seed of all random numbers.
 
     Raises:
-        ConfigError: people are to be mixed, or cropped at random beside their boxes.
+        ConfigError: the augmentation mixes people, or crops at random.
     """
 
     shows_boxes = True
@@ -78,7 +78,7 @@ class PersonDataset(ImageDataset):
             hint = "leave it none; augmentation.scale makes the box larger and smaller"
             raise ConfigError("people are cut out by their boxes, not at random", where="augmentation.crop", hint=hint)
         self.skeleton, self.people, self.boxes = skeleton, items, preparation
-        self._unturned = self.augmentation.changed(rotation=0)  # the box is turned, and nothing is lost in the corners
+        self._unturned = self.augmentation.changed(rotation=0)  # rotation is applied to the box, which keeps the corners
         self.upright = preparation.upright and augmentation is not None
         self._torso = torso_of(skeleton)
         self._upper = np.isin(skeleton.joints, skeleton.complete.upper or ())
@@ -105,7 +105,7 @@ class PersonDataset(ImageDataset):
         return plan.pixels(picture), plan
 
     def _half(self, number: int, random: np.random.Generator) -> Box | None:
-        """Return a box around the upper or the lower half of a person, of whom enough is marked; else None."""
+        """Return a box around a random half of a person, upper or lower; None if too few of its joints are annotated."""
         joints = self.people[number].joints
         marked = joints[:, 2] > 0
         half = marked & (self._upper if random.random() < 0.5 else ~self._upper)
@@ -121,15 +121,16 @@ Torso = tuple[np.ndarray, np.ndarray]
 
 
 def torso_of(skeleton: Skeleton) -> Torso:
-    """Return the hips and shoulders of a skeleton, by the joints' names; it may have none."""
+    """Return the masks of a skeleton's hips and shoulders, by the joints' names; they may be empty."""
     hips, shoulders = (np.array([skeleton.has_word(name, (word,)) for name in skeleton.joints]) for word in ("hip", "shoulder"))
     return hips, shoulders
 
 
 def tilt(joints: np.ndarray, torso: Torso) -> float:
-    """Return the degrees by which a person is turned clockwise from upright, by joints (K, 3): x, y, visibility.
+    """Return the degrees by which a person is tilted clockwise from upright, from joints (K, 3): x, y, visibility.
 
-    Up is from the middle of the hips to the middle of the shoulders. 0 where either is not marked, or both are within a pixel.
+    The direction upwards is from the centre of the hips to that of the shoulders. The result is 0 if either is not annotated,
+    or if both are within a pixel.
     """
     chosen = [ends & (joints[:, 2] > 0) for ends in torso]
     if not all(each.any() for each in chosen):

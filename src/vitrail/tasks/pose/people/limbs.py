@@ -1,4 +1,4 @@
-"""Limbs of a skeleton that names none, by the joints' names."""
+"""Limbs for drawing a skeleton that defines none, derived from the joints' names."""
 
 from functools import cache
 from itertools import combinations
@@ -10,16 +10,16 @@ NEIGHBOURS = (
     *(("shoulder", "hip"), ("hip", "knee"), ("knee", "ankle"), ("ankle", "foot"), ("ankle", "heel"), ("foot", "toe")),
     *(("neck", "head"), ("neck", "nose"), ("neck", "shoulder"), ("pelvis", "hip")),
 )
-"""Words in the names of joints that are connected on the same side, or with one in the middle of the body."""
+"""Words in the names of connected joints, if both are on one side of the body or one is in its middle."""
 MOST_NAMED = 200
-"""Most joints of a skeleton that are connected by their names."""
+"""Maximum number of joints for which limbs are derived from names."""
 ACROSS = ("eye", "shoulder", "hip")
-"""Words in the names of joints whose left one is connected with the right one."""
+"""Words in the names of joints that are connected with their counterpart on the other side."""
 
 
 @cache
 def drawn_limbs(skeleton: Skeleton) -> tuple[Limb, ...]:
-    """Return the skeleton's own limbs; else those by the joints' names; else those between left and right."""
+    """Return the skeleton's limbs; without any, limbs derived from the joints' names; else its left-right pairs."""
     if skeleton.limbs or len(skeleton.joints) > MOST_NAMED:
         return skeleton.limbs
     words = [(name, words_of(name)) for name in skeleton.joints]

@@ -1,4 +1,4 @@
-"""Data sets of people: pictures, a box for each person in them, and the positions of joints."""
+"""Data sets of people: images, and a box and the positions of joints for each person."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from vitrail.data.splits import SHARES, Assignment, divided, to_divide
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 Joint = tuple[float, float, int]
-"""x and y in pixels, where the centre of the first pixel is (0, 0), and COCO's visibility: 0 not marked, 1 hidden, 2 seen."""
+"""x and y in pixels, (0, 0) the centre of the first pixel, and COCO's visibility: 0 not annotated, 1 hidden, 2 visible."""
 
 EMPTY_BOX = "empty-box"
 """Kind of the issue of a person whose box has no area."""
@@ -29,73 +29,73 @@ class Pose(NamedTuple):
     box: Box
     joints: tuple[Joint, ...]
     area: float
-    """Pixels that the person covers, by which COCO scales distances."""
+    """Area of the person in pixels, by which COCO scales distances."""
     image: int
-    """The picture's number, the same for all people in it; COCO's own, unless several files have it."""
+    """The image's id, shared by all people in it: COCO's id, unless several files use the same."""
     number: int
-    """The annotation's number."""
+    """The annotation's id."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """One person in a picture."""
+    """One person in an image."""
 
     name: str
-    """The picture's name and the annotation's number."""
+    """The image's name and the annotation's id."""
     image: Source
     target: Pose
     own_number: int | None = None
-    """The picture's number in its own file, where another one replaces it because several files have the same."""
+    """The image's id in its file, if it was replaced because several files use the same id."""
 
     @property
     def joints(self) -> np.ndarray:
-        """Return float64 (K, 3): x, y, visibility."""
+        """Joints as float64 (K, 3): x, y, visibility."""
         return np.array(self.target.joints, np.float64).reshape(-1, 3)
 
     def in_box(self, box: Box | None) -> "Person":
-        """Return the person in another box; in the own one for None."""
+        """Return the person with another box, or unchanged for None."""
         return self if box is None else replace(self, target=self.target._replace(box=box))
 
 
 class Picture(NamedTuple):
-    """A picture, and annotations in it of no people with marked joints."""
+    """An image, and its annotations that are not people with annotated joints."""
 
     number: int
     """As `Pose.image`."""
     path: Path
     known: int | None = None
-    """COCO's own number, which pictures of several files may have."""
+    """COCO's id in the file, which need not be unique across files."""
     ignored: tuple[Mapping[str, Any], ...] = ()
-    """COCO's annotations of crowds and of people without marked joints, which an evaluation ignores."""
+    """COCO's annotations of crowds and of people without annotated joints, which an evaluation ignores."""
 
 
 @dataclass(frozen=True)
 class PeopleContents:
-    """The content of a data set of people as it is read, before data without splits is split."""
+    """Content of a data set of people as it was read, before it is split."""
 
     source: str
-    """The ``--data`` argument that opens it again from anywhere."""
+    """The ``--data`` argument that opens it from any working directory."""
     skeleton: Skeleton
     splits: dict[str, list[Person]]
-    """Its own splits; all people are under "all" where it has none."""
+    """The data's own splits; "all" holds all people if there are none."""
     pictures: dict[str, list[Picture]] = field(default_factory=dict)
-    """All pictures of COCO's files, those without people, too, by the same splits."""
+    """All images in COCO's files, including those without people, by split."""
     issues: list[Issue] = field(default_factory=list)
     """Faults that prevent the data from being opened."""
     warnings: list[Issue] = field(default_factory=list)
-    """Faults that training passes over."""
+    """Faults that training ignores."""
     notices: list[Issue] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    """Number of annotations that are no part of the data, by the reason."""
+    """Number of skipped annotations by reason."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Width and height of each picture by the data, by its path."""
+    """Width and height of each image in the annotations, by path."""
     notes: list[str] = field(default_factory=list)
-    """Lines on things that are read otherwise than they stand there, or cannot be meant."""
+    """Notes on values that are interpreted differently or look wrong."""
 
 
 @dataclass(frozen=True)
 class PeopleData(Data):
-    """People in named splits. All people in a picture, and in copies of it, are in the same split."""
+    """People in named splits. All people in an image, and in its copies, are in the same split."""
 
     source: str
     skeleton: Skeleton
@@ -122,7 +122,7 @@ class PeopleData(Data):
         return {str(person.image): person.image for person in self.splits[split]}
 
     def pictures_of(self, split: str) -> list[Picture]:
-        """Return the pictures of the people of a split, and pictures of its file without people."""
+        """Return the images with people of a split, and the images of its file without people."""
         found = {person.target.image: Picture(person.target.image, Path(str(person.image))) for person in self.split(split)}
         elsewhere = {person.target.image for people in self.splits.values() for person in people} - set(found)
         for own, pictures in self.pictures.items():
@@ -131,7 +131,7 @@ class PeopleData(Data):
         return list(found.values())
 
     def without(self, names: Container[str]) -> "PeopleData":
-        """Return the data without the people of these names, and without pictures that nobody else is in."""
+        """Return the data without the people of these names, and without images that have no other people."""
         kept = {split: [person for person in people if person.name not in names] for split, people in self.splits.items()}
         before, after = ({one.target.image for people in splits.values() for one in people} for splits in (self.splits, kept))
         gone = before - after
@@ -146,7 +146,7 @@ class PeopleData(Data):
 def with_splits(
     contents: PeopleContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> PeopleData:
-    """Return a data set with the three splits: its own, or drawn with ``seed`` picture by picture, or those of ``assignment``."""
+    """Return the data set with three splits: its own, those of ``assignment``, or random ones of whole images by ``seed``."""
     made = divided(contents.splits, to_divide(contents.splits), partial(_assign, seed=seed), shares, assignment)
     notes = [*(f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count), *contents.notes]
     if empty := sum(warning.kind == EMPTY_BOX for warning in contents.warnings):
@@ -157,7 +157,7 @@ def with_splits(
 
 
 def _assign(people: list[Person], shares: Mapping[str, float], seed: int) -> dict[str, str]:
-    """Return the split of each person, by name: pictures at random up to each split's share, copies of a picture together."""
+    """Return the split of each person by name: random images up to each split's fraction, copies of an image together."""
     pictures: dict[int, list[Person]] = {}
     for person in people:
         pictures.setdefault(person.target.image, []).append(person)

@@ -1,5 +1,5 @@
-"""A check if left and right are exchanged: in all of a data set, where the left of the picture was taken for a person's left,
-or of one pair of joints, where two columns were exchanged.
+"""Check whether left and right are exchanged, in a whole data set (the image's left was annotated as the person's left) or in one
+pair of joints (two columns were exchanged).
 """
 
 from collections.abc import Sequence
@@ -14,35 +14,35 @@ from vitrail.tasks.pose.people.skeleton import Limb, Skeleton, first_of
 
 EYES, LIMBS = ("eye",), ("shoulder", "hip")
 FEWEST_EYES, MOST_EYES = 20, 0.8
-"""Least number of people with both eyes, and least share with the left eye on the left, that make eyes doubtful."""
+"""Least number of people with both eyes, and least fraction with the left eye on the left, for which eyes are an issue."""
 FEWEST_LIMBS, MOST_LIMBS = 100, 0.65
-"""The same for shoulders and hips, or for people where there are fewer of those."""
+"""The same for shoulders and hips, or for all pairs of people if there are too few of these."""
 FEWEST_ALIKE, LEAST_ALIKE = 30, 0.25
-"""Least number of people with a pair and another one, and largest share in which a doubtful pair points the others' way."""
+"""Least number of people with a pair and another one, and largest fraction in which a doubtful pair points like the others."""
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The result of the check."""
+    """Result of the check."""
 
     issues: list[Issue]
     notices: list[Issue]
     not_in_file: list[str]
-    """Lines on checks for which there are too few marks."""
+    """Notes on checks for which there are too few annotations."""
 
 
 def judge_sides(people: Sequence[Person], skeleton: Skeleton, source: str) -> Sides:
-    """Return issues and notices of data in which left and right seem to be exchanged.
+    """Return issues and notices if left and right seem to be exchanged.
 
-    The left hand of somebody who faces the camera is on the right. Both eyes are seen only of people who face it: where the left
-    eye is on the left of most, names are exchanged (an issue). Shoulders and hips are marked of people who turn their back, too:
-    their left is on the left of 23 % of people in COCO and of 32 % in Leeds Sports, and so of 77 % and 68 % where names are
-    exchanged. Where there are few of them, all pairs vote on the way a person is turned. More than `MOST_LIMBS` may also mean a
-    camera that follows people (a notice, and none where eyes speak against it).
+    The left hand of a person who faces the camera is on the right of the image. Both eyes are visible only in people who face
+    it: if the left eye is on the left for most, names are exchanged (an issue). Shoulders and hips are also annotated for people
+    seen from behind: their left is on the left for 23 % of people in COCO and 32 % in Leeds Sports, and so for 77 % and 68 % if
+    names are exchanged. If there are few shoulders and hips, all pairs vote. More than `MOST_LIMBS` may also mean a camera that
+    follows people (a notice, but none if the eyes contradict it).
 
-    From the right to the left joint, all pairs of a person point about the same way. Each pair does so with the sum of the others
-    in at least 91 % of 154 people of COCO and 86 % of 3,996 of Leeds Sports, and so in at most 9 and 14 % where it alone is
-    exchanged (a notice).
+    From right to left joint, all pairs of a person point in about the same direction. Each pair agrees with the sum of the
+    others in at least 91 % of 154 people in COCO and 86 % of 3,996 in Leeds Sports; if it alone is exchanged, it agrees in at
+    most 9 and 14 % (a notice).
     """
     pairs = Pairs.of(people, skeleton)
     if not pairs.names:
@@ -54,11 +54,11 @@ def judge_sides(people: Sequence[Person], skeleton: Skeleton, source: str) -> Si
 
 @dataclass(frozen=True)
 class Pairs:
-    """The directions of the pairs of joints of each person."""
+    """Directions of the pairs of joints of each person."""
 
     names: tuple[Limb, ...]
     ways: np.ndarray
-    """From the right joint to the left one, a unit vector; 0 where they are not both marked, or lie at one place: (N, P, 2)."""
+    """Unit vectors from the right to the left joint, (N, P, 2); 0 if they are not both annotated, or coincide."""
 
     @classmethod
     def of(cls, people: Sequence[Person], skeleton: Skeleton) -> Self:
@@ -72,13 +72,13 @@ class Pairs:
         return cls(names, np.where(seen, ways / np.where(seen, lengths, 1), 0))
 
     def with_words(self, words: tuple[str, ...]) -> np.ndarray:
-        """Return the ways (M, 2) of all pairs with one of some words in their names."""
+        """Return the directions (M, 2) of all pairs with one of these words in their names."""
         chosen = np.array([Skeleton.has_word(left, words) for left, _ in self.names])
         return _known(self.ways[:, chosen])
 
     @property
     def of_people(self) -> np.ndarray:
-        """Return the way (M, 2) of each person, the sum of all pairs."""
+        """Return the direction (M, 2) of each person, the sum over pairs."""
         return _known(self.ways.sum(axis=1))
 
 
@@ -112,7 +112,7 @@ def _on_the_left(ways: np.ndarray) -> float:
 
 
 def _of_single_pairs(pairs: Pairs, source: str) -> tuple[list[Issue], list[str]]:
-    """Return notices of pairs that point against the others, and a line on pairs that are seen with others too rarely."""
+    """Return notices on pairs that point against the others, and a note on pairs with too few people."""
     others = pairs.ways.sum(axis=1, keepdims=True) - pairs.ways
     along = (pairs.ways * others).sum(axis=-1)  # (N, P)
     counts, found, rare = (along != 0).sum(axis=0).tolist(), [], []

@@ -1,4 +1,4 @@
-"""The joints of a body: their names, and how they belong together."""
+"""The skeleton of a body: names of the joints, limbs, left-right pairs and sigmas."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -20,8 +20,8 @@ def _boxes(value: str) -> str:
 
 
 Boxes = Annotated[str, AfterValidator(_boxes)]
-"""Source of a person's box: ``annotations``, the data's own; ``joints``, the smallest around those that are marked;
-``image``, the whole picture; or a file of boxes, of which each person takes the one that overlaps the own the most."""
+"""Source of people's boxes: ``annotations``, the data's own; ``joints``, the smallest around the annotated joints; ``image``, the
+full image; or a JSON file of boxes, of which each person gets the one that overlaps the annotated box the most."""
 
 SIGMAS = {
     "nose": 0.026,
@@ -34,43 +34,43 @@ SIGMAS = {
     "knee": 0.087,
     "ankle": 0.089,
 }
-"""COCO's sigma of a joint with this word in its name: the deviation between two annotators, as a share of the body's size."""
+"""COCO's sigma of joints with this word in their names: the deviation between annotators, as a fraction of the body's size."""
 PAIRED = tuple(SIGMAS)[1:]
 OTHER_SIGMA = 0.079
-"""Sigma of a joint that COCO does not have: its shoulder's, as in CrowdPose for head and neck."""
+"""Sigma of joints that COCO does not have: the shoulder's, as CrowdPose uses for head and neck."""
 UPPER = (
     "nose", "eye", "ear", "head", "neck", "shoulder", "elbow", "wrist", "hand", "finger", "thumb", "mouth", "chin", "top",
     "chest", "thorax",
 )  # fmt: skip
 """Words in the names of joints above the hips."""
 SIDES = (("left", "right"), ("Left", "Right"), ("LEFT", "RIGHT"), ("l", "r"), ("L", "R"))
-"""Parts of the names of counterparts, at the beginning or the end of a name, or as a word."""
+"""Words that distinguish counterparts, at the beginning or end of a name, or as a separate word."""
 WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-"""Word of a joint's name."""
+"""Pattern of a word in a joint's name."""
 APART = "\0"
-"""Separator between left or right and letters written together with it, while words are looked for."""
+"""Temporary separator around left and right in names such as ``lefteye``."""
 MOST_JOINTS, MOST_LIMBS = 1000, 3000
-"""Bounds of a skeleton: joints that are all connected with one another would keep a drawing for minutes."""
+"""Limits of a skeleton: more limbs would take minutes to draw."""
 SHOWN = 8
-"""Most joints in a message."""
+"""Maximum number of joints in a message."""
 
 
 class Skeleton(Settings):
-    """The joints that a model finds.
+    """The joints of a pose model.
 
-    What is left out follows from the joints' names: pairs from names such as ``left_eye`` and ``right_eye``, sigmas from COCO's.
+    Missing fields follow from the joints' names: pairs from names such as ``left_eye`` and ``right_eye``, sigmas from COCO's.
     """
 
     joints: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1, max_length=MOST_JOINTS)]
-    """Their names."""
+    """Names of the joints."""
     limbs: Annotated[tuple[Limb, ...], Field(max_length=MOST_LIMBS)] = ()
-    """Joints that are drawn connected."""
+    """Pairs of joints that are drawn as connected."""
     pairs: tuple[Limb, ...] | None = None
-    """Joints that change places in a mirror image; by their names where this is left out."""
+    """Joints that are exchanged in a mirror image; by default by their names."""
     sigmas: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = None
-    """Deviations of COCO's similarity of keypoints (OKS); by their names where this is left out."""
+    """Sigmas for COCO's keypoint similarity (OKS); by default by the joints' names."""
     upper: tuple[str, ...] | None = None
-    """Joints of the upper half of the body, for pictures of one half; by their names where this is left out."""
+    """Joints of the upper half of the body, for half-body crops; by default by their names."""
 
     @model_validator(mode="after")
     def _belong_together(self) -> Self:
@@ -80,24 +80,24 @@ class Skeleton(Settings):
         named = {"limbs": chain(*self.limbs), "pairs": chain(*(self.pairs or ())), "upper": self.upper or ()}
         for field, found in named.items():
             if strange := [name for name in found if name not in names]:
-                raise ValueError(f"{field} names {strange[0]!r}, which is none of the joints {', '.join(self.joints)}")
+                raise ValueError(f"{field} contains {strange[0]!r}, which is not one of the joints {', '.join(self.joints)}")
         paired = list(chain(*(self.pairs or ())))
         if len(paired) != len(set(paired)):
-            raise ValueError("a joint stands in two pairs")
+            raise ValueError("a joint is in two pairs")
         if self.sigmas is not None and len(self.sigmas) != len(self.joints):
             raise ValueError(f"{len(self.sigmas)} sigmas for {len(self.joints)} joints")
         return self
 
     @classmethod
     def of(cls, joints: Iterable[str], limbs: Iterable[Iterable[int]] = ()) -> Self:
-        """Create a skeleton of named joints, with limbs between joints by number, from 0; raise `ConfigError`."""
+        """Create a skeleton from joint names, and limbs by joint numbers from 0; raises `ConfigError`."""
         names = tuple(joints)
         named = tuple(tuple(names[end] if 0 <= end < len(names) else f"number {end}" for end in limb) for limb in limbs)
         return cls.read({"joints": names, "limbs": named}, where="skeleton")
 
     @property
     def complete(self) -> Self:
-        """Return the same skeleton with all fields that follow from the names."""
+        """The same skeleton with all missing fields filled in from the names."""
         found = {
             "pairs": _pairs(self.joints) if self.pairs is None else self.pairs,
             "sigmas": tuple(map(_sigma, self.joints)) if self.sigmas is None else self.sigmas,
@@ -107,12 +107,12 @@ class Skeleton(Settings):
 
     @property
     def limb_indices(self) -> list[tuple[int, int]]:
-        """Return the limbs by the numbers of their joints."""
+        """The limbs as numbers of their joints."""
         return [(self.joints.index(one), self.joints.index(other)) for one, other in self.limbs]
 
     @property
     def order_mirrored(self) -> list[int]:
-        """Return for each joint the number of its counterpart in a mirror image."""
+        """For each joint, the number of its counterpart in a mirror image."""
         order = list(range(len(self.joints)))
         for names in _pairs(self.joints) if self.pairs is None else self.pairs:
             one, other = map(self.joints.index, names)
@@ -121,19 +121,19 @@ class Skeleton(Settings):
 
     @property
     def unpaired(self) -> list[str]:
-        """Return the joints called left or right that have no counterpart in a mirror image."""
+        """Joints called left or right that have no counterpart."""
         order = self.order_mirrored
         return [
             name for place, name in enumerate(self.joints) if order[place] == place and self.has_word(name, ("left", "right"))
         ]
 
     def is_like(self, other: "Skeleton") -> bool:
-        """Return True for the same joints in the same order, however their names are spelt: ``L_Eye`` is ``left_eye``."""
+        """Return True for the same joints in the same order, ignoring spelling: ``L_Eye`` equals ``left_eye``."""
         one, another = ([words_of(name) for name in skeleton.joints] for skeleton in (self, other))
         return self.joints == other.joints or (one == another and all(one))
 
     def difference(self, other: "Skeleton") -> str:
-        """Return the differences of another skeleton's joints in words, however names are spelt."""
+        """Return in words how another skeleton's joints differ, ignoring spelling."""
         ours, theirs = ({frozenset(words_of(name)) or name: name for name in one.joints} for one in (self, other))
         new, missing = (
             [name for key, name in one.items() if key not in another] for one, another in ((theirs, ours), (ours, theirs))
@@ -142,16 +142,16 @@ class Skeleton(Settings):
         return "; ".join(changes) or "in another order"
 
     def index(self, *names: str) -> list[int] | None:
-        """Return the numbers of some joints; None where one is missing."""
+        """Return the numbers of these joints; None if one is missing."""
         return [self.joints.index(name) for name in names] if set(names) <= set(self.joints) else None
 
     @staticmethod
     def has_word(name: str, words: Collection[str]) -> bool:
-        """Return True if one of some words, such as ``eye``, is in the name of a joint."""
+        """Return True if a joint's name contains one of the words, such as ``eye``."""
         return not _words(name).isdisjoint(words)
 
     def joint_with(self, *spellings: Collection[str]) -> int | None:
-        """Return the number of the joint with all these words in its name, in the first spelling that there is; else None."""
+        """Return the number of the joint whose name has all words of the first spelling that fits; None if there is none."""
         found = (number for words in spellings for number, name in enumerate(self.joints) if _words(name).issuperset(words))
         return next(found, None)
 
@@ -167,12 +167,12 @@ COCO = Skeleton.of(
 
 
 def words_of(name: str) -> set[str]:
-    """Return the words in a joint's name, and its numbers, with its side in full."""
+    """Return the words and numbers in a joint's name, with left and right written out."""
     return {{"l": "left", "r": "right"}.get(word, word) for word in (*_words(name), *re.findall("[0-9]+", name))}
 
 
 def _pairs(names: tuple[str, ...]) -> tuple[Limb, ...]:
-    """Return the joints on the left, each with its counterpart on the right; none is in two pairs."""
+    """Return pairs of a left joint and its counterpart on the right; no joint is in two pairs."""
     pairs: dict[str, str] = {}
     for name in names:
         free = set(names) - {name, *pairs, *pairs.values()}
@@ -183,7 +183,7 @@ def _pairs(names: tuple[str, ...]) -> tuple[Limb, ...]:
 
 
 def _counterparts(name: str) -> Iterator[str]:
-    """Yield possible names of the joint on the right that belongs to a joint on the left."""
+    """Yield possible names of a left joint's counterpart."""
     for left, right in SIDES:
         if name.startswith(left):
             yield right + name.removeprefix(left)
@@ -194,7 +194,7 @@ def _counterparts(name: str) -> Iterator[str]:
 
 
 def first_of(names: list[str]) -> str:
-    """Return the first of some names, with a word if there are more."""
+    """Return the first names, and "and others" if there are more."""
     return ", ".join(names[:SHOWN]) + (" and others" if len(names) > SHOWN else "")
 
 
@@ -203,10 +203,10 @@ def _sigma(name: str) -> float:
 
 
 def _words(name: str) -> set[str]:
-    """Return the words, in small letters, which are the same for ``left_eye``, ``leftEye``, ``LEFT-EYE`` and ``lefteye``."""
+    """Return the words in lower case, equal for ``left_eye``, ``leftEye``, ``LEFT-EYE`` and ``lefteye``."""
     return {word.lower() for word in WORD.findall(_with_sides_apart(name))}
 
 
 def _with_sides_apart(name: str) -> str:
-    """Return a name with `APART` around left and right, which makes them words of their own."""
+    """Return a name with `APART` around left and right, which makes them separate words."""
     return re.sub("(left|right)", rf"{APART}\1{APART}", name, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Pictures of people in training, with their joints."""
+"""Figures of people in training, with their joints."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,12 +12,12 @@ from vitrail.tasks.pose.people.dataset import PersonDataset
 from vitrail.tasks.pose.study.skeletons import BOLD, draw_people
 
 HEIGHT = 1.9
-"""Inches of a picture on the sheet."""
+"""Height of an image on the sheet, in inches."""
 
 
 @styled
 def people_sheet(dataset: PersonDataset, *, versions: int = 5) -> Figure:
-    """Draw a row for each person: as prepared, then augmented in ``versions`` epochs, with the joints."""
+    """Draw a row per person: as prepared, then as augmented in ``versions`` epochs, with the joints."""
     prepared = PersonDataset(dataset.people, dataset.boxes, dataset.skeleton)
     high, wide = dataset.preparation.image_size
     size = ((1 + versions) * (HEIGHT * wide / high + 0.1) + 1.6, len(dataset) * (HEIGHT + 0.1) + 0.3)
@@ -35,7 +35,7 @@ def people_sheet(dataset: PersonDataset, *, versions: int = 5) -> Figure:
 
 
 def drawn(dataset: PersonDataset, key: Key) -> Image.Image:
-    """Draw a sample with the skeleton of its marked joints that are in view."""
+    """Draw a sample with the skeleton of its annotated joints inside the crop."""
     sample = {name: part[0].numpy() for name, part in dataset[key].items()}
     picture, joints = to_picture(sample["images"]), sample["joints"]
     shown = (sample["weights"] > 0) & in_view(joints, dataset.preparation.image_size)

@@ -1,4 +1,4 @@
-"""A study of a model that finds joints: the joints, the attention of their queries, and the cost."""
+"""A study of a pose model: predicted joints, attention from the joints' patches, and cost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -30,33 +30,33 @@ from vitrail.tasks.pose.weights import TrainedPose
 from vitrail.weights.model_folder.trained import require_as_built
 
 SHOWN, COLUMNS = 5, 4
-"""People whose maps are drawn, and the default number of joints of each."""
+"""Number of people whose maps are drawn, and the default number of joints."""
 Laid = Callable[[Image.Image, np.ndarray], Image.Image]
-"""Function that lays a map over what the model sees of a person."""
+"""Function that draws a map over the model's view of a person."""
 SIDE, THIN = 384, 0.006
-"""Pixels of the longer side of a person on a sheet, and the width of limbs over maps, as a share of that."""
-SKELETON = " The left side of the body is blue, the right side orange; joints that the model is not sure of are fainter."
+"""Pixels of the longer side of a person on a sheet, and the width of limbs over maps, as a fraction of it."""
+SKELETON = " The left side of the body is blue, the right side orange; joints with a low score are fainter."
 HEATMAPS = (
-    "Each column is the heatmap of a joint, from nothing to its own highest; the joint is read from where it is highest, which "
-    "the white ring is around, and its score is how high that is: 1 for a bell as the model was taught."
+    "Each column is the heatmap of a joint, from 0 to its maximum. The joint is at the maximum, in the white ring, and its "
+    "score is the height there: 1 for a bell as in training."
 )
 QUERIES = (
-    "Shown is the attention of {layer}, from the patch in which the model finds the joint of the column, which the white ring "
-    "is around. The picture glows where the map is high, the highest twentieth alike. All of them are in maps.npz."
+    "The maps show attention of {layer}, from the patch in which the model finds the column's joint, marked by the white ring. "
+    "The image glows where the map is high, equally for the highest twentieth. All maps are in maps.npz."
 )
 BETWEEN = (
-    "How much the query of one joint (down) looks at the patch in which another one is found (across), beside the mean of all "
-    "patches, which is 1; the mean over {people:,} people. On the diagonal a query looks at its own patch."
+    "Attention from the patch of one joint (down) to that of another (across), relative to the mean of all patches, which is "
+    "1; averaged over {people:,} people. On the diagonal it is attention to the own patch."
 )
 LEFT_OUT = (
-    "The answer is read from every patch alike, and not from one token: so there is no single map of where the model looks, and "
-    "no rollout, no relevance, and no test of taking patches away in the order of such maps. It has no classes, and so there are "
-    "no probes and no errors by class."
+    "The decoder reads every patch and not a single token. So there is no single map of attention, no rollout, no relevance, "
+    "and no test by removing patches in the order of such maps. The model has no classes, so that there are no probes and no "
+    "errors by class."
 )
 
 
 def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, StudiedPeople]:
-    """Return the source of the people of a study, and the people; raise `VitrailError`."""
+    """Return the source of a study's people, and the people; raises `VitrailError`."""
     require_as_built(trained.model, trained.config)
     refuse_given("the patch that looks is where the model finds a joint", {"--query": request.query is not None})
     if plain := plain_items(request, "joints"):
@@ -70,7 +70,7 @@ def subjects_for(trained: TrainedPose, request: StudyRequest) -> tuple[str, Stud
 def write_study(
     folder: Path, trained: TrainedPose, subjects: StudiedPeople, request: StudyRequest, *, title: str
 ) -> dict[str, Any]:
-    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
+    """Write figures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder; return the content of ``study.json``."""
     columns = joint_numbers(trained, list(request.joints)) or spread(len(trained.skeleton.joints), COLUMNS)
     layer = -1 if request.layer is None else request.layer
     study = PoseStudy(folder, trained, subjects, request.observer, layer=layer, head=request.head)
@@ -90,7 +90,7 @@ def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
 
 
 def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
-    """Yield cards with the scores if joints are marked."""
+    """Yield cards with the scores, if joints are annotated."""
     if not study.subjects.labelled:
         return
     metrics = PoseMetrics(study.preparation, study.skeleton)
@@ -102,7 +102,7 @@ def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
 
 
 def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
-    """Return the predicted skeletons of some people beside the marked ones, and heatmaps."""
+    """Return the section with predicted and annotated skeletons of some people, and heatmaps."""
     heatmaps = study.maps["heatmaps"]
     scores = {name: float(score) for name, score in zip(study.skeleton.joints, study.scores.mean(axis=0), strict=True)}
     study.numbers["mean_scores"] = scores
@@ -121,7 +121,7 @@ def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
 
 
 def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Laid, *, marked: bool = False) -> Figure:
-    """Draw some people with their skeletons, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
+    """Draw some people with their skeletons, and maps (N, K, rows, columns) of some joints, drawn by ``laid``."""
     rows, captions = [], []
     for number in spread(len(study.pixels), SHOWN):
         person, (view, plan) = study.subjects.items[number], study.view(number, SIDE)
@@ -140,7 +140,7 @@ def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Lai
 
 
 def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float = pictures.BRIGHTEST) -> Image.Image:
-    """Lay a map over what the model sees: the centres of the outermost pixels lie on each other, as UDP has it."""
+    """Draw a map over the model's view of a person; outermost pixel centres coincide, as in UDP."""
     (width, height), (high, wide) = view.size, places.size
     x, y = (width - 1) / (wide - 1) / 2, (height - 1) / (high - 1) / 2  # half a pixel of the model's input
     box, seen = places.within((0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y))

@@ -1,6 +1,6 @@
-"""Joints and limbs drawn over pictures, visible on any ground and to colour-blind eyes.
+"""Drawing of joints and limbs on images, visible on any background and to colour-blind readers.
 
-Places are (x, y) in pixels of the picture, where the centre of the first pixel is (0, 0).
+Positions are (x, y) in pixels of the image; the centre of the first pixel is (0, 0).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,27 +19,27 @@ from vitrail.tasks.pose.people.people import Person
 from vitrail.tasks.pose.people.skeleton import Skeleton
 
 LEFT, RIGHT, MIDDLE = BLUE, ORANGE, "#222222"
-"""Colours of a person's sides, as far apart as possible for eyes of every kind."""
+"""Colours of the left and right side and the middle, which colour-blind readers can tell apart."""
 SHADES = (0.0, 0.5, 0.25)
-"""Shares of white in the colours of one person and the next."""
+"""Fractions of white in the colours of successive people."""
 CONFIDENT = 0.3
 """Score below which joints are drawn fainter."""
 FAINT = 95
 """Opacity of faint joints, of 255."""
 LINE, RIM, DOT = 0.011, 0.4, 0.85
-"""Width of a limb as a share of the picture's size; of its white outline and radius of a joint as shares of that width."""
+"""Width of a limb as a fraction of the image's size; white outline and radius of a joint as fractions of that width."""
 THIN, NUMBER, LEAST_NUMBER = 0.5, 4.0, 12.0
-"""Width of a box's side and height of its number as shares of a limb's width, and the number's height in pixels at least."""
+"""Line width of a box and height of its number as fractions of a limb's width, and the number's least height in pixels."""
 RING = 0.045
-"""Radius of a ring around a joint, as a share of the picture's longer side."""
+"""Radius of a ring around a joint, as a fraction of the image's longer side."""
 FINE, FINEST = 2048, 4
-"""Pixels and factor to which small pictures are enlarged before drawing, which makes lines smooth."""
+"""Size in pixels, and maximum factor, to which small images are enlarged for drawing, which makes lines smooth."""
 SHOWN, PAIRS = 12, 3
-"""Worst predictions on a sheet, and how many stand side by side."""
+"""Number of worst predictions on a sheet, and number in a row."""
 CELL, BOLD = 340, 0.02
-"""Pixels of the longer side of a picture on the sheet, and `LINE` there, where pictures are small."""
+"""Pixels of an image's longer side on the sheet, and `LINE` for these small images."""
 AROUND = 1.25
-"""Size of the shown part relative to a box around a person and the joints."""
+"""Size of the shown part, relative to a box around the person and the joints."""
 
 
 def draw_people(
@@ -51,15 +51,15 @@ def draw_people(
     line: float = LINE,
     boxes: Sequence[Box] = (),
 ) -> Image.Image:
-    """Draw the skeletons of people on a picture, the left and the right side of a body in their own colours.
+    """Draw the skeletons of people on an image, with different colours for left and right.
 
     Args:
-        picture: upright, of any size.
-        joints: (N, K, 2); those that are NaN are not drawn.
-        skeleton: has the limbs, and the side of each joint.
-        scores: (N, K), by which joints are fainter; None for joints that are all certain.
-        line: width of a limb as a share of the picture's size.
-        boxes: of the N people, drawn with their numbers from 1; none where this is empty.
+        picture: upright image of any size.
+        joints: (N, K, 2); joints that are NaN are not drawn.
+        skeleton: defines the limbs, and the side of each joint.
+        scores: (N, K); joints with a low score are drawn fainter; None if all are certain.
+        line: width of a limb as a fraction of the image's size.
+        boxes: boxes of the N people, drawn with numbers from 1; empty for none.
     """
     factor = max(1, min(FINEST, FINE // max(picture.size)))
     layer = Image.new("RGBA", (factor * picture.width, factor * picture.height))
@@ -79,7 +79,7 @@ def draw_people(
 
 
 def _draw_box(pen: ImageDraw.ImageDraw, factor: int, box: Box, number: int, width: float) -> None:
-    """Draw a box with a white outline, and the person's number in its corner, on a layer that is ``factor`` times larger."""
+    """Draw a box with a white outline and the person's number in its corner, on a layer ``factor`` times larger."""
     left, top = factor * (box.left + 0.5) - 0.5, factor * (box.top + 0.5) - 0.5
     corners, thin = (left, top, left + factor * box.width, top + factor * box.height), THIN * width
     font = ImageFont.load_default(max(NUMBER * width, factor * LEAST_NUMBER))
@@ -89,7 +89,7 @@ def _draw_box(pen: ImageDraw.ImageDraw, factor: int, box: Box, number: int, widt
 
 
 def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
-    """Draw a white ring around a place (2,)."""
+    """Draw a white ring around a position (2,)."""
     copy, radius = picture.copy(), max(4.0, RING * max(picture.size))
     pen, centre = ImageDraw.Draw(copy), (place + 0.5).tolist()
     for more, colour, width in ((2, MIDDLE, 5), (0, "white", 2)):
@@ -98,14 +98,14 @@ def ringed(picture: Image.Image, place: np.ndarray) -> Image.Image:
 
 
 class Stroke(NamedTuple):
-    """A limb between two positions, or a joint at one: places (2, 2) or (1, 2)."""
+    """A limb between two positions, (2, 2), or a joint at one, (1, 2)."""
 
     places: np.ndarray
     colour: tuple[int, int, int]
     faint: bool
 
     def draw(self, pen: ImageDraw.ImageDraw, width: float, rim: float) -> None:
-        """Draw it with a white outline of the width ``rim``, or without any in its own colour."""
+        """Draw the white outline of width ``rim``, or for 0 the stroke in its colour."""
         colour = (*((255, 255, 255) if rim else self.colour), FAINT if self.faint else 255)
         if len(self.places) == 2:
             pen.line([tuple(place) for place in self.places.tolist()], colour, round(width + 2 * rim))
@@ -114,7 +114,7 @@ class Stroke(NamedTuple):
 
 
 def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade: float) -> Iterator[Stroke]:
-    """Yield all limbs, then all joints of a person at places (K, 2)."""
+    """Yield all limbs, then all joints, of a person at positions (K, 2)."""
     there, colours = np.isfinite(places).all(axis=1), _colours(skeleton, shade)
     for one, other in ((skeleton.joints.index(one), skeleton.joints.index(other)) for one, other in drawn_limbs(skeleton)):
         if there[one] and there[other]:
@@ -126,7 +126,7 @@ def _strokes(places: np.ndarray, certain: np.ndarray, skeleton: Skeleton, shade:
 
 
 def _colours(skeleton: Skeleton, shade: float) -> list[tuple[int, int, int]]:
-    """Return the colour of each joint, and at the end the colour of neither side."""
+    """Return the colour of each joint, then the colour of limbs on neither side."""
     of = dict.fromkeys(skeleton.joints, MIDDLE)
     for left, right in skeleton.complete.pairs or ():
         of[left], of[right] = LEFT, RIGHT
@@ -144,7 +144,7 @@ def worst_sheet(
     *,
     count: int = SHOWN,
 ) -> Figure:
-    """Draw the ``count`` people of lowest quality (N,), the worst first: predicted joints beside marked ones; NaN is left out."""
+    """Draw the ``count`` people of lowest quality (N,), worst first, with predicted next to annotated joints; NaN is skipped."""
     order = [number for number in np.argsort(quality, kind="stable").tolist() if not np.isnan(quality[number])][:count]
     lines, pairs = max(1, -(-len(order) // PAIRS)), min(PAIRS, max(1, len(order)))
     figure, grid = canvas(3.3 * pairs, 2.45 * lines, lines, 3 * pairs - 1, width_ratios=[*([6, 6, 1] * pairs)][:-1])
@@ -164,7 +164,7 @@ def worst_sheet(
 
 
 def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tuple[Image.Image, Image.Image]:
-    """Draw a person with the predicted joints, and with the marked ones."""
+    """Draw a person with the predicted joints, and with the annotated ones."""
     (places,), (marked,) = marked_joints([person], skeleton)
     picture = decode(person.image)
     box = _shown(person, places[marked], picture.size)
@@ -181,7 +181,7 @@ def _both(person: Person, found: Found, number: int, skeleton: Skeleton) -> tupl
 
 
 def _shown(person: Person, marked: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Return the part of a picture that shows a person and the marked joints (M, 2); all of it if they are elsewhere."""
+    """Return the part of an image around a person and the annotated joints (M, 2); the full image if they are outside."""
     box = person.target.box
     corners = np.concatenate([marked, [box[:2], (box.left + box.width, box.top + box.height)]])
     low, high = corners.min(axis=0), corners.max(axis=0) + 1

@@ -1,4 +1,4 @@
-"""The people of a study, and the joints that the model finds."""
+"""The people of a pose study, with predicted joints."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,19 +25,19 @@ from vitrail.tasks.pose.weights import TrainedPose
 
 @dataclass(frozen=True)
 class StudiedPeople(Subjects):
-    """People of a study; ``mirror`` is True if an evaluation of them looks at mirror images, too."""
+    """People of a study; ``mirror`` is True if their evaluation averages with mirror images."""
 
     mirror: bool = False
 
 
 def whole_person(name: str, image: Source) -> Person:
-    """Return the person of an image that shows one from rim to rim."""
+    """Return the single person of an image that the person fills."""
     width, height = upright_size(image)
     return Person(name, image, Pose(Box.of_picture((width, height)), (), width * height, 0, 0))
 
 
 class PoseStudy(StudyContext):
-    """A model that finds joints and the people of a study, with the results of a pass; mirror images only count in scores."""
+    """A pose model and the people of a study, with the results of a pass; mirror images are only used for scores."""
 
     preparation: BoxPreparation
 
@@ -47,9 +47,9 @@ class PoseStudy(StudyContext):
         super().__init__(folder, trained, subjects, None, observer)
         self.numbers["of"] = "people"
         self.skeleton, self.layer, self.head = trained.skeleton, layer, head
-        self.mirror = subjects.mirror and not trained.preparation.upright  # beside turns mirror images are left out
+        self.mirror = subjects.mirror and not trained.preparation.upright  # turned people are never mirrored
         self.turns = self._turns()
-        """Quarter turns against the clock by which each person is looked at, (N,)."""
+        """Counterclockwise quarter turns in which each person is studied, (N,)."""
         self._any_size = self.model.at_any_size()
         self.pixels = turned(self.pixels, self.turns)
         parts = [self._pass(images) for images in self.batches(self.pixels, "joints")]
@@ -59,9 +59,9 @@ class PoseStudy(StudyContext):
         self.scores = scores.numpy()
         """Scores of the joints, (N, K)."""
         self.judged = judged[0].double().numpy(), judged[1].numpy()
-        """Joints and scores as an evaluation has them."""
+        """Joints and scores as in an evaluation."""
         self.between = between.mean(dim=0).numpy()
-        """`between_joints`, the mean over all people: (K, K)."""
+        """`between_joints`, averaged over people: (K, K)."""
         self.maps |= {"heatmaps": heatmaps, "joints": maps, "turns": self.turns}
 
     def _turns(self) -> Tensor:
@@ -72,7 +72,7 @@ class PoseStudy(StudyContext):
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         weights, heatmaps = weights_and_heatmaps(self.model, images, layer=self.layer, head=self.head)
-        read = heatmaps if self.preparation.views == 1 else self._read(images, mirror=False)  # as predictions have them
+        read = heatmaps if self.preparation.views == 1 else self._read(images, mirror=False)  # the same as in predictions
         joints, scores = joints_in(read, self.preparation)
         judged = joints_in(self._read(images, mirror=True), self.preparation) if self.mirror else (joints, scores)
         patches = patches_of(joints, patch_places(self.model))
@@ -88,7 +88,7 @@ class PoseStudy(StudyContext):
         return self.preparation.cut_out(picture, item.target.box)
 
     def outside(self, number: int) -> np.ndarray:
-        """Return the joints of a person in the picture, (K, 2)."""
+        """Return the joints of a person in the image, (K, 2)."""
         return self._warp(number, self.preparation).outside(self.joints[number])
 
     def row(self, number: int) -> Row:
@@ -100,7 +100,7 @@ class PoseStudy(StudyContext):
         return preparation.warp(self.subjects.items[number].target.box, angle=90.0 * int(self.turns[number]))
 
     def view(self, number: int, side: int) -> tuple[Image.Image, Plan]:
-        """Return what the model sees of a person, its longer side so many pixels, and the plan that maps places to it."""
+        """Return the model's view of a person, ``side`` pixels on its longer side, and the plan that maps positions to it."""
         rows, columns = self.preparation.image_size
         size = (max(2, round(side * rows / max(rows, columns))), max(2, round(side * columns / max(rows, columns))))
         picture = self.preparation.decode(self.subjects.items[number].image)
