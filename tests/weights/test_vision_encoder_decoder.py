@@ -136,7 +136,7 @@ def test_captioners_of_ours_are_written_for_transformers(fields, tmp_path):
         ({"encoder": {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "registers": 2}}, "registers"),
         ({"encoder": {"patch_size": 8, "dim": 32, "depth": 1, "heads": 2, "mlp_dim": 32}}, "wider"),
         ({"cross_heads": 1}, "number of heads"),
-        ({"patches_behind": "second-last"}, "second last block"),
+        ({"patches_behind": "second-last"}, "patches_behind other than 'last'"),
     ],
     ids=str,
 )
@@ -182,7 +182,7 @@ def test_a_file_with_the_table_twice_and_masks_of_older_versions_is_read(kind, f
         ({"decoder": {"a_new_trick": 1}}, "a_new_trick"),
         ({"encoder": {"a_new_trick": 1}}, "a_new_trick"),
         ({"a_new_trick": 1}, "a_new_trick"),
-        ({"decoder": 3}, "no encoder and decoder"),
+        ({"decoder": 3}, "no sections encoder and decoder"),
         ({"decoder": {"n_embd": -4}}, "dim"),
         ({"encoder": {"hidden_size": "x"}}, "damaged"),
         ({"pad_token_id": 400}, "vocabulary"),

@@ -175,7 +175,7 @@ def test_a_captioner_is_summed_up_and_copied(vitrail, model, data, tmp_path):
     assert ok(vitrail, "caption", str(tmp_path / "copy"), image).out == ok(vitrail, "caption", str(model), image).out
     small_captioner(cross_heads=1).save_pretrained(tmp_path / "one head")
     assert "layout vitrail" in ok(vitrail, "convert", str(tmp_path / "one head"), str(tmp_path / "own")).err
-    assert "a folder, with its tokens" in failed(vitrail, 2, "convert", str(model), str(tmp_path / "x.safetensors")).err
+    assert "a folder, to hold its tokens" in failed(vitrail, 2, "convert", str(model), str(tmp_path / "x.safetensors")).err
 
 
 def test_captions_that_tell_left_from_right_are_not_to_be_mirrored_and_commands_for_captioners_come_next(vitrail, data, tmp_path):
