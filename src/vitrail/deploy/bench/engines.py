@@ -1,4 +1,4 @@
-"""What runs a graph: ONNX Runtime and OpenVINO."""
+"""Engines that run a graph: ONNX Runtime and OpenVINO."""
 
 import sys
 from collections.abc import Callable
@@ -21,16 +21,16 @@ from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.inference import quickest_precision
 
 PIECES = 4
-"""Of a batch that are computed side by side, at most."""
+"""Most pieces of a batch that are computed in parallel."""
 Session = Callable[[np.ndarray], np.ndarray]
-"""Images (B, C, H, W), as the graph takes them, to what it gives, (B, classes) or (B, K, h, w); for one thread at a time."""
+"""A function from the graph's input (B, C, H, W) to its output, (B, classes) or (B, K, h, w); for one thread at a time."""
 
 
 def openvino_session(graph: Any, precision: str, threads: int) -> Session:
-    """A graph, or its file, in OpenVINO, with products in ``precision`` where the processor has them.
+    """Open a graph, or its file, in OpenVINO, with matrix products in ``precision`` if the CPU supports it.
 
-    Products that int8 leaves in floats use the processor's fastest type. Small batches get all threads; large ones are computed
-    in pieces side by side, since threads that wait for each other at every operation lose a tenth to a quarter of their time.
+    In an int8 graph, the other products use the CPU's fastest float type. Small batches use all threads. Large batches are split
+    into pieces that run in parallel, as threads that wait for each other at every operation lose 10 to 25 % of their time.
     """
     hints = {"fp32": "f32", "bf16": "bf16", "fp16": "f32"}
     hint = hints.get(precision) or hints[quickest_precision(torch.device("cpu"))]
@@ -44,8 +44,9 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
             "ENABLE_CPU_PINNING": False,
         }
         with ThreadPoolExecutor(1) as elsewhere:
-            # Compiling moves the stack on which its thread handles signals into memory that goes with the model; and of two
-            # models that go in the order they came, the second moves it back to the first's: Ctrl-C would then end in a crash.
+            # Compiling moves the signal stack of its thread into memory that is freed with the model. If two models are freed in
+            # the order of their creation, the second restores the first one's freed stack, and Ctrl-C would crash. So another
+            # thread compiles.
             return elsewhere.submit(core.compile_model, graph, "CPU", options).result()
 
     whole = compiled(1)
@@ -57,7 +58,7 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
 
     def run(images: np.ndarray) -> np.ndarray:
         if pieces == 1 or len(images) < 2 * pieces:
-            return np.array(whole(images)[0])  # a copy: the next call writes where this one wrote
+            return np.array(whole(images)[0])  # a copy: the next call reuses the memory
         for request, piece in zip(requests(), np.array_split(images, pieces), strict=True):
             request.start_async([piece])
         for request in requests():
@@ -68,7 +69,7 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
 
 
 def onnxruntime_session(file: Path, precision: str, threads: int) -> Session:
-    """The file of a graph in ONNX Runtime, which computes in the precision that the graph is in."""
+    """Open the file of a graph in ONNX Runtime, which always computes in the graph's own precision."""
     library = onnxruntime()
     options = library.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
@@ -82,26 +83,26 @@ ENGINES: dict[str, Callable[[Any, str, int], Session]] = {
     "openvino": openvino_session,
 }
 TRIED = 8
-"""Images at a time that engines are compared with."""
+"""Batch size for the comparison of engines."""
 
 
 def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Predictor:
-    """An exported graph as what answers.
+    """Return a predictor that runs an exported graph in an engine.
 
     Args:
         graph: the file.
         engine: one of `ENGINES`.
-        precision: of OpenVINO's products for a graph in floats; the graph's own by default.
-        threads: of the processor; as many as torch has by default.
+        precision: precision of OpenVINO's matrix products for a float graph; by default the graph's own.
+        threads: number of threads; by default torch's.
 
     Raises:
-        ModelFileError: it cannot be read.
+        ModelFileError: the graph cannot be read or run.
         ConfigError: the engine does not exist, does not read such graphs, or is not installed.
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, list(ENGINES), where="--engine")
     if engine not in RUNS[graph.suffix.lower()]:
-        hint = f"take {' or '.join(RUNS[graph.suffix.lower()])}, or export the model to onnx"
+        hint = f"use {' or '.join(RUNS[graph.suffix.lower()])}, or export the model to onnx"
         raise ConfigError(f"{engine} does not read {graph.suffix} files", where="--engine", hint=hint)
     return _opened(graph, engine, description_in(graph), precision, threads)
 
@@ -109,12 +110,12 @@ def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = 
 def _opened(
     graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
 ) -> Predictor:
-    """`open_graph` for a graph whose description has been read."""
+    """Return the result of `open_graph` for a graph whose description has been read already."""
     made = precision or about.precision
 
     def refused(error: Exception) -> ModelFileError:
         what = f"{engine} cannot run {graph.name}: {first_line(error)}"
-        return ModelFileError(what, where=graph, hint="export the model again, or take another --engine")
+        return ModelFileError(what, where=graph, hint="export the model again, or use another --engine")
 
     try:
         session = ENGINES[engine](graph, made, threads or torch.get_num_threads())
@@ -128,20 +129,20 @@ def _opened(
             return session(images)
         except MemoryError:
             raise
-        except Exception as error:  # some of what is wrong with a graph is seen no earlier
+        except Exception as error:  # some errors of a graph appear only when it runs
             raise refused(error) from error
 
     return as_predictor(asked, about, f"{engine} {made}")
 
 
 def as_predictor(session: Session, about: Description, name: str) -> Predictor:
-    """Return what predicts with a session, by what is known of its graph."""
+    """Return a predictor that runs a session, with the description of its graph."""
 
     def network(pixels: Tensor) -> Tensor:
         found = torch.from_numpy(session(about.given(pixels).numpy())).float()
         expected = (len(pixels), len(about.labels))
         if found.shape[:2] != expected or found.ndim != len(about.answer_shape):
-            what = f"the graph gives numbers of the shape {tuple(found.shape)}, where {expected} is images by labels"
+            what = f"found an output of shape {tuple(found.shape)}; expected {expected}: images by labels"
             raise ModelFileError(what, where=about.name, hint="export the model again")
         return found
 
@@ -150,26 +151,26 @@ def as_predictor(session: Session, about: Description, name: str) -> Predictor:
 
 
 def quickest(graph: Path, *, measure: bool = True) -> Predictor:
-    """An exported graph in the fastest of the installed engines that read it, which is reported on stderr.
+    """Return a predictor that runs an exported graph in the fastest installed engine, which is reported on stderr.
 
     Args:
         graph: the file.
-        measure: whether to try them; else the likeliest is taken.
+        measure: whether to measure the engines; otherwise the default engine is used.
 
     Raises:
-        ModelFileError: no engine can run it.
-        ConfigError: none is installed.
+        ModelFileError: no engine can run the graph.
+        ConfigError: no engine for it is installed.
     """
     found, why, about = [], None, description_in(graph)
     for engine in RUNS[graph.suffix.lower()]:
         try:
             found.append(_opened(graph, engine, about))
-        except ConfigError as error:  # it is not installed; a graph that one engine refuses is given to no other
+        except ConfigError as error:  # not installed; a graph that one engine refuses is not tried in another
             why = why or error
         if found and not measure:
             break
     if not found:
-        raise why or ModelFileError("no engine reads it", where=graph)
+        raise why or ModelFileError("no engine reads the graph", where=graph)
     if len(found) == 1:
         return found[0]
     pixels = torch.randint(0, 256, (TRIED, about.preparation.channels, *about.preparation.image_size), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""An exported model: one graph that an engine runs, with its labels and its preparation inside."""
+"""An exported model: one graph file that holds its labels and its preparation, too."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,43 +22,43 @@ from vitrail.weights.model_folder.folder import TrainedModel
 Target = Literal["onnx", "openvino", "torch"]
 ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
 RUNS = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
-"""Engines for a graph by its suffix, the likeliest first; a ``.pt2`` may run code when it is loaded, and none reads it."""
+"""Engines for a graph by its suffix, the default first. No engine reads ``.pt2``, which can run code when it is loaded."""
 ENGINE = {to: RUNS[Path(file).suffix][0] for to, file in GRAPHS.items() if Path(file).suffix in RUNS}
-"""What runs each kind of graph."""
+"""Default engine of each kind of graph."""
 KEY = "vitrail"
-"""Under which a graph keeps its `Description`."""
+"""Metadata key of a graph for its `Description`."""
 FIGURES = "export.json"
-"""What was measured when it was exported."""
+"""File with the measurements of the export."""
 OF_BOXES = BoxPreparation.model_fields.keys() - Preparation.model_fields.keys()
-"""Fields by which the preparation of boxes is known, and with it a graph that gives heatmaps."""
+"""Fields that only the preparation of boxes has; a graph with them returns heatmaps."""
 
 
 class Description(Settings):
-    """Facts that a graph does not hold by itself; the room of each task that is exported has its own kind."""
+    """Metadata that is stored in a graph; each task that can be exported has a subclass."""
 
     gives: ClassVar[str] = "logits"
-    """Name of the graph's output, ..."""
+    """Name of the graph's output."""
     sides: ClassVar[tuple[str, ...]] = ()
-    """... what it has behind the batch and the labels, ..."""
+    """Names of the output's dimensions after batch and labels."""
     each: ClassVar[str] = "a number for each of {} labels"
-    """... and the same in words."""
+    """The output in words, for messages."""
     title: ClassVar[str] = "Labels"
-    """What labels are called."""
+    """Word for the labels in the card of an exported model."""
     commands: ClassVar[str] = "vitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve ."
     """Commands that the card of an exported model shows."""
 
     name: str
-    """What the model is."""
+    """Name of the model."""
     labels: tuple[str, ...]
     """A name for every output, by index."""
     multi_label: bool
     """Whether an image may have several labels, or none."""
     thresholds: tuple[float, ...] = ()
-    """Where there may be several, the least probability of each accepted label, by index; none for one half each."""
+    """With several labels: the least probability at which each label is accepted, by index; empty means 0.5 for each."""
     preparation: Preparation
-    """What makes pixels of a picture."""
+    """Preparation of images."""
     precision: ExportPrecision
-    """Of its products."""
+    """Precision of the graph's matrix products."""
     any_size: bool = False
     """Whether the graph takes images of any height and width that are multiples of the patch."""
     pixels: bool
@@ -66,21 +66,21 @@ class Description(Settings):
 
     @property
     def answer_shape(self) -> tuple[int | None, ...]:
-        """Shape of the graph's output, None for what is not known."""
+        """Shape of the graph's output; None for sides that are not known."""
         return (None, len(self.labels), *(None for _ in self.sides))
 
     @staticmethod
     def of_model(
         trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
     ) -> Any:
-        """Return the description of a graph that is to be made of a model."""
+        """Return the description for a graph of this model."""
         kind: type[Description] = row_of(trained).module("predictor").DESCRIPTION
         own = kind.fields_of(trained, any_size=any_size)
         return kind(name=name, precision=precision, any_size=any_size, pixels=pixels, **own)
 
     @classmethod
     def fields_of(cls, trained: Any, *, any_size: bool) -> dict[str, Any]:
-        """Return the fields that a model decides."""
+        """Return the fields that depend on the model."""
         return {
             "labels": tuple(trained.labels),
             "multi_label": trained.multi_label,
@@ -89,23 +89,23 @@ class Description(Settings):
         }
 
     def predictor(self, network: Callable[[Tensor], Tensor], name: str) -> Any:
-        """Return what predicts with the graph as a network from prepared pixels to float32; ``name`` is engine and precision."""
+        """Return a predictor with ``network``, the graph from prepared pixels to float32; ``name`` is engine and precision."""
         raise NotImplementedError
 
     def given(self, pixels: Tensor) -> Tensor:
-        """Prepared pixels, uint8 (B, C, H, W), as the graph takes them."""
+        """Convert prepared pixels, uint8 (B, C, H, W), to the graph's input: unchanged, or normalised to float32."""
         return (pixels if self.pixels else self.preparation.normalize(pixels)).contiguous()
 
     def to_json(self) -> str:
-        """The text that a graph keeps."""
+        """Return the description as JSON, to be stored in a graph."""
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
 
     @staticmethod
     def of(text: str | None, *, where: Path) -> Any:
-        """Return what `to_json` wrote.
+        """Parse the text of `to_json`.
 
         Raises:
-            ModelFileError: there is none, or it is damaged.
+            ModelFileError: there is no text, or it is damaged.
         """
         hint = "export the model again: vitrail export MODEL --to onnx --out FOLDER"
         if text is None:
@@ -119,14 +119,14 @@ class Description(Settings):
             return kind.read(known)
         except (ValueError, RecursionError, ConfigError) as error:
             reason = error.what if isinstance(error, ConfigError) else str(error)
-            raise ModelFileError(f"what the graph says of itself is damaged: {reason}", where=where, hint=hint) from None
+            raise ModelFileError(f"the graph's description is damaged: {reason}", where=where, hint=hint) from None
 
 
 def graph_of(reference: str | Path) -> Path | None:
-    """The graph that a MODEL means, or None where it means something else.
+    """Return the graph file of a MODEL; None if the MODEL is not an exported graph.
 
     Raises:
-        ModelFileError: a graph that is refused.
+        ModelFileError: the MODEL is a ``.pt2`` file, which is never opened.
     """
     path = path_of(reference)
     if path.is_dir():
@@ -134,12 +134,12 @@ def graph_of(reference: str | Path) -> Path | None:
         return found[0] if found and not has_weights(path) else None
     if path.suffix.lower() == ".pt2" and path.is_file():
         hint = f"give the folder it lies in, {path.parent}, if vitrail export wrote it"
-        raise ModelFileError("a .pt2 may run code when it is loaded, and is refused", where=path, hint=hint)
+        raise ModelFileError("a .pt2 file can run code when it is loaded, so it is refused", where=path, hint=hint)
     return path if path.suffix.lower() in RUNS and path.is_file() else None
 
 
 def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> str:
-    """``README.md`` of an exported model: what it takes, what it gives, how to ask it."""
+    """Return ``README.md`` for an exported model: inputs, outputs, commands and measurements."""
     height, width = about.preparation.image_size
     channels = about.preparation.channels
     kind = "uint8, 0 to 255" if about.pixels else f"float32, {about.preparation}"
