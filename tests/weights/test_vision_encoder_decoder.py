@@ -251,7 +251,7 @@ def test_training_goes_on_from_such_a_captioner_unless_its_ends_could_not_be_tol
         torch.testing.assert_close(tensor, expected.model.state_dict()[name], rtol=1e-2, atol=1e-3)
     mark = len(tokenizer()) - 3
     other = write_peer(tmp_path / "gpt2", random_peer(marks=(mark,) * 3, vocabulary=mark + 1), gpt2_files())
-    with pytest.raises(ConfigError, match="fills rows up"):
+    with pytest.raises(ConfigError, match="pad and end are the same token"):
         api.train(data, tmp_path / "other", task="caption", start=str(other), **options)
 
 
