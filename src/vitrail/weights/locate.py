@@ -66,7 +66,7 @@ def is_exported_translator(reference: object) -> TypeGuard[str | Path]:
 def _refuse_exported(path: Path) -> None:
     """Raise `ModelFileError` for an exported model, which cannot be loaded in PyTorch."""
     if is_exported_translator(path):
-        hint = "translate, evaluate and serve accept it; for anything else give the run or model folder it was exported from"
+        hint = "translate, evaluate and serve accept it; for anything else give the run or the model folder it was exported from"
         raise ModelFileError("this is an exported translation model: its engine returns translations only", where=path, hint=hint)
     if _is_graph(path):
         hint = "give the run or the model folder that it was exported from"
