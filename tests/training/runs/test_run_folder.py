@@ -288,7 +288,7 @@ def test_a_finished_run_that_has_lost_its_best_model_says_so_and_what_there_is_i
     shutil.rmtree(folder / "last")
     with pytest.raises(ModelFileError, match="best model is missing") as error:
         api.evaluate(folder)
-    assert "train anew" in error.value.hint
+    assert "train again" in error.value.hint
 
 
 @pytest.mark.parametrize("kept", ["best", "nothing"])
