@@ -142,7 +142,7 @@ def test_a_run_is_made_of_names_and_files(setting, value, photos, tmp_path):
 
 @pytest.mark.parametrize("function", ["embed", "study_model"])
 def test_what_needs_a_model_of_the_library_says_so_of_a_module(function, photos):
-    with pytest.raises(ConfigError, match="Own is no model of this library"):
+    with pytest.raises(ConfigError, match="Own is not a model of this library"):
         getattr(vitrail, function)(TrainedModel(Own(), LABELS, SIZE), photos / "ant" / "0.png")
 
 

@@ -113,7 +113,7 @@ def test_a_mistake_is_told_before_what_computes_is_imported(mistake, told, place
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if "graph" in name or "exported" in name])
 def test_what_is_exported_is_called_so_where_a_model_in_python_is_needed(mistake, told):
     code, said, _ = told[mistake]
-    assert code == 4 and "that is an exported" in said and "gives" in said and "give the run or the" in said
+    assert code == 4 and "this is an exported" in said and "returns" in said and "give the run or the" in said
 
 
 @pytest.mark.parametrize(

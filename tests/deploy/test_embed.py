@@ -59,7 +59,7 @@ def test_files_of_vectors_are_read_by_others(tmp_path):
     assert parquet.read_table(tmp_path / "v.parquet").to_pydict() == {"image": names, "vector": vectors.tolist()}
     write_vectors(tmp_path / "v.parquet", ["a", "g\udcff"], vectors)  # as the system gives a name that is not in UTF-8
     assert parquet.read_table(tmp_path / "v.parquet")["image"].to_pylist() == ["a", "g\\udcff"]
-    with pytest.raises(ConfigError, match="no file for vectors"):
+    with pytest.raises(ConfigError, match="vectors cannot be written"):
         write_vectors(tmp_path / "v.txt", names, vectors)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["v.npz", "v.parquet"]
 

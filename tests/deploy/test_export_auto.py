@@ -49,7 +49,7 @@ def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
     assert figures["precision"] == taken and re.search(because, figures["because"])
     assert json.loads((folder / "export.json").read_text())["because"] == figures["because"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (f"bf16 is taken: {figures['because']}" in told.notes) == (taken == "bf16")
+    assert (f"bf16 is used: {figures['because']}" in told.notes) == (taken == "bf16")
 
 
 @pytest.mark.usefixtures("processor", "in_python")

@@ -51,5 +51,5 @@ def test_the_order_of_the_sentences_does_not_matter():
 def test_one_translation_of_all_sentences_judges_nothing(count):
     same = translations(count)
     same.texts = [(number, ".", wanted) for number, _, wanted in same.texts]
-    with pytest.raises(ExportError, match="gives all sentences one and the same answer"):
+    with pytest.raises(ExportError, match="has the same prediction for all sentences"):
         judged(same, same)

@@ -60,7 +60,7 @@ def test_an_origin_is_named_as_browsers_do(url, origin):
     ],
 )
 def test_what_names_no_single_origin_is_refused(url):
-    with pytest.raises(ConfigError, match="is no origin"):
+    with pytest.raises(ConfigError, match="is not an origin"):
         origin_of(url)
 
 

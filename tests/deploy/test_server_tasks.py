@@ -61,7 +61,7 @@ def test_an_option_of_another_task_is_refused_by_name(task_and_folder, monkeypat
     strange = {*OPTIONS, "beams"} - TASKS[task].module("service").Settings.model_fields.keys()
     assert strange >= {"beams", *({"reject"} if task != "classification" else set())}
     for option in strange:
-        with pytest.raises(ConfigError, match=f"the task {task} is served without --{option}") as error:
+        with pytest.raises(ConfigError, match=f"the task {task} has no option --{option}") as error:
             api.serve(folder, port=0, **{option: 1})
         assert error.value.where == f"--{option}"
 

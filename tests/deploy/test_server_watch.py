@@ -42,7 +42,7 @@ def test_a_batch_that_takes_too_long_is_told_of_and_may_still_end(shades, monkey
         shades.hold()
         waiting = server.later(shade(1))
         server.until(lambda: status(server, "/ready") == 503)
-        assert "at one batch for" in server.client.get("/ready").json()["detail"]
+        assert "computing one batch for" in server.client.get("/ready").json()["detail"]
         refused = server.post(shade(2))
         assert refused.status_code == 503 and "retry-after" in refused.headers
         assert status(server, "/health") == 200
@@ -57,7 +57,7 @@ def test_a_batch_that_never_ends_ends_the_process_with_1_and_says_why(shades, en
         shades.hold()
         server.later(shade(1))
         server.until(lambda: bool(ended))
-    assert ended == [1] and "at one batch for 1 seconds" in caplog.text
+    assert ended == [1] and "computing one batch for 1 seconds" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -57,7 +57,7 @@ def test_a_score_is_the_logarithm_of_a_probability_and_attention_belongs_to_the_
 
 
 def test_a_model_of_images_and_no_beams_are_refused(run, translator):
-    with pytest.raises(ModelFileError, match="no model of texts"):
+    with pytest.raises(ModelFileError, match="no translation model"):
         vitrail.translate(run.folder, "one")
     with pytest.raises(ConfigError):
         vitrail.translate(translator, "one", beams=0)
@@ -87,7 +87,7 @@ def test_weights_that_give_no_numbers_are_said_to_be_damaged(translator):
     broken = copy.deepcopy(translator)
     broken.model.embedding.weight.data *= 1e30
     for beams in (1, 2):
-        with pytest.raises(ModelFileError, match="no numbers"):
+        with pytest.raises(ModelFileError, match="not finite"):
             vitrail.translate(broken, "one cat", beams=beams)
 
 
@@ -100,7 +100,7 @@ def test_a_file_of_weights_in_the_folder_of_a_translator_stands_for_it_and_alone
     with pytest.raises(ModelFileError, match=r"config\.json is missing"):
         translate(alone, ["dog"])
     answer = vitrail("evaluate", alone, "--data", tmp_path)
-    assert answer.code == 4 and "of a translator the whole folder" in answer.err
+    assert answer.code == 4 and "for a translation model give its whole folder" in answer.err
 
 
 def test_attention_of_a_translation_that_was_cut_at_the_limit_belongs_to_the_tokens_that_have_a_place(translator):

@@ -73,4 +73,4 @@ def test_tensors_that_would_fail_at_a_later_step_are_refused(finished):
 def test_a_run_that_has_lost_its_best_model_does_not_go_on_to_fail_at_its_end(finished):
     checkpoint, refused = finished
     shutil.rmtree(checkpoint.parents[1] / "best")
-    refused("lost its best model")
+    refused("the run's best model is missing")

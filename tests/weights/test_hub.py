@@ -146,7 +146,7 @@ def test_paths_and_oddities_are_no_ids(reference):
 
 def test_only_an_id_is_fetched(hub):
     for reference in ("../secrets", "ViT-B/16", "runs/model.pt"):
-        with pytest.raises(ModelFileError, match="no id of the hub"):
+        with pytest.raises(ModelFileError, match="not a hub id"):
             fetch(reference)
     assert hub.log == []
 
@@ -259,13 +259,13 @@ def test_each_refusal_of_the_hub_has_its_own_words(hub, monkeypatch):
     unknown = refused("ann/nothing", "no public repository", "hf auth login")
     assert refused("ann/secret").replace("secret", "nothing") == unknown  # the hub does not tell them apart
     revision = refused("ann/flowers@v9", "no such revision")
-    gated = refused("ann/gated", "ask for access")
+    gated = refused("ann/gated", "request access")
     monkeypatch.setenv("HF_TOKEN", READER)
-    missing = refused("ann/nothing", "that your token may see")
+    missing = refused("ann/nothing", "that your token can access")
     assert refused("ann/gated") == gated
     assert content(fetch("ann/secret")) == MODEL
     monkeypatch.setenv("HF_TOKEN", "hf_expired")
-    expired = refused("ann/flowers", "does not know the token", "hf auth login")
+    expired = refused("ann/flowers", "rejects the token", "hf auth login")
     assert len({unknown, revision, gated, missing, expired}) == 5
 
 
@@ -405,7 +405,7 @@ def test_sums_of_an_earlier_upload_do_not_stay_and_a_damaged_folder_is_not_uploa
     assert hashlib.sha256(b'{"a": 1}').hexdigest().encode() in sums
     (folder / "SHA256SUMS").write_bytes(SENT["SHA256SUMS"])
     (folder / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(ModelFileError, match=r"model\.safetensors is not the file"):
+    with pytest.raises(ModelFileError, match=r"model\.safetensors differs from its checksum"):
         push(folder, "ann/flowers")
 
 
@@ -437,7 +437,7 @@ def test_who_is_not_logged_in_is_told_how_before_any_connection(hub, folder):
 
 def test_a_refused_upload_says_why(hub, folder, monkeypatch):
     hub.add("bob/trees", MODEL)
-    for token, word in ((READER, "does not allow it"), ("hf_expired", "does not know the token")):
+    for token, word in ((READER, "has no permission"), ("hf_expired", "rejects the token")):
         monkeypatch.setenv("HF_TOKEN", token)
         for name in ("bob/trees", "bob/new"):
             with pytest.raises(VitrailError, match=word) as error:
@@ -458,7 +458,7 @@ def test_a_model_is_pushed_only_to_an_id(hub, folder, logged_in, name):
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_folder_that_is_no_model_is_not_uploaded(hub, folder, logged_in, name):
     (folder / name).unlink()
-    with pytest.raises(ModelFileError, match="no model folder"):
+    with pytest.raises(ModelFileError, match="not a model folder"):
         push(folder, "ann/flowers")
     assert hub.log == []
 

@@ -46,10 +46,10 @@ PREFIXES = [
 @pytest.mark.parametrize("before", PREFIXES)
 def test_what_stands_before_all_names_is_left_out_and_reported(before, state, tmp_path, capsys):
     expected = read(tmp_path / "x.safetensors", state)
-    assert "before the names" not in capsys.readouterr().err
+    assert "removed the prefix" not in capsys.readouterr().err
     found = read(tmp_path / "y.safetensors", below(before, state))
     assert found.keys() == expected.keys() and all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
-    assert f"read without {before} before the names" in capsys.readouterr().err
+    assert f"removed the prefix {before} from the names" in capsys.readouterr().err
 
 
 BESIDE = {
@@ -80,7 +80,7 @@ def test_a_head_beside_a_wrapped_backbone_is_read_with_it(state, tmp_path):
 @pytest.mark.parametrize("beside", ["decode_head.weight", "model.lora.weight", "model.blocks.0.attn.extra", "criterion.centre"])
 def test_what_is_not_understood_beside_it_is_refused_by_its_name(beside, state, tmp_path):
     with pytest.raises(
-        ModelFileError, match=rf"Without model\. before their names.*nearest to timm.*unexpected: .*{beside.rpartition('.')[2]}"
+        ModelFileError, match=rf"Without the prefix model\. they.*nearest to timm.*unexpected: .*{beside.rpartition('.')[2]}"
     ):
         read(tmp_path / "x.safetensors", below("model.", state) | {beside: torch.ones(3)})
 

@@ -80,11 +80,11 @@ def test_a_model_that_writes_texts_is_neither_changed_nor_taken_for_another_nor_
     model, _ = one
     model.save_pretrained(tmp_path / "model")
     for change in ({"image_size": 32}, {"key": "ema"}, {"heads": 2}):
-        with pytest.raises(ConfigError, match="says itself what it is"):
+        with pytest.raises(ConfigError, match="already defines it"):
             open_trained(tmp_path / "model", **change)
     with pytest.raises(ModelFileError, match=r"translator is no model of images|captioner gives no labels"):
         open_model(tmp_path / "model")
-    with pytest.raises(ConfigError, match="is a folder, with its tokens"):
+    with pytest.raises(ConfigError, match="needs a folder, to hold its tokens"):
         convert(model, tmp_path / "alone.safetensors")
     with pytest.raises(ConfigError, match="unknown layout"):
         convert(model, tmp_path / "out", layout="timm")

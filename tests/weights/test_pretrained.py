@@ -53,7 +53,7 @@ def test_everything_that_does_not_fit_is_listed_together_with_the_nearest_layout
 
 def test_weights_of_something_else_are_refused_with_some_of_their_keys(tmp_path):
     save_file({"lstm.weight": torch.zeros(3), "lstm.bias": torch.zeros(3)}, tmp_path / "x.safetensors")
-    refused(tmp_path / "x.safetensors", "lstm.weight", "no layout")
+    refused(tmp_path / "x.safetensors", "lstm.weight", "unknown layout")
 
 
 def test_heads_that_weights_do_not_tell_are_asked_for(tmp_path, trained):
@@ -199,7 +199,7 @@ def test_nothing_is_overwritten_and_a_file_says_what_it_is(file, tmp_path):
     for out, layout, words in (
         (file, "timm", "exists"),
         (tmp_path / "x.safetensors", None, "needs a layout"),
-        (tmp_path / "x.npz", "timm", "end in .safetensors"),
+        (tmp_path / "x.npz", "timm", "stored in .safetensors"),
         (tmp_path / "x", "torchvision", "no model folders"),
     ):
         with pytest.raises(ConfigError, match=words):
@@ -209,10 +209,10 @@ def test_nothing_is_overwritten_and_a_file_says_what_it_is(file, tmp_path):
 
 def test_a_model_that_a_layout_cannot_hold_is_refused_with_the_reason(tmp_path, trained):
     for fields, layout, words in (
-        ({"registers": 1}, "vit", "no place for registers"),
-        ({"position": "learned-2d"}, "timm", "not without position.embedding"),
-        ({"pool": "mean"}, "vit", "not without class_token"),
-        ({"mlp": "gelu-tanh"}, "torchvision", "mlp is gelu-tanh, there gelu"),
+        ({"registers": 1}, "vit", "cannot hold registers"),
+        ({"position": "learned-2d"}, "timm", "the layout requires position.embedding"),
+        ({"pool": "mean"}, "vit", "the layout requires class_token"),
+        ({"mlp": "gelu-tanh"}, "torchvision", "mlp is gelu-tanh, would be read as gelu"),
         ({"mlp": "swiglu"}, "torchvision", "no SwiGLU"),
         ({"norm_eps": 1e-3}, "google", "norm_eps"),
     ):
@@ -276,6 +276,6 @@ def test_a_file_that_says_what_it_is_may_lie_beside_another_models_description(b
 
 def test_a_folder_of_our_own_says_itself_how_many_heads_there_are(run, tmp_path):
     from_pretrained(run.folder).save_pretrained(tmp_path / "own", layout="vitrail")
-    with pytest.raises(ConfigError, match="says itself") as refused:
+    with pytest.raises(ConfigError, match="already defines the model") as refused:
         from_pretrained(tmp_path / "own", heads=2)
     assert refused.value.hint == "leave out heads"

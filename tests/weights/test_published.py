@@ -102,7 +102,7 @@ def test_without_the_network_or_the_extra_the_error_says_where_to_put_the_files(
     monkeypatch.setattr(locating, "fetch", unreachable)
     with pytest.raises(ModelFileError, match="no route") as error:
         locate("ViT-Ti/16")
-    by_hand = f"save config.json and model.safetensors of https://huggingface.co/{TINY}/tree/main in a folder"
+    by_hand = f"save config.json and model.safetensors from https://huggingface.co/{TINY}/tree/main in a folder"
     assert error.value.where == "ViT-Ti/16" and "check the network" in error.value.hint and by_hand in error.value.hint
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)

@@ -208,7 +208,7 @@ def test_every_file_of_the_weights_is_compared_with_its_sum(folder):
     for file in split(folder, 2, *KINDS[0]):
         write_sums(folder)
         save_file({key: tensor + 1 for key, tensor in load_file(file).items()}, file)
-        refused(folder, f"{file.name} is not the file that SHA256SUMS was written of")
+        refused(folder, f"{file.name} differs from its checksum in SHA256SUMS")
 
 
 def test_a_file_without_tensors_says_so(tmp_path):

@@ -136,7 +136,7 @@ def test_captioners_of_ours_are_written_for_transformers(fields, tmp_path):
         ({"encoder": {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "registers": 2}}, "registers"),
         ({"encoder": {"patch_size": 8, "dim": 32, "depth": 1, "heads": 2, "mlp_dim": 32}}, "wider"),
         ({"cross_heads": 1}, "number of heads"),
-        ({"patches_behind": "second-last"}, "second last block"),
+        ({"patches_behind": "second-last"}, "patches_behind other than 'last'"),
     ],
     ids=str,
 )
@@ -182,7 +182,7 @@ def test_a_file_with_the_table_twice_and_masks_of_older_versions_is_read(kind, f
         ({"decoder": {"a_new_trick": 1}}, "a_new_trick"),
         ({"encoder": {"a_new_trick": 1}}, "a_new_trick"),
         ({"a_new_trick": 1}, "a_new_trick"),
-        ({"decoder": 3}, "no encoder and decoder"),
+        ({"decoder": 3}, "no sections encoder and decoder"),
         ({"decoder": {"n_embd": -4}}, "dim"),
         ({"encoder": {"hidden_size": "x"}}, "damaged"),
         ({"pad_token_id": 400}, "vocabulary"),
@@ -251,7 +251,7 @@ def test_training_goes_on_from_such_a_captioner_unless_its_ends_could_not_be_tol
         torch.testing.assert_close(tensor, expected.model.state_dict()[name], rtol=1e-2, atol=1e-3)
     mark = len(tokenizer()) - 3
     other = write_peer(tmp_path / "gpt2", random_peer(marks=(mark,) * 3, vocabulary=mark + 1), gpt2_files())
-    with pytest.raises(ConfigError, match="fills rows up"):
+    with pytest.raises(ConfigError, match="pad and end are the same token"):
         api.train(data, tmp_path / "other", task="caption", start=str(other), **options)
 
 

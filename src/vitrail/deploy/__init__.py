@@ -1,1 +1,1 @@
-"""From a trained model to what answers: exported graphs, engines that run them, measurements, a server."""
+"""Deployment of trained models: prediction, export to graphs, inference engines, benchmarks, and an HTTP server."""

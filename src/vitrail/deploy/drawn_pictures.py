@@ -1,4 +1,4 @@
-"""Pictures written with what is predicted in them."""
+"""Images written with their predictions drawn into them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,13 +13,14 @@ from vitrail.tasks.answer import Answer
 
 @contextmanager
 def drawn_pictures(out: Path, called: str) -> Iterator[Callable[[tuple[Path, Answer]], None]]:
-    """Write every picture upright with its prediction as ``out/name.png``, the second of one name as ``name (2).png``.
+    """Yield a function that writes an image, upright and with its prediction drawn, to ``out/name.png``.
 
-    The folder is called `partial_of` its name until all are drawn, and stays so if anything fails. A line on stderr counts them.
+    A second image of the same name becomes ``name (2).png``. The folder has the name `partial_of` ``out`` until all images are
+    drawn, and keeps it on an error. A line on stderr states their number.
 
     Args:
-        out: must not exist.
-        called: the name of such pictures, in the line.
+        out: the folder to write, which must not exist.
+        called: the word for the images in the line on stderr.
     """
     used = set[str]()
     try:

@@ -1,4 +1,4 @@
-"""Images to vectors, and the images that lie nearest to another."""
+"""Feature vectors of images, and the search for the most similar images."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,19 +22,20 @@ from vitrail.weights.reference import open_model
 
 
 class Embedder(Predictor):
-    """A model of images, asked for what its head reads, or for the vectors that it gives without labels.
+    """A predictor of feature vectors: the input of an image model's head, or the output of a model without labels.
 
     Args:
-        model: a MODEL, or a loaded one.
+        model: a MODEL, or a loaded model.
         precision: fp32, the default, or bf16.
 
     Raises:
-        ConfigError: an exported model, which gives answers alone, or no model of this library.
+        ConfigError: the model is exported, so it has no feature vectors, or is not one of this library.
     """
 
     def __init__(self, model: str | Path | TrainedModel, precision: Precision | None):
         if not isinstance(model, TrainedModel) and graph_of(model) is not None:
-            raise ConfigError("an exported model gives answers alone", where="MODEL", hint="give the model that it was made of")
+            hint = "give the model that it was exported from"
+            raise ConfigError("an exported model has no feature vectors", where="MODEL", hint=hint)
         trained, self.device = model if isinstance(model, TrainedModel) else open_model(model), pick_device()
         require_of_images(trained.model)
         self.name, self.preparation = f"torch {precision or 'fp32'}", trained.preparation
@@ -43,7 +44,7 @@ class Embedder(Predictor):
 
     @torch.inference_mode()
     def network(self, pixels: Tensor) -> Tensor:
-        """Prepared pixels, uint8 (B, C, H, W), to vectors, float32 (B, D), on the CPU."""
+        """Map prepared pixels, uint8 (B, C, H, W), to vectors, float32 (B, D), on the CPU."""
         return require_finite(self._vectors(self.preparation.normalize(pixels.to(self.device))).cpu())
 
     def preprocess(self, source: Any) -> Prepared:
@@ -60,17 +61,17 @@ def embed(
     batch_size: int = 32,
     precision: Precision | None = None,
 ) -> np.ndarray:
-    """Compute the vector of each image that a model's head reads, or that a model without labels gives: float32 (N, D).
+    """Compute feature vectors of images, float32 (N, D): the input of the head, or the output of a model without labels.
 
     Args:
-        model: a run folder, a model folder, a file of weights, a hub id or a loaded model.
+        model: a run folder, a model folder, a weights file, a hub id or a loaded model.
         images: as in `vitrail.predict`.
         batch_size: images per batch.
         precision: fp32, the default, or bf16.
 
     Raises:
-        DataError: an image that cannot be read.
-        ConfigError: an exported model, which gives answers alone.
+        DataError: an image cannot be read.
+        ConfigError: the model is exported, so it has no feature vectors.
     """
     require_positive(batch_size=batch_size)
     pictures, embedder = pictures_of(images), Embedder(model, precision)
@@ -87,7 +88,11 @@ def embed_files(
     precision: Precision | None = None,
     on_batch: Callable[[int], None],
 ) -> list[DataError]:
-    """Add the vectors of the files that can be read; returns what is wrong with the others, and raises it where all are."""
+    """Add the vectors of the readable files to ``vectors``, and return the errors of the others.
+
+    Raises:
+        DataError: no file can be read; it is the first error.
+    """
     left = iter(files)
     failures: list[DataError] = []
     for batch in predict_each(Embedder(model, precision), files, batch_size=batch_size):
@@ -103,7 +108,7 @@ def embed_files(
 
 
 def nearest(query: np.ndarray, vectors: np.ndarray, count: int) -> list[tuple[int, float]]:
-    """The places of the ``count`` vectors (N, D) with the largest cosines to the query (D,), the nearest first, and these."""
+    """Return index and cosine of the ``count`` vectors (N, D) that are nearest to the query (D,), the nearest first."""
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
     cosines = vectors @ query / np.maximum(norms, 1e-12)
     return [(int(place), float(cosines[place])) for place in np.argsort(-cosines, kind="stable")[:count]]

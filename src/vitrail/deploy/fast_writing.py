@@ -1,4 +1,4 @@
-"""The copy of a model of texts that a search runs, with products that suit the processor, and a check of its scores."""
+"""A fast copy of a model that writes text, for beam search, and a check of the scores."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from vitrail.models.text.text_model import TextModel
 
 
 def fast_copy(model: TextModel) -> TextModel:
-    """Return the copy of a model that writes fastest on this CPU: the model itself where nothing is faster."""
+    """Return a copy of the model with prepacked weights, which writes faster on a CPU; on other devices the model itself."""
     weight = next(model.parameters())
     return model.for_writing(in_blocks) if weight.device.type == "cpu" and weight.dtype == torch.float32 else model
 
 
 def require_scores(written: Sequence[Written]) -> Sequence[Written]:
-    """Return the same texts; raises `ModelFileError` for a score that is not finite."""
+    """Return the texts; raises `ModelFileError` if a score is not finite."""
     if not all(math.isfinite(text.score) for text in written):
-        raise ModelFileError("the model gives no numbers", where="model", hint="its weights are damaged, or too large")
+        hint = "its weights are damaged, or their values too large"
+        raise ModelFileError("the model's scores are not finite", where="model", hint=hint)
     return written

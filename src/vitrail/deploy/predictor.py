@@ -1,4 +1,4 @@
-"""One road from an input to a prediction, in Python or behind an engine: preprocess, network, postprocess."""
+"""The base of all predictors, in PyTorch or in an engine: preprocess, network, postprocess."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,81 +23,82 @@ from vitrail.tasks.answer_table import Row
 from vitrail.weights.model_folder.folder import TrainedModel
 
 Sink = AbstractContextManager[Callable[[tuple[Path, Any]], None]]
-"""Takes files with their predictions, one by one."""
+"""A context manager with a function that is called with each file and its prediction."""
 
 
 class Prepared(NamedTuple):
-    """An item as the network takes it."""
+    """A preprocessed item."""
 
     rows: Sequence[Any]
-    """One or several rows of input: pixels, uint8 (C, H, W), or the tokens of a piece of text."""
+    """One or several inputs of the network: pixels, uint8 (C, H, W), or the tokens of a piece of text."""
     context: Any = None
-    """Anything that `Predictor.postprocess` needs to know of the item."""
+    """Data that `Predictor.postprocess` needs for this item."""
 
 
 class Predictor(ABC):
-    """A model that only predicts. The network is for one thread at a time; `preprocess` is for any."""
+    """A model for prediction only. One thread at a time may run the network; `preprocess` is thread-safe."""
 
     task: ClassVar[str]
     """A name of `vitrail.task_registry`."""
     name: str
-    """Engine and precision: ``torch fp32``."""
+    """Engine and precision, such as ``torch fp32``."""
     preparation: Any
-    """Turns an item into input."""
+    """Converts an item to the network's input."""
 
     @property
     @abstractmethod
     def network(self) -> Callable[..., Any]:
-        """The network: a batch of input to a batch of output, on the CPU."""
+        """The network: a function from a batch of inputs to a batch of outputs, both on the CPU."""
 
     @property
     def head(self) -> Row:
-        """Names of the columns of `Answer.rows`."""
+        """Column names of `Answer.rows`."""
         raise NotImplementedError
 
     @abstractmethod
     def preprocess(self, source: Any) -> Prepared:
-        """Decode, cut out or tokenize an item; raises `DataError` where that is not possible."""
+        """Decode, crop or tokenize an item; raises `DataError` if it cannot be read."""
 
     @abstractmethod
     def postprocess(self, outputs: Any, prepared: Sequence[Prepared]) -> list[Any]:
-        """Return the prediction of each item, an `Answer`, from the outputs of all their rows: a sequence, or a tensor."""
+        """Return the prediction of each item, an `Answer`; ``outputs`` (a sequence or tensor) are those of all items' rows."""
 
     def compute(self, rows: Sequence[Any], batch_size: int) -> Any:
-        """Return the output of each row, (C, H, W) each of one shape, so many rows at a time."""
+        """Return the network's output for rows (C, H, W) of equal shape, computed in batches of ``batch_size``."""
         batches = torch.from_numpy(np.stack(rows)).split(batch_size)
         outputs = [self.network(batch) for batch in batches]
         return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
     def size(self, source: Any) -> int:
-        """Return how many rows an item counts for in a batch, before it is read."""
+        """Return how many rows an item will have in a batch; it is not read yet."""
         return 1
 
     def predictions(self, prepared: Sequence[Prepared], batch_size: int) -> list[Any]:
-        """Return the prediction of each item, with all rows of all items in common batches."""
+        """Return the prediction of each item; the rows of all items are batched together."""
         rows = [row for one in prepared for row in one.rows]
         return self.postprocess(self.compute(rows, batch_size) if rows else (), prepared)
 
     def configured(self, settings: Settings) -> Self:
-        """Return the same predictor with the settings of its task, an instance of `SETTINGS` in the room's ``predictor``."""
+        """Return this predictor with the settings of its task, an instance of ``SETTINGS`` in the task's ``predictor`` module."""
         raise NotImplementedError
 
     def sources(self, files: Sequence[Path], note: Note) -> Sequence[Any]:
-        """Return an item for each of some files, with what the settings say of it."""
+        """Return the item of each file; the settings may add data, such as boxes."""
         return files
 
     def sinks(self, files: Sequence[Path]) -> list[Sink]:
-        """Return what the settings want to be written of the predictions of some files."""
+        """Return sinks that write the predictions of these files as the settings request."""
         return []
 
     def finish(self, note: Note, group: Processes) -> None:  # noqa: B027
-        """Report what became known of the items meanwhile; raises `DataError` where that is that none could be used."""
+        """Report, after the last item, what was found in the items; raises `DataError` if no item could be used."""
 
 
 def predict_each(predictor: Predictor, sources: Iterable[Any], *, batch_size: int) -> Iterator[list[Any | DataError]]:
-    """Return the predictions of items, batch by batch, with the error in place of one that cannot be read.
+    """Yield the predictions of items batch by batch; an item that cannot be read yields its error.
 
-    A batch has items of not more than so many rows together, or one of more. Beside a GPU the next is read meanwhile.
+    A batch has at most ``batch_size`` rows, unless a single item has more. With a GPU, the next batch is read during the
+    computation.
     """
     for items in read_ahead(predictor.preprocess, _batches(predictor, sources, batch_size)):
         readable = [item for item in items if isinstance(item, Prepared)]
@@ -119,22 +120,22 @@ def _batches(predictor: Predictor, sources: Iterable[Any], most: int) -> Iterato
 
 
 def row_of(trained: Any) -> TaskRow:
-    """Return the row of the task whose room predicts with a trained model, or of a predictor."""
+    """Return the task-registry row of a trained model or a predictor."""
     if (task := getattr(trained, "task", None)) is not None:
         return task_row(task)
-    config = getattr(getattr(trained, "model", None), "config", None)  # somebody's own module has none
+    config = getattr(getattr(trained, "model", None), "config", None)  # a user's own module has none
     return row_of_kind(getattr(config, "reads", "images"), getattr(config, "answer", "vector"))
 
 
 def in_python(
     trained: Any, precision: Precision | None = None, device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> Any:
-    """Return the predictor of a trained model as it is, with the products in a precision, fp32 by default.
+    """Return a predictor that runs a trained model in PyTorch, with matrix products in ``precision``, fp32 by default.
 
-    Prepacking its weights (``prepacked``) takes longer than it saves for a handful of images.
+    ``prepacked`` prepacks the weights, which for a few images takes longer than it saves.
 
     Raises:
-        ModelFileError: it predicts nothing: it gives vectors.
+        ModelFileError: the model has no predictions, only feature vectors.
     """
     return row_of(trained).module("predictor").in_python(trained, precision, device, prepacked=prepacked)
 
@@ -147,13 +148,13 @@ def network_of(
     prepacked: bool = True,
     any_size: bool = False,
 ) -> Callable[[Tensor], Tensor]:
-    """Return a trained model of images as a function of prepared pixels, uint8 (B, C, H, W), to float32 on the CPU.
+    """Return an image model as a function from prepared pixels, uint8 (B, C, H, W), to outputs, float32, on the CPU.
 
-    They have the model's own size, or ``any_size`` that it can take; see `in_python`.
+    With ``any_size`` the images may have any size that the model can take. For the other arguments see `in_python`.
     """
     model = in_evaluation_mode(trained.model, device)
     network: nn.Module = model.at_any_size() if any_size else model
-    prepacked = prepacked and isinstance(model, Model)  # somebody's own module may know nothing of it
+    prepacked = prepacked and isinstance(model, Model)  # a user's own module may not support it
     if prepacked or precision not in (None, "fp32") or next(model.parameters()).dtype != torch.float32:
         network = for_inference(network, precision or "fp32")
 
@@ -166,9 +167,9 @@ def network_of(
 
 
 def require_finite(outputs: Tensor) -> Tensor:
-    """Return the same outputs; raises `ModelFileError` where one of them is not finite."""
+    """Return the outputs; raises `ModelFileError` if a value is not finite."""
     if not outputs.isfinite().all():
         raise ModelFileError(
-            "the model answers with values that are not finite", where="model", hint="its weights or its preparation are damaged"
+            "the model's output has values that are not finite", where="model", hint="its weights or its preparation are damaged"
         )
     return outputs

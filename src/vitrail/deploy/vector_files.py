@@ -1,4 +1,4 @@
-"""Files of vectors: NumPy's .npz and .parquet. Imports no torch."""
+"""Files of feature vectors: .npz (NumPy) and .parquet. Imports no torch."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,16 +15,16 @@ SUFFIXES = (".npz", ".parquet")
 
 
 def require_suffix(file: Path) -> None:
-    """Refuse a file for vectors that is neither of `SUFFIXES`, or that nothing here can write."""
+    """Raise `ConfigError` for a suffix that is not in `SUFFIXES`, or for .parquet if pyarrow is not installed."""
     if file.suffix.lower() not in SUFFIXES:
         hint = f"give a name that ends in {' or '.join(SUFFIXES)}"
-        raise ConfigError(f"{file.name} is no file for vectors", where="--out", hint=hint)
+        raise ConfigError(f"vectors cannot be written to {file.name}", where="--out", hint=hint)
     if file.suffix.lower() == ".parquet":
         _pyarrow()
 
 
 class Vectors:
-    """Images and their vectors, as they come; there is room for so many."""
+    """A growing table of images and their vectors, with room for ``most`` of them."""
 
     def __init__(self, most: int):
         self.images: list[Path] = []
@@ -45,7 +45,10 @@ class Vectors:
 
 @contextmanager
 def growing_vectors(file: Path, most: int) -> Iterator[Vectors]:
-    """Write what is added at the end; if anything fails, what there is to `partial_of` the file, which a line on stderr names."""
+    """Yield a table for vectors, and write it to ``file`` at the end.
+
+    On an error the vectors so far are written to `partial_of` the file, and a line on stderr names it.
+    """
     vectors = Vectors(most)
     try:
         yield vectors
@@ -58,22 +61,23 @@ def growing_vectors(file: Path, most: int) -> Iterator[Vectors]:
 
 
 def write_vectors(file: Path, images: Sequence[str], vectors: np.ndarray, *, to: Path | None = None) -> None:
-    """Images and their vectors, ``images`` (N,) and ``vectors`` (N, D), as NumPy's .npz or as .parquet, whole or not at all.
+    """Write image names and their vectors to an .npz or .parquet file, which appears only when it is complete.
 
     Args:
-        file: its suffix says which.
-        images, vectors: what is written.
-        to: where it is written, by default to ``file``.
+        file: its suffix decides the format.
+        images: names, (N,).
+        vectors: (N, D).
+        to: the file to write, by default ``file``.
 
     Raises:
-        ConfigError: another suffix, or the library that writes .parquet is not installed.
+        ConfigError: the suffix is unknown, or .parquet is requested and pyarrow is not installed.
     """
     require_suffix(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(to or file) as draft, draft.open("wb") as content:
         if file.suffix.lower() == ".parquet":
             pyarrow = _pyarrow()
-            names = [image.encode("utf-8", "backslashreplace").decode() for image in images]  # a name may be in no encoding
+            names = [image.encode("utf-8", "backslashreplace").decode() for image in images]  # a name may be invalid UTF-8
             rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.ravel()), vectors.shape[1])
             pyarrow.parquet.write_table(pyarrow.table({"image": names, "vector": rows}), content)
         else:
@@ -85,7 +89,7 @@ def _pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        what = "parquet files are written by the library pyarrow"
+        what = "pyarrow, which writes .parquet files, is not installed"
         hint = 'pip install "vitrail[hf]", or give a name that ends in .npz'
         raise ConfigError(what, where="--out", hint=hint) from None
     return pyarrow

@@ -1,4 +1,4 @@
-"""From one layout to another: what ``vitrail convert`` does."""
+"""Conversion of a model to another layout, for ``vitrail convert``."""
 
 import json
 from collections.abc import Mapping
@@ -17,22 +17,22 @@ from vitrail.weights.model_folder.trained import FORMAT, Trained, save_model
 from vitrail.weights.state_dict import first_that_holds
 
 FILES = (".safetensors", ".npz")
-"""Endings of weights in a file alone."""
+"""Suffixes of single files of weights."""
 
 
 def convert(trained: Trained, out: Path, *, layout: str | None = None) -> str:
-    """Write a model as a folder, or as a file alone where ``out`` ends in .safetensors or .npz, and return its layout's name.
+    """Write a model as a folder, or as a single file if ``out`` ends in .safetensors or .npz; return the layout's name.
 
-    A .safetensors file has labels, preparation and what its layout does not tell in its metadata; beside a .npz file they stand
-    in one that is called like it.
+    A .safetensors file holds labels, preparation and configuration in its metadata. For an .npz file they are written to a
+    JSON file of the same name beside it.
 
     Args:
         trained: the model.
-        out: what is written; it must not exist.
-        layout: a name of `vitrail.weights.layouts`; of a folder by default as `save_model` chooses.
+        out: the folder or file to write; it must not exist.
+        layout: a name of `vitrail.weights.layouts`; a folder has a default, see `save_model`.
 
     Raises:
-        ConfigError: the layout cannot hold the model, or is none of the kind of model or of file.
+        ConfigError: the layout cannot hold the model, or does not exist for this kind of model or file.
     """
     suffix = out.suffix.lower()
     alone = suffix in FILES
@@ -44,25 +44,25 @@ def convert(trained: Trained, out: Path, *, layout: str | None = None) -> str:
             raise ConfigError(f"{str(path)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
     if is_pickle(out):
         hint = f"give {out.stem}.safetensors, or a folder"
-        raise ConfigError("pickles are not written, which could run code when they are loaded", where="OUT", hint=hint)
+        raise ConfigError("a pickle can run code when it is loaded, so none is written", where="OUT", hint=hint)
     if suffix in {Path(graph).suffix for graph in GRAPHS.values()}:
-        raise ConfigError(f"a graph ({suffix}) is no layout of weights", where="OUT", hint="vitrail export MODEL writes graphs")
+        raise ConfigError(f"{suffix} is a graph, not a weights file", where="OUT", hint="vitrail export MODEL writes graphs")
     if not alone:
         trained.require_complete()
         return save_model(out, trained, card=trained.card or trained.plain_card(), layout=layout)
     if not layouts:
         hint = f"known: {', '.join(trained.layouts)}"
-        raise ConfigError("a file alone needs a layout", where="--layout", hint=hint)
+        raise ConfigError("a single file needs a layout", where="--layout", hint=hint)
     chosen, tensors = first_that_holds(trained.model, layouts)
     if suffix != chosen.suffix:
-        what = f"{chosen.about} has files that end in {chosen.suffix}"
+        what = f"{chosen.about} is stored in {chosen.suffix} files"
         raise ConfigError(what, where="OUT", hint=f"give {out.stem}{chosen.suffix}")
     _write_file(out, tensors, {**trained.metadata(), LAYOUT: chosen.name, CONFIGURED: trained.config.model_dump(mode="json")})
     return chosen.name
 
 
 def _write_file(out: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write tensors as a file alone with what it says of itself; it appears whole or not at all."""
+    """Write tensors and metadata to a file, which is renamed to ``out`` when it is complete."""
     draft = out.with_name(f".{out.stem}.draft{out.suffix.lower()}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -78,7 +78,7 @@ def _write_file(out: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str,
 
 
 def read_labels(file: Path, classes: int) -> list[str]:
-    """Return the names of classes, one on each line; raises `ConfigError` unless there is one for each."""
+    """Return the class names in a text file, one on each line; raises `ConfigError` unless there are ``classes`` lines."""
     try:
         labels = read_lines(file)
     except (OSError, ValueError) as error:

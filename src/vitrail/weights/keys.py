@@ -1,7 +1,7 @@
-"""The rows of a layout: one parameter of ours under one or several of their keys, and what is done to its numbers.
+"""The rows of a layout: one of Vitrail's parameters ("ours"), its keys in a library ("theirs"), and the conversion between them.
 
-Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and block of a ResNet; ``{S}`` and ``{J}`` are the
-same counted from one, ``{J:02}`` in two digits at least.
+Names contain ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and block of a ResNet, all counted from zero.
+``{S}`` and ``{J}`` count from one; ``{J:02}`` has at least two digits.
 """
 
 import re
@@ -20,13 +20,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Key:
-    """One parameter of ours under one key of theirs, with the same numbers in the same order.
+    """One of our parameters under one of their keys, with the same numbers in the same order.
 
     Args:
         name: their key.
-        ndim: the number of dimensions theirs has, where it differs from ours by leading dimensions of 1.
-        when: the models whose parameter it holds, where a layout has several places for it.
-        tells: fields of the configuration of a model that has this key.
+        ndim: number of dimensions of their tensor, if it differs from ours by leading dimensions of 1.
+        when: returns whether a configuration uses this key, where a layout has several keys for the parameter.
+        tells: configuration fields that every model with this key has.
     """
 
     name: str
@@ -40,19 +40,19 @@ class Key:
         return (self.name,)
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        """Return our shape, as far as theirs tell; raises `IndexError` or `ValueError` where theirs cannot be."""
+        """Return our shape for their shapes; raises `IndexError` or `ValueError` for impossible shapes."""
         return shapes[0]
 
     def facts(self, shapes: list[Shape]) -> dict[str, Any]:
-        """Return fields of the configuration that follow from this key or its shapes."""
+        """Return configuration fields that follow from this key or its shapes."""
         return dict(self.tells)
 
     def read(self, tensors: list[Tensor], config: Any) -> Tensor:
-        """Return theirs to ours, of a model of this configuration."""
+        """Convert their tensors to our parameter, for a model of this configuration."""
         return tensors[0]
 
     def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
-        """Return ours to theirs, of a model of this configuration."""
+        """Convert our parameter to their tensors, for a model of this configuration."""
         if self.ndim is None:
             return [tensor]
         while tensor.ndim > self.ndim:
@@ -62,11 +62,11 @@ class Key:
 
 @dataclass(frozen=True)
 class Joined(Key):
-    """One parameter of ours whose rows they keep apart: queries, keys and values, or a gate and what it gates."""
+    """One of our parameters whose rows they store in several tensors, such as queries, keys and values."""
 
     rest: tuple[str, ...] = ()
     shares: tuple[int, ...] = ()
-    """The shares of their keys in the rows; even by default."""
+    """Relative number of rows under each of their keys; equal by default."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class Joined(Key):
 
 @dataclass(frozen=True)
 class Part(Key):
-    """One parameter of ours that is some of their rows: of ``parts`` equal parts those from ``first`` on, up to ``last``."""
+    """One of our parameters that is a slice of their tensor: of ``parts`` equal parts those from ``first`` up to ``last``."""
 
     first: int = 0
     last: int = 3
@@ -103,7 +103,7 @@ class Part(Key):
 
 @dataclass(frozen=True)
 class Transposed(Key):
-    """A matrix of theirs that maps (in, out), a kernel of theirs that is (height, width, in, out)."""
+    """A matrix that they store as (in, out), or a kernel that they store as (height, width, in, out)."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         *sides, inputs, outputs = shapes[0]
@@ -118,7 +118,7 @@ class Transposed(Key):
 
 
 def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
-    """Return the rows of layers: both their ``weight`` and their ``bias``, of several keys joined."""
+    """Return the rows for ``weight`` and ``bias`` of layers; several keys for one layer are joined."""
     keys: dict[str, Key] = {}
     for ours, theirs in rows.items():
         for part in ("weight", "bias"):
@@ -128,7 +128,7 @@ def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]
 
 
 def layers(rows: Mapping[str, str], weight: str, bias: str, kind: type[Key] = Key, bias_kind: type[Key] = Key) -> dict[str, Key]:
-    """Return the rows of layers that end otherwise there: ``/kernel`` and ``/bias``."""
+    """Return the rows for weight and bias of layers whose keys end in ``weight`` and ``bias``, such as ``/kernel``."""
     weights: dict[str, Key] = {f"{ours}.weight": kind(theirs + weight) for ours, theirs in rows.items()}
     return weights | {f"{ours}.bias": bias_kind(theirs + bias) for ours, theirs in rows.items()}
 
@@ -137,7 +137,7 @@ BLOCK = ("attention.norm", "attention.layer.qkv", "attention.layer.output", "mlp
 
 
 def block(theirs: str, *names: str | tuple[str, ...], ours: str = "blocks.{i}") -> dict[str, Key]:
-    """Return the rows of a block: their names of the layers in `BLOCK`, below ``theirs``; an empty name leaves a layer out."""
+    """Return the rows of a block. ``names`` are their names of the layers in `BLOCK`, below ``theirs``; "" omits a layer."""
     several = [(name,) if isinstance(name, str) else name for name in names]
     rows = zip(BLOCK, several, strict=True)
     return weight_and_bias(
@@ -146,33 +146,33 @@ def block(theirs: str, *names: str | tuple[str, ...], ours: str = "blocks.{i}") 
 
 
 def count_of(numbers: Iterable[int], what: str) -> int:
-    """Return the count of things that are numbered from 0, such as blocks.
+    """Return 1 + the largest of ``numbers``, the count of blocks (or ``what`` they number).
 
     Raises:
-        ModelFileError: most are missing. Building a thousand blocks to name all that they lack would take seconds.
+        ModelFileError: most are missing. It takes seconds to build a thousand blocks and list their missing keys.
     """
     found = set(numbers)
     count = 1 + max(found, default=-1)
     if count > 2 * len(found) + 10:
-        problem = f"there is a {what} {count - 1}, and {count - len(found)} of those before it are missing"
+        problem = f"there is a {what} {count - 1}, but {count - len(found)} of the {count - 1} before it are missing"
         raise ModelFileError(problem, where="weights", hint="give all of the model's weights")
     return count
 
 
 def ratio_of(width: int, dim: int, known: float | None = None) -> float:
-    """Return the ratio that gives ``width`` of ``dim``, rounded down: the known one, if it is such a number."""
+    """Return a ratio for which ``int(dim * ratio) == width``: ``known`` if it is one."""
     if known is not None and int(dim * known) == width:
         return known
     return width / dim if int(width / dim * dim) == width else (width + 0.5) / dim
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text, for long tables of names."""
+    """Return the words in a text as a set, for long tables of names."""
     return frozenset(text.split())
 
 
 class Index:
-    """Finds the rows of a name, for rows whose names hold numbers as ``{i}``, without trying them all."""
+    """A table of rows by patterns such as ``blocks.{i}.norm`` that finds ``blocks.3.norm`` without trying every pattern."""
 
     def __init__(self, rows: list[tuple[str, Any]]):
         self.rows: dict[str, list[tuple[re.Pattern[str], Any]]] = defaultdict(list)
@@ -185,7 +185,7 @@ class Index:
         hits = ((row.fullmatch(name), value) for row, value in self.rows.get(re.sub(r"[0-9]+", "#", name), ()))
         found = []
         for hit, value in hits:
-            if hit:  # numbers are counted from zero under small letters, and from one under capitals
+            if hit:  # small letters count from zero, capital letters from one
                 zero = {letter.lower(): int(number) - letter.isupper() for letter, number in hit.groupdict().items()}
                 found.append((value, zero | {letter.upper(): number + 1 for letter, number in zero.items()}))
         return found

@@ -1,4 +1,4 @@
-"""A checkpoint layout: which of our parameters stands under which of their keys, and what a description beside it means."""
+"""A checkpoint layout: the library's key for each of Vitrail's parameters, and the meaning of its ``config.json``."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -22,24 +22,24 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Reading:
-    """Rules to read the weights of one architecture, whatever library wrote them.
+    """Rules to read the weights of one architecture. They are the same for all libraries.
 
     Args:
-        architecture: the name of its row; see `vitrail.models.registry`.
-        fields: gives the fields of the configuration; from the shapes of our parameters, what is known, a size of images to
-            try first, and the layout.
-        choices: fields that the weights decide, whatever a description says.
-        covers: the models of the architecture that it is meant for.
-        any_size: whether parameters are alike for images of all sizes, so that only their preparation tells one.
-        optional: a regular expression of parameters that need not be found.
-        holds: whether a shape that is not ours has all numbers of a parameter: of its name, its shape and the configuration;
-            None where it must be ours.
-        settle: brings parameters into our form, in place.
-        share_out: the opposite of ``settle``: parameters as a layout has them.
-        canonical: one configuration for all that compute the same of the same weights.
-        not_in_file: what no file shows: fields, which are reported as guessed with their values unless they are given, and words.
-        guesses: the same of an architecture where it is not so simple: from the configuration and the given fields.
-        refuses: why a layout cannot hold a model, beside what it lacks; nothing where it can.
+        architecture: name of the architecture in `vitrail.models.registry`.
+        fields: infers the configuration fields from the shapes of Vitrail's parameters, the fields that are known already, an
+            image size to try first, and the layout.
+        choices: fields that the weights decide, whatever ``config.json`` states.
+        covers: returns whether these rules apply to a configuration of the architecture.
+        any_size: whether the parameters are the same for all image sizes; only the preparation then shows the size.
+        optional: a regular expression of parameters that a file may lack.
+        holds: returns, for a parameter's name, a shape other than Vitrail's and the configuration, whether the tensor has all
+            numbers of the parameter; None if the shape must be Vitrail's.
+        settle: converts parameters from a layout's form to Vitrail's, in place.
+        share_out: the inverse of ``settle``: returns the parameters in a layout's form.
+        canonical: maps all configurations that compute the same function of the same weights to one of them.
+        not_in_file: fields that no file shows, and other words. Fields that the user does not set are reported as guessed.
+        guesses: returns further guesses to report, from the configuration and the fields that are stated.
+        refuses: returns why a layout cannot hold a configuration, in addition to ``lacks`` of the layout; empty if it can.
     """
 
     architecture: str
@@ -59,47 +59,47 @@ class Reading:
 
 @dataclass(frozen=True)
 class Layout:
-    """Keys and description of the models of one architecture in a library.
+    """Keys and ``config.json`` of one architecture in one library. "Their" keys are the library's, "our" names Vitrail's.
 
     Args:
-        name: what it is called on the command line.
-        about: whose it is, for people.
-        reading: what is alike in all layouts of its architecture.
-        family: a name on the command line for several layouts, of which the first that can hold a model is written.
-        keys: our parameters to theirs, below `prefix`; to several of theirs where models differ in it.
-        heads: our parameters to theirs, beside `prefix`.
-        prefix: what stands before all of `keys` in a model with a head, and may be left out in one without.
-        older: rows that are read and not written; of a parameter that has more than one place.
-        aliases: regular expressions of other spellings of their keys, to those in the tables.
+        name: name on the command line.
+        about: a description for messages.
+        reading: the rules that all layouts of the architecture share.
+        family: a name on the command line for several layouts; the first that can hold a model is written.
+        keys: our parameters to their keys below `prefix`; to several keys where models of the library differ.
+        heads: our parameters of the heads to their keys, which have no `prefix`.
+        prefix: text before all of `keys` in a model with a head; a model without a head may omit it.
+        older: like ``keys``, for keys of older files, which are read but never written.
+        aliases: regular expressions of other spellings of their keys, to the spelling in the tables.
         ignored: regular expressions of their keys that the model does not need.
-        needs: our parameters without which a model is none of this layout.
-        twin: the name of another layout of the same keys, which nothing in a file tells from this one.
-        fields: what the configuration is where neither shapes nor a description tell.
-        defaults: what a ``config.json`` of one of the ``model_types`` means where it leaves something out.
-        described: fields of our configuration by the name they have in the ``config.json`` of this layout.
-        harmless: what else ``config.json`` may say, which does not change what a model answers.
-        fixed: what else it may say only with one of these values, as others would change the answer.
-        read: fields of our configuration that a ``config.json`` tells, where that is more than the tables above; refuses what
-            it does not understand.
-        undecided: fields that neither keys nor shapes tell and nothing is usual for, so that somebody must.
-        pools: what a model with a head may read its answer from; empty where that does not matter.
-        lacks: what a model has that none of this layout can have, in a few words; nothing where it fits.
-        activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
-        activation: what ``config.json`` calls the activation.
-        activation_field: what our configuration calls it.
-        model_types: what ``config.json`` of transformers says as ``model_type`` where it is of this layout; the first is written.
-        classes: of transformers, that the folder loads in; with a head, and without.
-        extra: what else ``config.json`` says of a configuration.
-        describe: what ``config.json`` says of a model that is none of transformers'.
-        describe_data: what it says beside that, of labels, of images and of fine-tuning.
-        register_positions: whether rows of the positions are for the registers, too.
-        patch_positions: whether positions may be for the patches alone, where there are other tokens.
-        colours: preparation of images where a checkpoint does not say.
-        interpolation: of positions to another grid, as this library does it.
-        empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
-        suffix: of the files it is kept in.
-        weights: the path of the weights in a folder, which has their ``config.json`` beside them.
-        written: whether models are written in it, too, as a library that can be installed loads such files.
+        needs: our parameters that every model of this layout has.
+        twin: name of another layout with the same keys; a file does not show which of the two it has.
+        fields: values of the configuration that are used if neither shapes nor ``config.json`` show them.
+        defaults: values of entries that a ``config.json`` of one of the ``model_types`` omits.
+        described: our configuration fields to their entries in ``config.json``.
+        harmless: other entries of ``config.json`` that do not change a model's output.
+        fixed: other entries of ``config.json`` to the only values that are supported.
+        read: returns our configuration fields from ``config.json``, where the tables above do not suffice; raises
+            `ModelFileError` for an entry that it does not understand.
+        undecided: fields that neither keys nor shapes show and that have no usual value: the user must give them.
+        pools: values of ``pool`` that a model with a head may have; empty where it does not matter.
+        lacks: returns, in a few words, a feature of a configuration that this layout cannot hold; empty if it can hold all.
+        activations: our name of each activation to theirs in ``config.json``, including SwiGLU where the library has it.
+        activation: entry of ``config.json`` for the activation.
+        activation_field: our configuration field for the activation.
+        model_types: values of ``model_type`` in transformers' ``config.json`` for this layout; the first is written.
+        classes: transformers' classes that load the folder: with a head, and without.
+        extra: returns further entries of ``config.json`` for a configuration.
+        describe: returns ``config.json`` for a configuration, in a library other than transformers.
+        describe_data: returns further entries for ``describe``: labels, images and fine-tuning.
+        register_positions: whether registers have position embeddings, too.
+        patch_positions: whether position embeddings may be for the patches alone, although there are other tokens.
+        colours: preparation of images for a checkpoint without one of its own.
+        interpolation: the library's method to interpolate position embeddings to another grid.
+        empty: our parameters that a model may lack, to keys that the library then stores with zero rows.
+        suffix: suffix of the weights file.
+        weights: path of the weights in a folder, which has ``config.json`` beside them.
+        written: whether models can be written in this layout, which requires an installable library that loads it.
     """
 
     name: str
@@ -142,11 +142,11 @@ class Layout:
 
     @property
     def config(self) -> type[ImageConfig]:
-        """Return the configuration of the models that it holds."""
+        """Return the configuration class of the layout's models."""
         return cast(type[ImageConfig], architecture(self.reading.architecture).config)
 
     def has_head(self, config: Any) -> bool:
-        """Return whether a model has a head, as all have that are no models of images."""
+        """Return whether a model has a head; models of other inputs than images always do."""
         return bool(getattr(config, "num_classes", True))
 
     def match(self, names: Iterable[str]) -> "Match":
@@ -155,7 +155,7 @@ class Layout:
         prefixed = bool(self.prefix) and any(name.startswith(self.prefix) for name in names)
         for name in names:
             found = self._theirs.find(self._bare(name))
-            if prefixed and not name.startswith(self.prefix):  # then it is no key of the backbone, whatever it is called
+            if prefixed and not name.startswith(self.prefix):  # all keys of the backbone have the prefix in this file
                 found = [row for row in found if row[0][0] in self.heads or row[0][0] in self.older]
             for (ours, key, slot), numbers in found:
                 parameter = ours.format(**numbers)
@@ -163,25 +163,25 @@ class Layout:
                 match.places.setdefault(parameter, [place.format(**numbers) for place in key.names])
                 if row[0] is key and row[1][slot] is None:
                     row[1][slot] = name
-                else:  # a parameter that another key has given already
+                else:  # another key holds this parameter already
                     match.unexpected.append(name)
             if not found and not self.passes_over(name):
                 match.unexpected.append(name)
         return match
 
     def passes_over(self, name: str) -> bool:
-        """Return whether a tensor of this name is none of a model's parameters, and without effect."""
+        """Return whether a tensor of this name can be ignored."""
         return any(ignored.fullmatch(name) for ignored in self._ignored)
 
     def place(self, ours: str, config: Any) -> tuple[Key, list[str]] | None:
-        """Return the row of a parameter of this model and their keys for it; None if they have no place for it."""
+        """Return the row and their keys for a parameter of a model; None if the layout cannot hold it."""
         for (key, prefix), numbers in self._ours.find(ours):
             if key.when is None or key.when(config):
                 return key, [(prefix if self.has_head(config) else "") + name.format(**numbers) for name in key.names]
         return None
 
     def in_their_names(self, text: str) -> str:
-        """Return a message about our parameters with their keys in place of ours."""
+        """Return a message with our parameter names replaced by their keys."""
 
         def theirs(word: re.Match[str]) -> str:
             rows = self._ours.find(word[0])
@@ -190,7 +190,7 @@ class Layout:
         return re.sub(r"\w+(\.\w+)*", theirs, text)
 
     def write(self, tensors: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-        """Return our parameters under their keys; raises `KeyError` with one that they have no place for."""
+        """Return our parameters under their keys; raises `KeyError` with the name of one that the layout cannot hold."""
         result: dict[str, Tensor] = {}
         for ours, tensor in tensors.items():
             place = self.place(ours, config)
@@ -198,7 +198,7 @@ class Layout:
                 raise KeyError(ours)
             key, names = place
             for name, part in zip(names, key.write(tensor, config), strict=True):
-                result[name] = torch.cat([result[name], part]) if name in result else part  # parts come in their order
+                result[name] = torch.cat([result[name], part]) if name in result else part  # parts come in order
         for ours, name in self.empty.items():
             if ours not in tensors:
                 ndim = next(key.ndim for parameter, key in self._places() if parameter == ours) or 2
@@ -235,19 +235,19 @@ class Layout:
 
 @dataclass
 class Match:
-    """The parameters of a layout in a checkpoint."""
+    """The tensors of a checkpoint that belong to a layout, and those that do not."""
 
     layout: Layout
     found: dict[str, tuple[Key, list[str | None]]] = field(default_factory=dict)
-    """Our parameters: their row, and their keys in its order; None where one is missing."""
+    """Our parameter to its row and the keys in the file, in the order of the row; None for a missing key."""
     places: dict[str, list[str]] = field(default_factory=dict)
-    """Our parameters: their keys in the order of the row, as they should be."""
+    """Our parameter to the keys that the layout expects, in the order of the row."""
     unexpected: list[str] = field(default_factory=list)
-    """Their keys that the layout does not know."""
+    """Keys in the file that the layout does not know."""
 
     @property
     def missing(self) -> list[str]:
-        """Return their keys that are absent beside others of the same parameter."""
+        """Return the missing keys of parameters of which the file has only some keys."""
         absent = []
         for ours, (_, names) in self.found.items():
             absent += [name for name, found in zip(self.places[ours], names, strict=True) if found is None]
@@ -255,23 +255,23 @@ class Match:
 
     @property
     def keys(self) -> int:
-        """Return the number of their keys that are ours."""
+        """Return the number of keys in the file that hold a parameter."""
         return sum(name is not None for _, names in self.found.values() for name in names)
 
     def shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Return our parameters' shapes, as far as theirs tell; raises `ModelFileError` with one that cannot be."""
+        """Return the shapes of our parameters that the file holds; raises `ModelFileError` for an impossible shape."""
         result = {}
         for ours, (key, names) in self.found.items():
             theirs = {name: shapes[name] for name in names if name}
             try:
                 result[ours] = key.shape(list(theirs.values()))
-            except (IndexError, ValueError):  # of fewer dimensions than it must have
+            except (IndexError, ValueError):  # it has too few dimensions
                 what = ", ".join(f"{name} {shape}" for name, shape in theirs.items())
-                raise ModelFileError(f"a shape that cannot be: {what}", where="weights", hint=None) from None
+                raise ModelFileError(f"impossible shape: {what}", where="weights", hint=None) from None
         return result
 
     def facts(self, shapes: Mapping[str, Shape]) -> dict[str, Any]:
-        """Return fields of the configuration that only their shapes tell."""
+        """Return the configuration fields that follow from the shapes of their tensors, not from ours."""
         facts: dict[str, Any] = {}
         for key, names in self.found.values():
             facts |= key.facts([shapes[n] for n in names if n])

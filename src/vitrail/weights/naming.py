@@ -1,4 +1,4 @@
-"""Names of tensors in a file: what wrapping modules put before and between them is dropped."""
+"""Names of tensors in a file, without the prefixes and segments that wrapping modules add (``module.``, ``ema.``)."""
 
 import re
 from collections import Counter
@@ -14,9 +14,9 @@ from vitrail.weights.layout import Layout, Match
 from vitrail.weights.layouts.vit.clip import OPEN_CLIP
 
 WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-"""Segments that PyTorch puts into names where modules are trained in parallel, compiled, sharded or checkpointed."""
+"""Segments that PyTorch adds to names when a module is compiled, sharded, checkpointed or trained in parallel."""
 COUNTERS = re.compile(r"(?:.*\.)?(?:n_averaged|initted|step|num_updates|decay|epoch|global_step)")
-"""Single numbers that averaging and training keep beside the weights."""
+"""Names of scalars that training and weight averaging save beside the weights."""
 NOTHING = ("(?!)",)
 OF_DECODERS = (r"(decoder|encoder_to_decoder|decoder_\w+|predictor)\..*", r"mask_token|decoder_pos_embed")
 WRAPPING = {
@@ -32,13 +32,13 @@ WRAPPING = {
     "encoder": OF_DECODERS,
     "trunk": OPEN_CLIP.ignored,
 }
-"""Words that others put before the names of a model, with regular expressions of the names that may stand beside it."""
+"""Prefixes of other libraries, each with regular expressions of names without the prefix that may be ignored."""
 MOST_DROPPED, MOST_NAMINGS = 4, 24
-"""Words that are dropped from one name, and combinations of words that are tried."""
+"""Most prefixes that are removed from a name, and most combinations of prefixes that are tried."""
 
 
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors without the `WRAPPERS` in their names and without `COUNTERS`; unchanged where two names would be one."""
+    """Remove `WRAPPERS` from the names, and the tensors in `COUNTERS`; return all unchanged if two names would become equal."""
     names = {name: WRAPPERS.sub("", name) for name in tensors}
     kept = {name: bare for name, bare in names.items() if not (tensors[name].numel() == 1 and COUNTERS.fullmatch(bare))}
     if len({*kept.values()}) < len(kept):
@@ -50,12 +50,12 @@ def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Naming:
-    """Names of a file's tensors without the words before them.
+    """Names of a file's tensors after removal of prefixes.
 
     Args:
-        names: the shorter name of each tensor to its name in the file.
-        dropped: the words that are left out, with their separators.
-        beside: names of the file that belong to no image model and are left out whole.
+        names: the shortened name of each tensor to its name in the file.
+        dropped: the removed prefixes, with their separators.
+        beside: names in the file of ignored tensors, which belong to no image model.
     """
 
     names: Mapping[str, str]
@@ -63,7 +63,7 @@ class Naming:
     beside: tuple[str, ...] = ()
 
     def without(self, word: str) -> "Naming | None":
-        """Return the naming without a word before all names that begin with it; None where two names would be one."""
+        """Return a naming that also removes the prefix ``word``; None if two names would become equal."""
         passed_over = [re.compile(pattern) for pattern in WRAPPING.get(word[:-1], NOTHING)]
         names: dict[str, str] = {}
         beside = list(self.beside)
@@ -79,15 +79,15 @@ class Naming:
 
     @property
     def about(self) -> str:
-        """Return a line that reports what is left out; empty where nothing is."""
+        """Return a line on the removed prefixes and ignored tensors; empty if no prefix was removed."""
         if not self.dropped:
             return ""
-        beside = f"; passed over beside them: {some(sorted(self.beside), 4)}" if self.beside else ""
-        return f"read without {''.join(self.dropped)} before the names{beside}"
+        beside = f"; ignored tensors: {some(sorted(self.beside), 4)}" if self.beside else ""
+        return f"removed the prefix {''.join(self.dropped)} from the names{beside}"
 
 
 def _namings(names: Iterable[str]) -> Iterator[Naming]:
-    """Yield the names as they are, then without words that stand before all of them or are known to wrap."""
+    """Yield the names unchanged, then without prefixes that all of them share or that are in `WRAPPING`."""
     queue = [Naming({name: name for name in names})]
     for number, naming in enumerate(queue):
         yield naming
@@ -99,9 +99,9 @@ def _namings(names: Iterable[str]) -> Iterator[Naming]:
 
 
 def nearest_naming(shapes: Mapping[str, Shape], layouts: Sequence[Layout]) -> tuple[Naming, list[Match]]:
-    """Return the names that come nearest to a layout, and what every layout finds by them, the nearest first.
+    """Return the naming that fits one of the layouts best, and the match of each layout with it, the best first.
 
-    Names in which a layout knows every tensor stay as they are.
+    No further prefixes are tried once a layout knows every tensor.
     """
     best: tuple[Naming, list[Match]] | None = None
     for naming in _namings(shapes):
@@ -115,5 +115,5 @@ def nearest_naming(shapes: Mapping[str, Shape], layouts: Sequence[Layout]) -> tu
 
 
 def distance(match: Match) -> int:
-    """Return how far a checkpoint is from a layout."""
+    """Return the distance of a checkpoint from a layout: unknown keys minus known keys."""
     return len(match.unexpected) - match.keys

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Colours:
-    """A layout's preparation of images where a checkpoint does not say."""
+    """Preparation of images that a layout uses for checkpoints without one of their own."""
 
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)

@@ -1,4 +1,4 @@
-"""A checkpoint to a model: what was understood of it, with the changes that the user wants."""
+"""Build a model from a checkpoint, with the changes that the user requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ from vitrail.weights.recognize import foreign_source, own_source
 from vitrail.weights.transfer import adapt
 
 ALIKE = (
-    "note: the head is all zeros, as in Google's in21k files: it gives the same to every image. Fine-tune the model "
-    "(vitrail train --from), or take its vectors (num_classes=0)"
+    "note: the head is all zeros, as in Google's in21k files: every image gets the same output. Fine-tune the model "
+    "(vitrail train --from), or use its feature vectors (num_classes=0)"
 )
-"""A line about a model that was never given a head."""
+"""A note on a model whose head was never trained."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes to a model's checkpoint; None keeps the value."""
+    """Fields of the configuration to change when a checkpoint is loaded; None keeps the checkpoint's value."""
 
     image_size: Size | None = None
     patch_size: Size | None = None
@@ -46,23 +46,23 @@ def build(
     layout: str | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, str]:
-    """Return the model of a checkpoint, and what was recognised in it; no text for a folder of our own.
+    """Return the model of a checkpoint, and a text on what was recognised in it; the text is empty for a Vitrail folder.
 
     Args:
-        checkpoint: what was read. Its tensors are used up.
-        changes: what shall differ from the checkpoint.
-        layout: the name of the layout, where it must not be guessed.
-        fields: values of the configuration that the checkpoint does not tell.
+        checkpoint: the open checkpoint. Its tensors are used up.
+        changes: fields of the configuration to change.
+        layout: the name of the layout; by default it is guessed.
+        fields: configuration values that the checkpoint does not hold.
 
     Raises:
         ModelFileError: the files contradict each other, or fit no layout.
-        ConfigError: a change that cannot be made.
+        ConfigError: a requested change is impossible.
     """
     require_numbers(checkpoint.tensors, checkpoint.file)
     own = checkpoint.config.get("model_type") == FORMAT and layout in (None, FORMAT)
     if own and fields:
         hint = f"leave out {', '.join(fields)}"
-        raise ConfigError("the folder says itself what its model is", where=checkpoint.file.parent, hint=hint)
+        raise ConfigError("the folder's config.json already defines the model", where=checkpoint.file.parent, hint=hint)
     source = own_source(checkpoint) if own else foreign_source(checkpoint, changes.image_size, layout, fields or {})
     config = changes.apply(source.config)
     tensors, labels, thresholds, about = source.tensors, source.labels, source.thresholds, source.about
@@ -77,7 +77,7 @@ def build(
     preparation = preparation_of(checkpoint, source, config)
     model = empty_model(config)
     fill(model, tensors, where=checkpoint.file)
-    about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for these; the files do not say)")
+    about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for such weights; the files name none)")
     understood = replace(source, labels=labels, thresholds=thresholds)
     room = row_of_kind(config.reads, config.answer).module("weights")
     trained: TrainedModel = room.trained_of(model.eval(), understood, preparation, checkpoint)

@@ -1,26 +1,26 @@
-"""Models that others trained and published, by short names: where they are, how large, under which licence. Imports no torch."""
+"""Short names of pretrained models on the Hugging Face hub, with their size and licence. Imports no torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Published:
-    """A model of the Hugging Face hub whose layout is compared with its library's by our tests."""
+    """A pretrained model on the Hugging Face hub. Our tests compare its layout with the library that wrote it."""
 
     name: str
-    """Short, in the spelling of the paper."""
+    """Short name, in the spelling of the paper."""
     repository: str
-    """Its id on the hub."""
+    """Id on the hub (``org/name``)."""
     megabytes: int
-    """Size of the file of weights, which may hold a text encoder, too."""
+    """Size of the weights file, including a text encoder if the file has one."""
     licence: str
-    """As its card says."""
+    """Licence in the model card."""
     about: str
     """The data that it was trained on, and its output."""
 
     @property
     def address(self) -> str:
-        """Return the address that lists its files."""
+        """Return the web address of the model's list of files."""
         return f"https://huggingface.co/{self.repository}/tree/main"
 
     def __str__(self) -> str:
@@ -51,12 +51,12 @@ PUBLISHED = {
         ("BiT-R50x1", "timm/resnetv2_50x1_bit.goog_in21k_ft_in1k", 102, "Apache-2.0", AUGREG),
     )
 }
-"""Published models by name, the smaller first; sizes and licences as the hub showed them in 2025."""
+"""Published models by name, the smallest first. Sizes and licences are those of the hub in 2025."""
 SMALLEST = next(iter(PUBLISHED))
 
 
 def published(name: str) -> Published | None:
-    """Return the model of a short name, or of timm's, with its tag or without; None where the list has none.
+    """Return the model with a short name or a timm name, whose tag may be left out; None if it is not in `PUBLISHED`.
 
     >>> published("vit_tiny_patch16_224").repository
     'timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k'

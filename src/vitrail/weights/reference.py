@@ -1,4 +1,4 @@
-"""MODEL, as commands and functions take it: a folder, a file of weights, a hub id, or a name."""
+"""Loading of a MODEL, as commands and functions accept it: a folder, a weights file, a hub id, or a name."""
 
 import sys
 from collections.abc import Callable
@@ -33,25 +33,25 @@ def from_pretrained(
     key: str | None = None,
     **fields: Any,
 ) -> TrainedModel:
-    """Load a model from anybody's weights. Says on stderr what was recognised.
+    """Load a model from Vitrail's weights or another library's. A line on stderr reports what was recognised.
 
     >>> model = from_pretrained("vit_tiny_patch16_224.safetensors", num_classes=10)  # doctest: +SKIP
 
     Args:
-        reference: a run folder (its best model), a model folder, a file of weights (.safetensors, .npz), or a hub id
-            (``org/name`` or ``org/name@revision``), the only one that makes a network connection.
-        image_size: height and width that the model shall take, or one side of a square; positions are interpolated.
-        patch_size: side of a patch that it shall have; the embedding is resized (FlexiViT).
-        channels: colour channels that it shall take.
-        num_classes: classes that it shall have; another number than the checkpoint's starts with a head of zero.
-        layout: the name of the weights' layout (`vitrail.weights.layouts`), where it must not be guessed.
+        reference: a run folder (its best model), a model folder, a weights file (.safetensors, .npz), or a hub id
+            (``org/name`` or ``org/name@revision``). Only a hub id makes a network connection.
+        image_size: new input size, height and width or one side of a square; position embeddings are interpolated.
+        patch_size: new side of a patch; the patch embedding is resized (FlexiViT).
+        channels: new number of colour channels.
+        num_classes: new number of classes; if it differs from the checkpoint's, the new head is zero.
+        layout: the name of the weights' layout (`vitrail.weights.layouts`); by default it is guessed.
         trust_pickle: also read .pt, .pth, .bin and .ckpt, by torch's restricted reader; only for files you trust.
-        key: of several models in a file the one to read, as ``student``; by default the average of training.
-        fields: of the configuration, that the checkpoint has and does not tell: ``heads=6``.
+        key: which model to read if the file holds several, such as ``student``; by default the training's average.
+        fields: configuration fields that the checkpoint does not show, such as ``heads=6``.
 
     Raises:
-        ModelFileError: missing, damaged or refused; with everything that does not fit.
-        ConfigError: a change that cannot be made.
+        ModelFileError: the model is missing, damaged or refused; the message lists everything that does not fit.
+        ConfigError: a requested change is impossible.
     """
     changes = Changes(
         None if image_size is None else ImageConfig.read_field("image_size", image_size),
@@ -61,7 +61,7 @@ def from_pretrained(
     )
     for name in fields:
         if not any(name in row.config.model_fields for row in ROWS):
-            raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of the model's configuration")
+            raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="use a field of the model's configuration")
     read = partial(build, changes=changes, layout=layout, fields=fields)
     trained, about = read_behind(reference, read, trust_pickle=trust_pickle, key=key)
     if about:
@@ -70,16 +70,16 @@ def from_pretrained(
 
 
 def open_trained(reference: str | Path, *, trust_pickle: bool = False, key: str | None = None, **changes: Any) -> Trained:
-    """Open whichever kind of model a MODEL is.
+    """Open a MODEL of any task.
 
     Args:
         reference: the MODEL.
-        trust_pickle, key: as of `from_pretrained`.
-        changes: its other arguments. A model that writes texts takes none of them.
+        trust_pickle, key: as in `from_pretrained`.
+        changes: the other arguments of `from_pretrained`; a model that writes text accepts none of them, nor ``key``.
 
     Raises:
-        ModelFileError: missing, damaged or refused.
-        ConfigError: a change that cannot be made.
+        ModelFileError: the model is missing, damaged or refused.
+        ConfigError: a requested change is impossible.
     """
     if (row := row_behind(reference)) is None:
         return from_pretrained(reference, trust_pickle=trust_pickle, key=key, **changes)
@@ -91,7 +91,7 @@ def open_trained(reference: str | Path, *, trust_pickle: bool = False, key: str 
 def read_behind(
     reference: str | Path, read: Callable[[Checkpoint], T], *, trust_pickle: bool = False, key: str | None = None
 ) -> T:
-    """Return what ``read`` makes of the checkpoint behind a MODEL, which is read again where it is replaced meanwhile."""
+    """Return ``read(checkpoint)`` for the checkpoint of a MODEL; it is read again if it is replaced during the read."""
 
     def attempt() -> T:
         with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle, key=key) as checkpoint:
@@ -101,7 +101,7 @@ def read_behind(
 
 
 def open_model(reference: str | Path) -> TrainedModel:
-    """Return the model behind a MODEL as it is; see `from_pretrained`."""
+    """Load a MODEL without changes; see `from_pretrained`."""
     return from_pretrained(reference)
 
 
@@ -112,10 +112,10 @@ def load_model(folder: Path) -> TrainedModel:
 
 
 def config_of(reference: str | Path) -> ModelConfig:
-    """Return the configuration behind a MODEL, which is a name or a trained model.
+    """Return the configuration of a MODEL: an architecture's name or a trained model.
 
     Raises:
-        ModelFileError: neither a name nor a model.
+        ModelFileError: it is neither a name nor a model.
     """
     if is_name(reference):
         return model_config(str(reference))

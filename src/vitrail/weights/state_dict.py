@@ -1,4 +1,4 @@
-"""Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
+"""Conversion of state dicts between other libraries and Vitrail: find the layout, infer the configuration, rename tensors."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from vitrail.weights.naming import Naming, distance, nearest_naming
 
 @dataclass(frozen=True)
 class Recognised:
-    """A checkpoint that a layout explains without remainder, and the model that it belongs to."""
+    """A checkpoint whose tensors all fit one layout, with the configuration of its model."""
 
     match: Match
     config: Any
@@ -31,10 +31,10 @@ class Recognised:
     naming: Naming
 
     def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
+        """Return the tensors under Vitrail's parameter names. Empties ``tensors``, so that no tensor is in memory twice.
 
         Raises:
-            ModelFileError: tensors that cannot be put together, with their keys.
+            ModelFileError: tensors that make one parameter together have shapes that do not fit.
         """
         expected = meta_shapes(self.config)
         ours: dict[str, Tensor] = {}
@@ -44,14 +44,14 @@ class Recognised:
             parts = [take(file_names[their]) for their in theirs if their is not None]
             try:
                 ours[name] = key.read(parts, self.config)
-            except (RuntimeError, IndexError, ValueError) as error:  # of torch, for shapes that only together cannot be
+            except (RuntimeError, IndexError, ValueError) as error:  # torch: each shape is possible, but they do not fit together
                 given = ", ".join(f"{their} {_text(tuple(part.shape))}" for their, part in zip(theirs, parts, strict=False))
                 what = f"tensors of one parameter do not fit together: {given}: {error}"
                 raise ModelFileError(what, where=self.where, hint="give all weights of one model") from None
         tensors.clear()
         self.match.layout.reading.settle(ours, self.config)
         for name, shape in expected.items():
-            if name not in ours:  # a bias that the layout has no place for is zero
+            if name not in ours:  # a bias that the layout does not store is zero
                 ours[name] = torch.zeros(shape)
         return {name: tensor.reshape(expected[name]) for name, tensor in ours.items()}
 
@@ -67,14 +67,14 @@ def recognise(
     """Find the layout that fits every key and shape of a checkpoint.
 
     Args:
-        shapes: of the checkpoint's tensors.
-        known: fields of the configuration that the user or a description in a layout's words gives.
-        layouts: the candidates; of several that fit the first counts.
-        where: the file, for errors.
-        image_size: tried for the positions before a square.
+        shapes: shapes of the checkpoint's tensors, by name.
+        known: returns, for a layout, the configuration fields that the user or ``config.json`` states.
+        layouts: the candidates; the first that fits is taken.
+        where: the file, for error messages.
+        image_size: image size to try first for the position embeddings; a square image is tried next.
 
     Raises:
-        ModelFileError: none fits; names the nearest, with everything missing, unexpected and wrongly shaped.
+        ModelFileError: no layout fits. The message names the nearest one and lists missing, unexpected and misshaped tensors.
     """
     naming, matches = nearest_naming(shapes, layouts)
     shapes = {name: shapes[own] for name, own in naming.names.items()}
@@ -83,15 +83,15 @@ def recognise(
     for match in matches:
         try:
             stated = known(match.layout)
-        except ModelFileError as error:  # its description says something that is not understood
+        except ModelFileError as error:  # config.json has an entry that this layout does not understand
             refusals.append((match, error))
             continue
         try:
             config = _configure(match, shapes, stated, image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
-            impossible = error.hint and error.what.startswith("config cannot be")  # all fields together, in our words
-            what = f"they make no model that is known here: {error.hint}" if impossible else error.what
+            impossible = error.hint and error.what.startswith("config cannot be")  # that message lists fields the user never gave
+            what = f"they make no known model: {error.hint}" if impossible else error.what
             unexpected = f". unexpected: {some(match.unexpected, 12)}" if match.unexpected else ""
             errors.append((match, f"{what}{unexpected}", "" if impossible else error.hint or ""))
             continue
@@ -106,14 +106,14 @@ def recognise(
 
 
 def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> Any:
-    """Return the configuration that the shapes belong to; what is known must not contradict them."""
+    """Return the configuration that fits the shapes; raises `ModelFileError` where ``known`` fields contradict them."""
     layout = match.layout
     not_in_file = [name for name in layout.undecided if name not in known]
     if not_in_file:
         raise ModelFileError(
-            f"the weights of {layout.about} do not tell {', '.join(not_in_file)}",
+            f"the weights of {layout.about} do not show {', '.join(not_in_file)}",
             where="weights",
-            hint=f"give the config.json that belongs to them, or say it: {not_in_file[0]}=… in Python",
+            hint=f"put the model's config.json beside the weights, or pass {not_in_file[0]}=… in Python",
         )
     ours = match.shapes(shapes)  # before anything is read off them
     facts = {**layout.fields, **known, **match.facts(shapes)}
@@ -124,19 +124,19 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
     config = layout.config.read(fields, where="config")
     refused = f"{layout.about} has no {lacking}" if (lacking := layout.lacks(config)) else layout.reading.refuses(config, layout)
     if refused:
-        raise ModelFileError(refused, where="weights", hint="give what belongs together")
+        raise ModelFileError(refused, where="weights", hint="give weights and config.json of the same model")
     canonical = layout.reading.canonical
     wrong = [
         name
         for name in known
         if name not in layout.reading.choices
-        and getattr(config, name) != known[name]  # else it is right; what else is right is only seen slowly
+        and getattr(config, name) != known[name]  # the cheap test first: the next line is slow
         and getattr(canonical(config), name) != getattr(canonical(config.changed(**{name: known[name]})), name)
     ]
     if wrong:
         stated = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
         raise ModelFileError(
-            f"the weights are not those that are described: {stated}", where="config", hint="give what belongs together"
+            f"the weights contradict config.json: {stated}", where="config", hint="give weights and config.json of the same model"
         )
     return config
 
@@ -147,7 +147,7 @@ def meta_shapes(config: ImageConfig) -> dict[str, Shape]:
 
 
 def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
-    """Return everything that does not fit, in the checkpoint's own names; nothing if all does."""
+    """Return the missing, unexpected and misshaped tensors as text, by their names in the file; empty if all fit."""
     expected, ours, reading = meta_shapes(config), match.shapes(shapes), match.layout.reading
     missing, wrong = list(match.missing), []
     unexpected = list(match.unexpected)
@@ -179,40 +179,40 @@ def _text(shape: Shape) -> str:
 
 def _misfit(match: Match, problems: str, hint: str, where: object, naming: Naming) -> ModelFileError:
     if not match.found:
-        what = f"no layout that is known: {some(match.unexpected)}"
+        what = f"unknown layout of weights: {some(match.unexpected)}"
         return ModelFileError(
             what,
             where=where,
-            hint="give the weights of a model of images (docs/weights.md lists the layouts), or of a translator the whole folder",
+            hint="give weights in a layout that docs/weights.md lists; for a translation model give its whole folder",
         )
-    as_read = f"Without {''.join(naming.dropped)} before their names they" if naming.dropped else "They"
-    nearest = f"{as_read} are nearest to {match.layout.about}, of which they have {match.keys} keys"
+    as_read = f"Without the prefix {''.join(naming.dropped)} they" if naming.dropped else "They"
+    nearest = f"{as_read} are nearest to {match.layout.about}: {match.keys} keys match"
     return ModelFileError(
         f"the weights do not fit. {nearest}; {problems}",
         where=where,
-        hint=hint or "name their layout (--read-as, in Python layout=), or give the config.json that belongs to them",
+        hint=hint or "name the layout (--read-as, in Python layout=), or put the model's config.json beside the weights",
     )
 
 
 def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
-    """Return a model's state dict in a layout; nothing is copied that can stay as it is.
+    """Return a model's state dict in a layout. Tensors that need no change are not copied.
 
     Raises:
-        ConfigError: the layout has no place for something of the model, or gives it another meaning.
+        ConfigError: the layout cannot hold a part of the model, or would read it back as something else.
     """
     if not layout.written:
-        what = f"{layout.about} is read and not written, as no library loads such files"
+        what = f"{layout.about} can be read but not written: no library loads such files"
         raise ConfigError(what, where="--layout", hint="give another layout, such as timm")
     if lacking := [name for name in layout.needs if name not in state]:
-        raise _inexpressible(layout, f"it is not without {lacking[0]}")
-    layout.extra(config)  # refuses what it cannot say
+        raise _inexpressible(layout, f"the layout requires {lacking[0]}, which the model lacks")
+    layout.extra(config)  # raises ConfigError for a model that config.json cannot describe
     try:
         written = layout.write(layout.reading.share_out(state, config, layout), config)
     except KeyError as error:
-        raise _inexpressible(layout, f"it has no place for {error.args[0]}") from None
+        raise _inexpressible(layout, f"the layout cannot hold {error.args[0]}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in written.items() if tensor.numel()}
     if layout.activations and (activation := getattr(config, layout.activation_field)) not in layout.activations:
-        raise _inexpressible(layout, f"it knows no activation {activation}")
+        raise _inexpressible(layout, f"the layout has no activation {activation}")
     not_in_file = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
     try:
         read = _configure(layout.match(shapes), shapes, {**not_in_file, **_stated(config, layout)}, None)
@@ -220,7 +220,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
         raise _inexpressible(layout, error.what) from None
     ours, theirs = layout.reading.canonical(config), layout.reading.canonical(read)
     changed = [
-        f"{name} is {getattr(config, name)}, there {getattr(read, name)}"
+        f"{name} is {getattr(config, name)}, would be read as {getattr(read, name)}"
         for name in type(config).model_fields
         if name not in config.training_only and getattr(ours, name) != getattr(theirs, name)
     ]
@@ -230,22 +230,22 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
 
 
 def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:
-    """Return the first of some layouts that can hold a model, and the model in it.
+    """Return the first layout that can hold a model, and the model's tensors in this layout.
 
     Raises:
-        ConfigError: none can; it says why the first one cannot.
+        ConfigError: no layout can. The message says why the first one cannot.
     """
     row, state = architecture_of(model.config), model.state_dict()
     readings = [(layout, layout.reading) for layout in layouts]
     layouts = [layout for layout, reading in readings if reading.architecture == row.name and reading.covers(model.config)]
     if not layouts:
-        what = f"no such layout can hold a {row.about} of {model.config.summary}"
+        what = f"the layout cannot hold a {row.about} of {model.config.summary}"
         raise ConfigError(what, where="--layout", hint="give another layout")
     shapes = {name: tensor.to("meta") for name, tensor in state.items()}
     errors = []
     for layout in layouts:
         try:
-            write(shapes, model.config, layout)  # which is quick, and decides almost always
+            write(shapes, model.config, layout)  # on meta tensors: quick, and enough to reject almost all layouts
             return layout, write(state, model.config, layout)
         except ConfigError as error:
             errors.append(error)
@@ -263,7 +263,7 @@ def _inexpressible(layout: Layout, why: str) -> ConfigError:
 
 
 def guesses(config: Any, stated: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
-    """Return what was guessed, also the layout where it was ``guessed``; an empty text where nothing was."""
+    """Return a list, as text, of the fields that had to be guessed, and the layout if it was ``guessed``; empty if none was."""
     twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
     usual = []
     for name in layout.reading.not_in_file:

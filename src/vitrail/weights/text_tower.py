@@ -1,4 +1,4 @@
-"""CLIP's model of texts out of the files that also hold its model of images: transformers', OpenCLIP's and OpenAI's own."""
+"""CLIP's text tower, read from files that also hold the image tower: transformers', OpenCLIP's and OpenAI's."""
 
 import math
 import re
@@ -22,9 +22,9 @@ from vitrail.weights.model_folder.trained import fill
 
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
 HEAD_DIM = 64
-"""Width of a head in every published CLIP, where a file does not say it."""
+"""Width of an attention head in every published CLIP, for files that do not state it."""
 LARGEST = 20
-"""A bound above any logarithm of a scale: CLIP's own is at most log 100."""
+"""An upper bound of the absolute value of ``logit_scale``: CLIP's is at most log 100."""
 QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
 HUGGING_FACE: dict[str, Key] = {
     "tokens.weight": Key("text_model.embeddings.token_embedding.weight"),
@@ -40,31 +40,31 @@ ORIGINAL: dict[str, Key] = {
     **{ours: key for ours, key in CLIP_ORIGINAL.keys.items() if ours.startswith("blocks.") and isinstance(key, Key)},
     **weight_and_bias({"norm": "ln_final"}),
 }
-"""Our parameters under their keys. Blocks of texts and of images have the same keys."""
+"""Vitrail's parameters to OpenAI's keys. Blocks of both towers have the same keys."""
 OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
-"""Keys of OpenCLIP for a model of texts that is CLIP's; any other key makes another model."""
+"""Entries of OpenCLIP's ``text_cfg`` for CLIP's own text tower; any other entry means another model."""
 
 
 def read_text_tower(checkpoint: Checkpoint) -> tuple[TextTower, float]:
-    """Return the model of texts in a checkpoint, and what the cosines of texts and images are multiplied by.
+    """Return the text tower in a checkpoint, and the factor by which cosines of texts and images are multiplied.
 
     Raises:
-        ModelFileError: there is none, or it is of a kind that is not understood.
+        ModelFileError: the checkpoint has no text tower, or one of an unknown kind.
     """
     tensors = checkpoint.tensors
     rows = next((rows for rows in (HUGGING_FACE, ORIGINAL) if rows["tokens.weight"].name in tensors), None)
     if rows is None or "logit_scale" not in tensors:
-        hint = "give a whole CLIP: a folder, or a hub id such as openai/clip-vit-base-patch32"
-        raise ModelFileError("the file holds no model of texts", where=checkpoint.file, hint=hint)
+        hint = "give a complete CLIP: a folder, or a hub id such as openai/clip-vit-base-patch32"
+        raise ModelFileError("the file holds no text tower", where=checkpoint.file, hint=hint)
     try:
         ours = _read(tensors, rows)
         config, scale = _config(checkpoint, ours), _scale(tensors["logit_scale"])
         with no_numbers():
             tower = TextTower(config)
     except (KeyError, RuntimeError, ConfigError) as error:
-        what = f"tensors of the model of texts do not fit together: {error}"  # of torch
+        what = f"tensors of the text tower do not fit together: {error}"  # the error is torch's
         if isinstance(error, KeyError | ConfigError):
-            what = error.what if isinstance(error, ConfigError) else f"the model of texts lacks {error.args[0]}"
+            what = error.what if isinstance(error, ConfigError) else f"the text tower lacks {error.args[0]}"
         raise ModelFileError(what, where=checkpoint.file, hint="give the file as it was published") from None
     fill(tower, ours, where=checkpoint.file)
     return tower.eval(), scale
@@ -72,12 +72,12 @@ def read_text_tower(checkpoint: Checkpoint) -> tuple[TextTower, float]:
 
 def _scale(logit_scale: Tensor) -> float:
     if logit_scale.numel() != 1 or not abs(value := logit_scale.float().item()) < LARGEST:
-        raise ConfigError("logit_scale is no number that CLIP's could be")
+        raise ConfigError(f"logit_scale is no single number below {LARGEST}")
     return math.exp(value)
 
 
 def _read(tensors: Mapping[str, Tensor], rows: Mapping[str, Key]) -> dict[str, Tensor]:
-    """Return the tensors under our names; raises `KeyError` with one of theirs that is missing."""
+    """Return the tensors under Vitrail's parameter names; raises `KeyError` with the first missing key."""
     pattern = re.compile(re.escape(rows["blocks.{i}.mlp.norm.weight"].name).replace(r"\{i\}", r"(\d{1,4})"))
     depth = 1 + max((int(match[1]) for name in tensors if (match := pattern.fullmatch(name))), default=-1)
     ours = {}
@@ -88,10 +88,10 @@ def _read(tensors: Mapping[str, Tensor], rows: Mapping[str, Key]) -> dict[str, T
 
 
 def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextTowerConfig:
-    """Return sizes by the tensors; heads, activation and epsilon by the description, else as OpenAI has them."""
+    """Return the configuration: sizes from the tensors; heads, activation and epsilon from ``config.json``, else OpenAI's."""
     sized = ("tokens.weight", "position", "blocks.0.mlp.layer.expand.weight", "projection.weight")
     if flat := [name for name in sized if ours[name].ndim != 2]:
-        raise ConfigError(f"{flat[0]} of the model of texts is no matrix")
+        raise ConfigError(f"{flat[0]} of the text tower is no matrix")
     vocabulary, length, mlp_dim, output_dim = (len(ours[name]) for name in sized)
     dim, stated = ours["tokens.weight"].shape[1], _stated(checkpoint)
     sizes = {"vocabulary": vocabulary, "length": length, "dim": dim, "mlp_dim": mlp_dim, "output_dim": output_dim}
@@ -101,7 +101,7 @@ def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextTowerConf
 
 
 def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the described fields of the model of texts; raises `ModelFileError` where it is not CLIP's."""
+    """Return the text tower's fields that ``config.json`` states; raises `ModelFileError` for a model other than CLIP."""
     config = checkpoint.config
     if "model_cfg" in config:
         whole = section(config, "model_cfg")
@@ -113,10 +113,10 @@ def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
     if not text:
         names = checkpoint.tensors.keys()
         is_open_clip = ORIGINAL["tokens.weight"].name in names and not names >= set(OPENAI_NUMBERS)
-        return {"activation": "gelu"} if is_open_clip else {}  # almost all of OpenCLIP's models have GELU itself
+        return {"activation": "gelu"} if is_open_clip else {}  # almost all models of OpenCLIP have GELU, not quick GELU
     kind, activation = text.get("model_type", "clip_text_model"), text.get("hidden_act", "quick_gelu")
     if config.get("model_type", "clip") != "clip" or kind != "clip_text_model":
-        raise _refused(checkpoint.file, f"it is a {brief(kind)} of a {brief(config.get('model_type'))}")
+        raise _refused(checkpoint.file, f"its type is {brief(kind)} in a {brief(config.get('model_type'))}")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise _refused(checkpoint.file, f"its hidden_act is {brief(activation)}")
     heads = text.get("num_attention_heads", 8)
@@ -124,20 +124,20 @@ def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _refused(file: Path, why: str) -> ModelFileError:
-    return ModelFileError(f"a model of texts that is not understood: {why}", where=file, hint="give CLIP's own, or OpenCLIP's")
+    return ModelFileError(f"the text tower is not supported: {why}", where=file, hint="give a CLIP of OpenAI or OpenCLIP")
 
 
 class ClipTokenizer:
-    """Texts to tokens, as a CLIP's ``tokenizer.json`` says; the extra ``text``.
+    """A tokenizer for CLIP's text tower, read from ``tokenizer.json``. Needs the extra ``text``.
 
     Args:
-        folder: of the model.
-        length: tokens of the longest text; a longer one is cut, and keeps its last token.
-        vocabulary: kinds of tokens that the model knows.
+        folder: the model folder.
+        length: most tokens of a text; a longer text is cut, and keeps its last token.
+        vocabulary: number of tokens in the model's vocabulary.
 
     Raises:
-        ConfigError: the extra is not installed.
-        ModelFileError: no such file, or a damaged one.
+        ConfigError: the extra ``text`` is not installed.
+        ModelFileError: ``tokenizer.json`` is missing or damaged.
     """
 
     def __init__(self, folder: Path, length: int, vocabulary: int):
@@ -148,23 +148,23 @@ class ClipTokenizer:
             raise ModelFileError(f"{TOKENIZER} is missing", where=folder, hint=hint)
         self.tokenizer = open_tokenizer(file)
         self.tokenizer.no_padding()
-        with named_failures(file):  # where a text has no room for the marks around it
+        with named_failures(file):  # fails if length has no room for the start and end tokens
             self.tokenizer.enable_truncation(length)
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Return tokens (B, T), filled up with 0, and the position of the last token of each text, (B,).
+        """Return tokens (B, T), padded with 0, and the position of the last token of each text, (B,).
 
         Raises:
-            ModelFileError: the tokenizer has tokens that the model does not, or none for a text.
+            ModelFileError: the tokenizer returns a token outside the model's vocabulary, or no token for a text.
         """
         with named_failures(self.file):
             found = [encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
         if not all(found):
             what = f"{TOKENIZER} has no tokens for {brief(texts[found.index([])])}"
-            raise ModelFileError(what, where=self.file, hint="take the one that was published with the model")
+            raise ModelFileError(what, where=self.file, hint=f"use the {TOKENIZER} that was published with the model")
         if (largest := max(map(max, found))) >= self.vocabulary:
-            what = f"{TOKENIZER} gives token {largest:,}, and the model knows {self.vocabulary:,}"
-            raise ModelFileError(what, where=self.file, hint="take the one that was published with the model")
+            what = f"{TOKENIZER} gives token {largest:,}, but the model's vocabulary has {self.vocabulary:,} tokens"
+            raise ModelFileError(what, where=self.file, hint=f"use the {TOKENIZER} that was published with the model")
         ends = torch.tensor([len(ids) - 1 for ids in found])
         tokens = torch.zeros(len(found), int(ends.max()) + 1, dtype=torch.long)
         for row, ids in zip(tokens, found, strict=True):

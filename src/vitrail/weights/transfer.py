@@ -1,4 +1,4 @@
-"""Start a model from another one's weights: fine-tuning, section 3.2 of the paper."""
+"""Initialise a model with another model's weights: fine-tuning, section 3.2 of the paper."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,24 +23,25 @@ def adapt(
     keep_head: bool,
     interpolation: Interpolation = ANTIALIASED,
 ) -> dict[str, Tensor]:
-    """Return the parameters of a ``source`` model as a ``target`` model needs them; what needs no change is not copied.
+    """Convert the parameters of a ``source`` model for a ``target`` model; tensors that need no change are not copied.
 
-    See the model's own `adapted`. What is new, such as the heads unless ``keep_head``, starts as in a new model. The last
-    layer of every new head is zero, as in the paper; hidden layers before it are not, or nothing would ever reach them.
+    The model's `adapted` converts them. New parameters, such as the heads unless ``keep_head``, are initialised as in a new
+    model. The last layer of every new head is zero, as in the paper. Hidden layers before it are not zero, since no gradient
+    would reach them.
 
     Raises:
-        ConfigError: the two differ in anything that weights cannot make up for, with every difference listed.
-        ModelFileError: ``tensors`` are not those of a model of ``source``.
+        ConfigError: the configurations differ in fields that the weights cannot be converted for; all are listed.
+        ModelFileError: ``tensors`` do not fit ``source``.
     """
     old, new = empty_model(source), empty_model(target)
     if misfits := _misfits(tensors, old.state_dict()):
         what = f"the weights do not fit the configuration: {some(misfits)}"
-        raise ModelFileError(what, where="weights", hint="give the configuration that belongs to them")
+        raise ModelFileError(what, where="weights", hint="give the configuration that belongs to these weights")
     fitted = _fitted(tensors, old, new, keep_head, interpolation)
     missing = new.state_dict().keys() - fitted.keys()
     if not missing:
         return fitted
-    less = {"depth": 1, "token_merging": 0}  # all that is new stands outside of the layers
+    less = {"depth": 1, "token_merging": 0}  # no new parameter is in a layer, so one layer is enough
     one = {name: value for name, value in less.items() if name in type(target).model_fields}
     start = build(target.changed(**one))
     _zero_new_heads(start, fitted)
@@ -49,10 +50,10 @@ def adapt(
 
 @torch.no_grad()
 def transfer(source: ImageModel, target: ImageModel, *, keep_head: bool, interpolation: Interpolation = ANTIALIASED) -> None:
-    """Copy the weights of ``source`` into ``target``; see `adapt`. What is new keeps the start that ``target`` has given it.
+    """Copy the weights of ``source`` into ``target``; see `adapt`. New parameters keep their initial values in ``target``.
 
     Raises:
-        ConfigError: the two differ in what weights cannot make up for; ``target`` is left as it was.
+        ConfigError: the models differ in fields that the weights cannot be converted for; ``target`` is unchanged.
     """
     fitted = _fitted(source.state_dict(), source, target, keep_head, interpolation)
     target.load_state_dict(fitted, strict=False)
@@ -94,7 +95,7 @@ def _misfits(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list
 
 
 def _zero_new_heads(model: ImageModel, taken: Mapping[str, Tensor]) -> None:
-    """Set the last layer to zero, of every head of which nothing was taken over."""
+    """Set the last layer to zero in every head that got no tensor from ``taken``."""
     for name, head in model.heads().items():
         if model.config.num_classes and not any(_of(key, (name,)) for key in taken):
             for parameter in last_layer(head).parameters():

@@ -56,6 +56,6 @@ def test_labels_in_words_may_stand_in_a_file(vitrail, run, pictures, tmp_path, m
 
 def test_labels_in_words_need_a_clip(vitrail, run, pictures):
     answer = vitrail("predict", run.folder, pictures, "--labels", "a cat, a dog")
-    assert answer.code == 4 and "no model of texts" in answer.err
+    assert answer.code == 4 and "no text tower" in answer.err
     answer = vitrail("predict", run.folder, pictures, "--template", "a {}")
     assert answer.code == 2 and "--labels" in answer.err

@@ -98,7 +98,7 @@ def test_a_bench_of_a_run_takes_its_own_images_and_others_say_what_is_missing(sa
     options = {"engines": ["torch"], "precisions": ["fp32"], "batch_sizes": [1], "seconds": 0.01, "observer": told}
     rows = api.bench(run, **options)["rows"]
     assert "top1" in rows[0] and any(note.startswith("calibrated on 28 images (train)") for note in told.notes)
-    assert any("images of the run" in note for note in told.notes)
+    assert any("images are the run's" in note for note in told.notes)
     data.rename(tmp_path / "moved")
     for model in (saved, run):
         told.notes.clear()

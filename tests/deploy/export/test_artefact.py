@@ -27,7 +27,7 @@ def test_a_folder_or_a_file_may_be_meant(tmp_path):
 
 def test_a_pt2_is_refused_and_the_folder_it_lies_in_is_a_model_folder(tmp_path):
     (tmp_path / "model.pt2").touch()
-    with pytest.raises(ModelFileError, match="may run code"):
+    with pytest.raises(ModelFileError, match="can run code"):
         graph_of(tmp_path / "model.pt2")
     assert graph_of(tmp_path) is None
 

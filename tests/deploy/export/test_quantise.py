@@ -105,7 +105,7 @@ def test_a_large_graph_keeps_no_file_of_the_weights_that_it_had_before(merged, t
 
 
 def test_without_images_there_are_no_ranges(trained, tmp_path):
-    with pytest.raises(ExportError, match="no images") as error:
+    with pytest.raises(ExportError, match="needs images") as error:
         export_graph(trained, described(trained, "int8"), "openvino", tmp_path)
     assert error.value.where == "--calibrate"
 

@@ -99,7 +99,7 @@ def test_a_run_that_is_interrupted_before_or_after_its_first_checkpoint_ends_in_
     for where in ("sentences", "images"):
         Stopping.where = where
         folder = tmp_path / where
-        expected = {"sentences": (InterruptedRunError, "learned from the beginning"), "images": (KeyboardInterrupt, None)}[where]
+        expected = {"sentences": (InterruptedRunError, "sentences starts again"), "images": (KeyboardInterrupt, None)}[where]
         with pytest.raises(expected[0], match=expected[1]):
             api.train(str(data), out=folder, observer=Stopping(), checkpoint_every_steps=3, **options)
         api.resume(folder)
@@ -113,7 +113,7 @@ def test_what_training_would_refuse_is_told_before_the_text_is_learned(data, tex
 
 
 def test_text_that_is_none_is_refused_before_anything_begins(data, tmp_path):
-    for content, message in ((None, "no sentences at"), (b"\n \n", "there are no sentences"), (b"\xff\xfe", "not in UTF-8")):
+    for content, message in ((None, "no sentences at"), (b"\n \n", "the file has no sentences"), (b"\xff\xfe", "not in UTF-8")):
         file = tmp_path / "text.txt"
         if content is not None:
             file.write_bytes(content)

@@ -141,7 +141,7 @@ def test_labels_must_tell_something_apart(labels, template, said, clip):
 
 
 def test_a_model_without_texts_or_without_a_tokenizer_says_what_is_missing(clip, run):
-    with pytest.raises(ModelFileError, match="no model of texts"):
+    with pytest.raises(ModelFileError, match="no text tower"):
         zero_shot(run.folder, ["red", "blue"])
     (clip / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelFileError, match=r"tokenizer\.json is damaged"):

@@ -86,7 +86,7 @@ def test_transformers_opens_what_we_write_where_it_has_the_architecture(tmp_path
         ("preprocessor_config.json", {"crop_size": 3}, "crop_size"),
         ("preprocessor_config.json", {"size": 3}, "damaged"),
         ("preprocessor_config.json", {"box_scale": 0.1}, "box_scale"),
-        ("preprocessor_config.json", {"image_mean": [0.5], "image_std": [0.5]}, "other images"),
+        ("preprocessor_config.json", {"image_mean": [0.5], "image_std": [0.5]}, "another number of channels"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(tmp_path, file, change, said):

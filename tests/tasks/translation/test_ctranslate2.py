@@ -129,7 +129,7 @@ def test_what_ctranslate2_has_no_place_for_is_refused(translator, tmp_path):
     ):
         with pytest.raises(ConfigError, match=what):
             api.export(trained, tmp_path / "out", to="ctranslate2")
-    with pytest.raises(ConfigError, match="does not go to onnx"):
+    with pytest.raises(ConfigError, match="cannot be exported to onnx"):
         api.export(translator, tmp_path / "out", to="onnx")
 
 
@@ -155,5 +155,5 @@ def test_what_only_the_model_in_python_can_is_refused(exported, tmp_path):
         open_translator(exported[0])
     with pytest.raises(ConfigError, match="exported already"):
         api.export(exported[0], tmp_path / "out", to="ctranslate2")
-    with pytest.raises(ConfigError, match="where it looked"):
+    with pytest.raises(ConfigError, match="returns no attention"):
         Translator(exported[0]).translate(["one"], attention=True)

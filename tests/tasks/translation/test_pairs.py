@@ -62,7 +62,7 @@ def test_two_files_of_different_length_and_a_folder_without_training_sentences_a
     written(tmp_path, "a.de", "a\n")
     with pytest.raises(DataError, match=r"2 lines and a\.de 1"):
         open_pairs(tmp_path / "a", LANGUAGES)
-    with pytest.raises(DataError, match="no sentences of any split"):
+    with pytest.raises(DataError, match="no files named as splits"):
         open_pairs(tmp_path, LANGUAGES)
     with pytest.raises(DataError, match="no sentences"):
         open_pairs(tmp_path / "none.tsv", LANGUAGES)
@@ -98,7 +98,7 @@ def test_lines_that_may_have_moved_since_they_were_split_are_told_of(tmp_path):
     assert data.notes == open_pairs(file, LANGUAGES, assignment=data.assignment).notes == ()
     written(tmp_path, "pairs.tsv", rows(-3, 40))
     (note,) = open_pairs(file, LANGUAGES, assignment=data.assignment).notes
-    assert "3 lines were added and 0 taken away" in note and "numbers of lines" in note
+    assert "3 lines were added and 0 removed" in note and "line numbers" in note
 
 
 def test_beside_a_file_called_test_one_of_another_year_is_none(tmp_path):

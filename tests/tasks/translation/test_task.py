@@ -116,7 +116,7 @@ def test_what_makes_no_sense_of_sentences_is_refused_by_name(tmp_path, more, whe
 
 
 def test_a_model_of_images_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="ViT-Ti/16 is a model of images"):
+    with pytest.raises(ConfigError, match="ViT-Ti/16 is not a translation model"):
         api.train(write_pairs(tmp_path / "pairs.tsv"), task="translate", source="en", target="de", model="ViT-Ti/16")
 
 
@@ -164,7 +164,7 @@ def test_a_run_is_possible_with_each_form_of_data_and_what_is_not_there_is_told_
         with pytest.raises(DataError, match=what):
             ask(missing)
     (tmp_path / "text.de").write_text("eins\n")
-    with pytest.raises(DataError, match="no sentences of any split"):
+    with pytest.raises(DataError, match="no files named as splits"):
         ask(".")
     for there in (write_pairs(tmp_path / "train.tsv").name, "text", "."):
         ask(there)

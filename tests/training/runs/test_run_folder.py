@@ -282,13 +282,13 @@ def test_a_finished_run_that_has_lost_its_best_model_says_so_and_what_there_is_i
     shutil.copytree((run if kind == "images" else translated_run).folder, folder)
     shutil.rmtree(folder / "best")
     for ask in (api.resume, api.evaluate):
-        with pytest.raises(ModelFileError, match="lost its best model") as error:
+        with pytest.raises(ModelFileError, match="best model is missing") as error:
             ask(folder)
         assert error.value.where == folder / "best" and str(folder / "last") in error.value.hint
     shutil.rmtree(folder / "last")
-    with pytest.raises(ModelFileError, match="lost its best model") as error:
+    with pytest.raises(ModelFileError, match="best model is missing") as error:
         api.evaluate(folder)
-    assert "train anew" in error.value.hint
+    assert "train again" in error.value.hint
 
 
 @pytest.mark.parametrize("kept", ["best", "nothing"])

@@ -51,7 +51,7 @@ def test_labels_may_be_changed_by_hand_which_is_told(saved, capsys):
     (saved / "config.json").write_text(json.dumps(values))
     assert load_model(saved).labels[0] == "tomcat"
     told = capsys.readouterr().err
-    assert "config.json is not the file" in told
+    assert "config.json differs from its checksum" in told
     run_in(saved.parent, told.strip().partition("yourself: ")[2])
     assert load_model(saved).labels[0] == "tomcat"
     assert not capsys.readouterr().err
@@ -60,7 +60,7 @@ def test_labels_may_be_changed_by_hand_which_is_told(saved, capsys):
 def test_a_changed_file_is_refused_by_name_and_the_hint_renews_the_sums(saved):
     preparation = saved / "preprocessor_config.json"
     preparation.write_text(preparation.read_text() + " ")
-    with pytest.raises(ModelFileError, match=r"^preprocessor_config\.json is not the file") as error:
+    with pytest.raises(ModelFileError, match=r"^preprocessor_config\.json differs from its checksum") as error:
         from_pretrained(saved)
     assert error.value.exit_code == 4
     run_in(saved.parent, error.value.hint.partition("yourself: ")[2])
@@ -69,7 +69,7 @@ def test_a_changed_file_is_refused_by_name_and_the_hint_renews_the_sums(saved):
     weights[-1] ^= 1  # the least of a change: a number of the last tensor
     (saved / "model.safetensors").write_bytes(weights)
     for model in (saved, saved / "model.safetensors"):
-        with pytest.raises(ModelFileError, match=r"^model\.safetensors is not the file"):
+        with pytest.raises(ModelFileError, match=r"^model\.safetensors differs from its checksum"):
             from_pretrained(model)
 
 
@@ -130,7 +130,7 @@ def test_a_model_that_is_replaced_again_and_again_is_read_whole(saved, trained, 
     finally:
         over.set()
         writer.join()
-    assert seen and "not the file" not in capsys.readouterr().err
+    assert seen and "differs from its checksum" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("changed", "reads"), [("", 1), ("other.txt", 1), ("model.safetensors", 2)])
@@ -166,7 +166,7 @@ def test_a_run_and_what_is_exported_of_it_have_them(run, tmp_path):
     assert "model.onnx: OK" in run_in(tmp_path / "graph", f"sha256sum --check --strict {SUMS}")
     graph = tmp_path / "graph" / "model.onnx"
     graph.write_bytes(graph.read_bytes() + b"\x32\x00")  # a doc_string of no letters: the same graph
-    with pytest.raises(ModelFileError, match=r"^model\.onnx is not the file"):
+    with pytest.raises(ModelFileError, match=r"^model\.onnx differs from its checksum"):
         description_in(graph)
 
 

@@ -80,7 +80,7 @@ def test_a_pickle_is_known_by_its_name(tmp_path, name):
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
 @pytest.mark.parametrize("name", ["w.safetensors", "w.npz", "w.pt", "model"])
 def test_a_model_that_is_no_regular_file_is_refused_by_its_name(kind, name, tmp_path):
-    with strange(tmp_path / name, kind), pytest.raises(ModelFileError, match=f"{name} is no regular file"):
+    with strange(tmp_path / name, kind), pytest.raises(ModelFileError, match=f"{name} is not a regular file"):
         open_model(tmp_path / name)
 
 
@@ -118,7 +118,7 @@ def test_a_pickle_is_known_by_its_content_where_its_name_tells_nothing(name, new
 @pytest.mark.parametrize("content", [b"", b"PK\3\4", b"some text", b"\x80"])
 def test_what_is_no_pickle_is_no_model(content, tmp_path):
     (tmp_path / "model").write_bytes(content)
-    with pytest.raises(ModelFileError, match="model is no model"):
+    with pytest.raises(ModelFileError, match="model is not a model"):
         from_pretrained(tmp_path / "model", trust_pickle=True)
 
 

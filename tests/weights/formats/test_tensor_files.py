@@ -187,13 +187,13 @@ def test_bfloat16_of_jax_and_numbers_in_another_order_of_bytes_are_read(tmp_path
 )
 def test_an_array_of_no_numbers_is_refused_by_its_key(array, tmp_path):
     np.savez(tmp_path / "x.npz", a=np.zeros(3), strange=array)
-    refused(read_tensors, tmp_path / "x.npz", "strange has a type")
+    refused(read_tensors, tmp_path / "x.npz", "strange has an unsupported type")
 
 
 def test_even_a_trusted_pickle_runs_nothing(tmp_path):
     mark = tmp_path / "mark"
     torch.save({"a": torch.zeros(2), "trap": Trap(mark)}, tmp_path / "x.pth")
-    refused(read_trusted, tmp_path / "x.pth", "weights alone")
+    refused(read_trusted, tmp_path / "x.pth", "weights_only=True")
     (tmp_path / "y.bin").write_bytes(pickle.dumps(Trap(mark)))
     refused(read_trusted, tmp_path / "y.bin")
     assert not mark.exists()
@@ -202,7 +202,7 @@ def test_even_a_trusted_pickle_runs_nothing(tmp_path):
 @pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}, "text", None], ids=repr)
 def test_a_pickle_without_tensors_is_refused(content, tmp_path):
     torch.save(content, tmp_path / "x.pth")
-    refused(read_trusted, tmp_path / "x.pth", "no tensors by name")
+    refused(read_trusted, tmp_path / "x.pth", "no dictionary of tensors")
 
 
 @pytest.mark.parametrize("new", [True, False], ids=["archive", "before 1.6"])
@@ -219,7 +219,7 @@ def test_views_in_a_pickle_are_read_right_and_those_of_more_than_there_is_are_re
 
 STRANGE = {
     "sparse": torch.eye(3).to_sparse(),
-    "without numbers": torch.zeros(3, device="meta"),
+    "on the meta device": torch.zeros(3, device="meta"),
     "quantised": torch.quantize_per_tensor(torch.zeros(()), 0.1, 0, torch.qint8),
 }
 

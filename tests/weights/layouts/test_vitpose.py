@@ -102,12 +102,12 @@ def test_whatever_expert_answers_transformers_has_it_by_its_number(expert, tmp_p
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"scale_factor": 8}, "scale_factor 8 is not known"),
+        ({"scale_factor": 8}, "scale_factor 8 is not supported"),
         ({"use_simple_decoder": True}, "decoder is classic, not simple"),
-        ({"backbone_config": {"model_type": "swin"}}, "a backbone of the model_type 'swin'"),
+        ({"backbone_config": {"model_type": "swin"}}, "unsupported model_type of the backbone: 'swin'"),
         ({"backbone_config": None}, "backbone_config is None"),
-        ({"backbone_config": {**THEIRS, "out_indices": [1]}}, "the decoder reads [1], and not the last of 2 blocks"),
-        ({"backbone_config": {**THEIRS, "strange": 1}}, "strange is not understood"),
+        ({"backbone_config": {**THEIRS, "out_indices": [1]}}, "the decoder reads [1], not the last of 2 blocks"),
+        ({"backbone_config": {**THEIRS, "strange": 1}}, "unknown entry strange"),
     ],
     ids=str,
 )
@@ -124,16 +124,16 @@ def test_what_a_description_says_otherwise_is_refused(change, words, tmp_path):
 @pytest.mark.parametrize(
     ("layout", "fields", "words"),
     [
-        ("vitpose", {"class_token": True, "shared_position": False}, "no place for class_token"),
-        ("vitpose", {"registers": 2}, "no place for registers"),
-        ("vitpose", {"patch_padding": 0}, "patch_padding is 0, there 2"),
-        ("vitpose", {"mlp_dim": 48}, "no MLP of 48 in a width of 32"),
+        ("vitpose", {"class_token": True, "shared_position": False}, "cannot hold class_token"),
+        ("vitpose", {"registers": 2}, "cannot hold registers"),
+        ("vitpose", {"patch_padding": 0}, "patch_padding is 0, would be read as 2"),
+        ("vitpose", {"mlp_dim": 48}, "a multiple of dim 32, not 48"),
         ("vitpose", {"decoder_dim": 24}, "256 channels in its decoder, not 24"),
-        ("vitpose", {"final_norm": "none"}, "not without norm.weight"),
+        ("vitpose", {"final_norm": "none"}, "the layout requires norm.weight"),
         ("vitpose", {"experts": 1, "expert_dim": 8}, "single expert"),
-        ("vitpose-original", {}, "is read and not written"),
-        ("mmpose", EXPERTS, "no place for blocks.0.mlp.layer.experts.0.weight"),
-        ("mmpose", {"norm_kind": "rms"}, "such norms"),
+        ("vitpose-original", {}, "can be read but not written"),
+        ("mmpose", EXPERTS, "cannot hold blocks.0.mlp.layer.experts.0.weight"),
+        ("mmpose", {"norm_kind": "rms"}, "norms other than pre-LayerNorm"),
     ],
     ids=str,
 )
@@ -163,7 +163,7 @@ def test_a_file_of_the_authors_is_written_and_read(fields, tmp_path, capsys):
     capsys.readouterr()
     found = from_pretrained(tmp_path / "theirs.pth", trust_pickle=True, heads=4, image_size=(64, 48))
     assert torch.equal(found(images()), model(images()))
-    told = "the joints and the expert of the first of 3 data sets"
+    told = "keypoints and expert of the first of 3 data sets"
     assert (told in capsys.readouterr().err) == ("experts" in fields)
     if "experts" in fields:
         with pytest.raises(ModelFileError, match="no keypoint_head for expert 2"):

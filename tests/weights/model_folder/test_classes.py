@@ -24,7 +24,7 @@ def test_thresholds_go_with_their_classes(trained):
 
 
 def test_a_norm_over_all_classes_cannot_be_divided(trained):
-    with pytest.raises(ConfigError, match="which all classes share"):
+    with pytest.raises(ConfigError, match="a module after its last linear layer"):
         with_classes(trained(head="lecture"), [0])
 
 
@@ -34,7 +34,7 @@ def test_classes_are_told_by_number_or_label(tmp_path):
     assert read_classes(file, ["cat", "dog", "10"]) == [1, 0]
     file.write_text("dog\n", encoding="utf-8-sig")  # as Windows editors write it
     assert read_classes(file, ["cat", "dog", "10"]) == [1]
-    for text, what in (("bird", "'bird' is no class"), ("3", "'3' is no class"), ("dog\n1", "one twice"), ("", "no class")):
+    for text, what in (("bird", "'bird' is no class"), ("3", "'3' is no class"), ("dog\n1", "one class twice"), ("", "no class")):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=what):
             read_classes(file, ["cat", "dog", "10"])

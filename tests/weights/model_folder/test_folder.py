@@ -92,7 +92,7 @@ def test_labels_come_back_in_order_even_when_there_are_many(tmp_path, trained):
 def test_a_label_that_is_no_text_is_not_written(tmp_path, trained):
     odd = trained()
     odd.labels[0] = "g\udcff"
-    with pytest.raises(ConfigError, match=r"label 'g\\udcff' is not in UTF-8"):
+    with pytest.raises(ConfigError, match=r"label 'g\\udcff' is not valid UTF-8"):
         save_model(tmp_path / "model", odd, card="")
     assert not [*tmp_path.iterdir()]
 

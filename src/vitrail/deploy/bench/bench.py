@@ -1,4 +1,4 @@
-"""A model measured in every engine and precision that there is: speed, latency, memory, accuracy, and which to take."""
+"""Benchmark of a model in all engines and precisions: speed, latency, memory, accuracy, and a recommendation."""
 
 import multiprocessing
 import tempfile
@@ -31,7 +31,7 @@ from vitrail.weights.reference import open_model
 Row = dict[str, Any]
 WITHOUT = "no accuracy is measured"
 MOST_THREADS = 1024
-"""More than processors have; of very many, a system gives none at all."""
+"""Most threads to request: more than CPUs have, and few enough that the system can start them."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Way:
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """Engine and precision, such as ``openvino bf16``."""
         return f"{self.engine} {self.precision}"
 
     def open(self, threads: int) -> Predictor:
@@ -69,20 +69,20 @@ def bench(
     seconds: float = 1.0,
     observer: Observer | None = None,
 ) -> dict[str, Any]:
-    """Measure a model in engines and precisions, side by side: ``rows``, and what is ``recommended``.
+    """Measure a model in several engines and precisions; return the measurements in ``rows``, and the row ``recommended``.
 
-    A model in Python is exported for every engine, in int8 too where there are images; an exported one runs as it is. Of a model
-    that finds joints an image is a box.
+    A PyTorch model is exported for every engine, in int8, too, if there are images; an exported model runs as it is. For a pose
+    model, an image is one box.
 
     Args:
-        model: a run folder, a model folder, a file of weights, or an exported model.
-        data: images for accuracy and int8, as ``calibrate`` of `vitrail.api.export`: training images calibrate,
-            validation images judge what is recommended, test images give the accuracy of every row. By default those of the run.
-        engines, precisions: these alone; by default all.
-        batch_sizes: images at a time.
-        threads: of the processor; by default as many as torch has.
-        max_drop: points of accuracy on the judging images that the recommended one may lose surely; see `Judge`.
-        seconds: of measuring for every row, at least.
+        model: a run folder, a model folder, a weights file, or an exported model.
+        data: images for accuracy and int8, as ``calibrate`` of `vitrail.api.export`: training images calibrate int8,
+            validation images decide the recommendation, test images measure the accuracy in every row. By default the run's.
+        engines, precisions: the engines and precisions to measure; by default all.
+        batch_sizes: images per batch.
+        threads: numbers of CPU threads; by default torch's.
+        max_drop: points of accuracy that the recommended row may surely lose on the validation images; see `Judge`.
+        seconds: minimum duration of the measurement of each row.
         observer: gets the progress.
 
     Raises:
@@ -105,11 +105,11 @@ def bench(
 
 
 def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[str]) -> list[Way]:
-    """Return the ways that are to be measured; raises `ConfigError` where there are none."""
+    """Return the ways that the user requested; raises `ConfigError` if there are none."""
     wanted = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
     if not wanted:
         without = "int8" in precisions and all(way.precision != "int8" for way in ways)
-        hint = "give --data, with whose images numbers in int8 are scaled" if without else "leave one of them out"
+        hint = "give --data: int8 needs images for calibration" if without else "leave one of them out"
         raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint=hint)
     return wanted
 
@@ -117,12 +117,12 @@ def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[st
 def _ways_of_graph(
     graph: Path, model: str | Path, data: str | Path | None, engines: Sequence[str], observer: Observer
 ) -> tuple[list[Way], Any]:
-    """The engines that run an exported model, and what they are judged by."""
+    """Return the engines for an exported model, and the judge of their accuracy; None without data."""
     about = description_in(graph)
     row_of(about).module("predictor")  # a graph that predicts nothing is refused here
     ways = [Way(engine, about.precision, graph) for engine in RUNS[graph.suffix.lower()]]
     if data is None:
-        observer.note(f"{WITHOUT}: name images with --data")
+        observer.note(f"{WITHOUT}: give images with --data")
         return ways, None
     first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
     predictor = first.open(torch.get_num_threads())
@@ -137,7 +137,7 @@ def _ways_of_model(
     precisions: Sequence[str],
     observer: Observer,
 ) -> tuple[list[Way], Any]:
-    """A model in Python, and all that it can be exported to in a folder; and what it is judged by, if there are images."""
+    """Export a PyTorch model to a folder in all ways; return the ways, and the judge of their accuracy if there are images."""
     trained = open_model(model)
     judging = _judging(model, trained, data, observer)
     save_model(folder / "model", trained, card="")
@@ -162,16 +162,16 @@ def _ways_of_model(
 
 
 def _judging(model: str | Path, trained: TrainedModel, data: str | Path | None, observer: Observer) -> Any:
-    """Return what judges by the images that were named, or else by the run's own; None, with a note, where there are none."""
+    """Return the judge of accuracy on the images in ``data``, by default the run's; None, with a note, if there are none."""
     try:
         judging = row_of(trained).module("export").judging(in_python(trained), model, data, observer)
     except (ConfigError, DataError) as error:
         if data is not None:
             raise
-        observer.note(f"{WITHOUT}, and no int8: {error.what}; name images with --data")
+        observer.note(f"{WITHOUT}, and no int8: {error.what}; give images with --data")
         return None
     if data is None and judging is not None:
-        observer.note("these are images of the run; name others with --data")
+        observer.note("the images are the run's; give others with --data")
     return judging
 
 
@@ -188,7 +188,7 @@ def _rows(
     seconds: float,
     observer: Observer,
 ) -> Iterator[Row]:
-    """A row for every way, number of threads and number of images at a time."""
+    """Yield a row for every way, number of threads and batch size."""
     known: dict[str, Row] = {way.name: {} for way in ways}
     for number, count in enumerate(threads):
         opened = {way.name: way.open(count) for way in ways}
@@ -219,7 +219,7 @@ def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
 
 
 def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
-    """Measure the peak memory of a model in a process of its own, in MB, less the memory of Vitrail and torch."""
+    """Measure the peak memory of a model in a separate process, in MB, minus the memory of Vitrail and torch."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_measure_memory, args=(way, threads, shape, theirs), daemon=True)
@@ -228,7 +228,7 @@ def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
     try:
         return float(ours.recv())
     except EOFError:
-        raise VitrailError(f"{way.name} cannot answer {shape[0]} images at a time", where="--batch-sizes") from None
+        raise VitrailError(f"{way.name} cannot compute {shape[0]} images at a time", where="--batch-sizes") from None
     finally:
         process.join()
 
@@ -240,7 +240,7 @@ def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], results: Con
 
 
 def best_rows(rows: Sequence[Row]) -> list[Row]:
-    """The fastest row of each way."""
+    """Return the fastest row of each way."""
     best: dict[str, Row] = {}
     for row in rows:
         if row["name"] not in best or row["images_per_second"] > best[row["name"]]["images_per_second"]:
@@ -249,9 +249,9 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _recommended(rows: Sequence[Row], holds: Callable[[Row], bool]) -> Row:
-    """The fastest row that holds the accuracy of the first one: the model in Python, unless it is left out.
+    """Return the fastest row that keeps the accuracy of the first row (the PyTorch model, unless it is left out).
 
-    Judging images choose it; the accuracy in its row is measured on other images.
+    The validation images decide; the accuracy in the row is measured on other images.
     """
     first, *others = best = best_rows(rows)
     if "judged" in first:

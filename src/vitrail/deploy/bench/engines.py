@@ -1,4 +1,4 @@
-"""What runs a graph: ONNX Runtime and OpenVINO."""
+"""Engines that run a graph: ONNX Runtime and OpenVINO."""
 
 import sys
 from collections.abc import Callable
@@ -20,16 +20,16 @@ from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.inference import quickest_precision
 
 PIECES = 4
-"""Of a batch that are computed side by side, at most."""
+"""Most pieces of a batch that are computed in parallel."""
 Session = Callable[..., np.ndarray]
-"""The graph's inputs in their order, images (B, C, H, W) first, to what it gives; for one thread at a time."""
+"""A function from the graph's inputs in their order, images (B, C, H, W) first, to its output; for one thread at a time."""
 
 
 def openvino_session(graph: Any, precision: str, threads: int) -> Session:
-    """A graph, or its file, in OpenVINO, with products in ``precision`` where the processor has them.
+    """Open a graph, or its file, in OpenVINO, with matrix products in ``precision`` if the CPU supports it.
 
-    Products that int8 leaves in floats use the processor's fastest type. Small batches get all threads; large ones are computed
-    in pieces side by side, since threads that wait for each other at every operation lose a tenth to a quarter of their time.
+    In an int8 graph, the other products use the CPU's fastest float type. Small batches use all threads. Large batches are split
+    into pieces that run in parallel, as threads that wait for each other at every operation lose 10 to 25 % of their time.
     """
     hints = {"fp32": "f32", "bf16": "bf16", "fp16": "f32"}
     hint = hints.get(precision) or hints[quickest_precision(torch.device("cpu"))]
@@ -43,8 +43,9 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
             "ENABLE_CPU_PINNING": False,
         }
         with ThreadPoolExecutor(1) as elsewhere:
-            # Compiling moves the stack on which its thread handles signals into memory that goes with the model; and of two
-            # models that go in the order they came, the second moves it back to the first's: Ctrl-C would then end in a crash.
+            # Compiling moves the signal stack of its thread into memory that is freed with the model. If two models are freed in
+            # the order of their creation, the second restores the first one's freed stack, and Ctrl-C would crash. So another
+            # thread compiles.
             return elsewhere.submit(core.compile_model, graph, "CPU", options).result()
 
     whole = compiled(1)
@@ -56,7 +57,7 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
 
     def run(*inputs: np.ndarray) -> np.ndarray:
         if pieces == 1 or len(inputs[0]) < 2 * pieces:
-            return np.array(whole(inputs)[0])  # a copy: the next call writes where this one wrote
+            return np.array(whole(inputs)[0])  # a copy: the next call reuses the memory
         parts = zip(*(np.array_split(given, pieces) for given in inputs), strict=True)
         for request, part in zip(requests(), parts, strict=True):
             request.start_async(list(part))
@@ -68,7 +69,7 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
 
 
 def onnxruntime_session(file: Path, precision: str, threads: int) -> Session:
-    """The file of a graph in ONNX Runtime, which computes in the precision that the graph is in."""
+    """Open the file of a graph in ONNX Runtime, which always computes in the graph's own precision."""
     library = onnxruntime()
     options = library.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
@@ -82,26 +83,26 @@ ENGINES: dict[str, Callable[[Any, str, int], Session]] = {
     "openvino": openvino_session,
 }
 TRIED = 8
-"""Images at a time that engines are compared with."""
+"""Batch size for the comparison of engines."""
 
 
 def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Any:
-    """Return an exported graph as what answers: a predictor, or of a task without one what its description makes of it.
+    """Return a predictor that runs an exported graph in an engine, or for a task without predictors a model that does.
 
     Args:
         graph: the file.
         engine: one of `ENGINES`.
-        precision: of OpenVINO's products for a graph in floats; the graph's own by default.
-        threads: of the processor; as many as torch has by default.
+        precision: precision of OpenVINO's matrix products for a float graph; by default the graph's own.
+        threads: number of threads; by default torch's.
 
     Raises:
-        ModelFileError: it cannot be read.
+        ModelFileError: the graph cannot be read or run.
         ConfigError: the engine does not exist, does not read such graphs, or is not installed.
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, list(ENGINES), where="--engine")
     if engine not in RUNS[graph.suffix.lower()]:
-        hint = f"take {' or '.join(RUNS[graph.suffix.lower()])}, or export the model to onnx"
+        hint = f"use {' or '.join(RUNS[graph.suffix.lower()])}, or export the model to onnx"
         raise ConfigError(f"{engine} does not read {graph.suffix} files", where="--engine", hint=hint)
     return _opened(graph, engine, description_in(graph), precision, threads)
 
@@ -109,12 +110,12 @@ def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = 
 def _opened(
     graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
 ) -> Any:
-    """`open_graph` for a graph whose description has been read."""
+    """Return the result of `open_graph` for a graph whose description has been read already."""
     made = precision or about.precision
 
     def refused(error: Exception) -> ModelFileError:
         what = f"{engine} cannot run {graph.name}: {first_line(error)}"
-        return ModelFileError(what, where=graph, hint="export the model again, or take another --engine")
+        return ModelFileError(what, where=graph, hint="export the model again, or use another --engine")
 
     try:
         session = ENGINES[engine](graph, made, threads or torch.get_num_threads())
@@ -128,38 +129,38 @@ def _opened(
             return session(*inputs)
         except MemoryError:
             raise
-        except Exception as error:  # some of what is wrong with a graph is seen no earlier
+        except Exception as error:  # some errors of a graph appear only when it runs
             raise refused(error) from error
 
     return as_predictor(asked, about, f"{engine} {made}")
 
 
 def as_predictor(session: Session, about: Description, name: str) -> Any:
-    """Return what answers with a session, by what is known of its graph."""
+    """Return a predictor, or a model, that runs a session, with the description of its graph."""
     return about.predictor(about.network(session), name)
 
 
 def quickest(graph: Path, *, measure: bool = True) -> Any:
-    """An exported graph in the fastest of the installed engines that read it, which is reported on stderr.
+    """Return the result of `open_graph` in the fastest installed engine, which is reported on stderr.
 
     Args:
         graph: the file.
-        measure: try those that predict; else the likeliest is taken.
+        measure: whether to measure predictors in each engine; otherwise the default engine is used.
 
     Raises:
-        ModelFileError: no engine can run it.
-        ConfigError: none is installed.
+        ModelFileError: no engine can run the graph.
+        ConfigError: no engine for it is installed.
     """
     found, why, about = [], None, description_in(graph)
     for engine in RUNS[graph.suffix.lower()]:
         try:
             found.append(_opened(graph, engine, about))
-        except ConfigError as error:  # it is not installed; a graph that one engine refuses is given to no other
+        except ConfigError as error:  # not installed; a graph that one engine refuses is not tried in another
             why = why or error
         if found and not (measure and isinstance(found[0], Predictor)):
             break
     if not found:
-        raise why or ModelFileError("no engine reads it", where=graph)
+        raise why or ModelFileError("no engine reads the graph", where=graph)
     if len(found) == 1:
         return found[0]
     pixels = torch.randint(0, 256, (TRIED, about.preparation.channels, *about.preparation.image_size), dtype=torch.uint8)

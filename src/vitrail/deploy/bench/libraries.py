@@ -1,4 +1,4 @@
-"""The libraries of the extra ``export``, each imported when it is used, and none of them reporting to anybody."""
+"""The libraries of the extra ``export``: imported when they are used, with their telemetry disabled."""
 
 import os
 import sys
@@ -9,14 +9,14 @@ from typing import Any
 from vitrail.errors import ConfigError
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if that part were not installed
-# Both before either library is imported, by us or by an exporter: ONNX Runtime would leave an identity in the user's cache and
-# report its sessions over the network, OpenVINO and NNCF that they were imported.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
+# Both lines must run before any import of the libraries. Otherwise ONNX Runtime would store an id in the user's cache and report
+# its sessions over the network, and OpenVINO and NNCF would report their import.
 
 
 @contextmanager
 def extra(library: str) -> Iterator[None]:
-    """Raise `ConfigError` that names the extra where a library cannot be imported."""
+    """Turn an `ImportError` inside this context into a `ConfigError` that names the extra."""
     try:
         yield
     except ImportError:
@@ -24,21 +24,21 @@ def extra(library: str) -> Iterator[None]:
 
 
 def openvino() -> Any:
-    """Return OpenVINO; raises `ConfigError` where it is not installed."""
+    """Import OpenVINO; raises `ConfigError` if it is not installed."""
     with extra("openvino"):
         import openvino
     return openvino
 
 
 def onnxruntime() -> Any:
-    """Return ONNX Runtime; raises `ConfigError` where it is not installed."""
+    """Import ONNX Runtime; raises `ConfigError` if it is not installed."""
     with extra("onnxruntime"):
         import onnxruntime
     return onnxruntime
 
 
 def onnx() -> Any:
-    """Return ONNX; raises `ConfigError` where it is not installed."""
+    """Import ONNX; raises `ConfigError` if it is not installed."""
     with extra("onnx"):
         import onnx
     return onnx

@@ -1,4 +1,4 @@
-"""How fast something answers, side by side with others."""
+"""Timing of several functions in turns."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,16 +9,16 @@ import numpy as np
 from torch import Tensor
 
 WARM = 2
-"""Calls before anything is timed."""
+"""Warm-up calls before the timing."""
 TURN = 0.2
-"""Seconds of a turn, at least."""
+"""Minimum seconds of a turn."""
 SETTLE = 0.06
-"""Seconds between turns: ONNX Runtime's threads go on turning for so long after their work, at the cost of whoever is next."""
+"""Seconds between turns: ONNX Runtime's threads spin for this long after their work, which would slow the next function."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of calls that answer a number of images each."""
+    """Durations of calls, each with ``images`` images."""
 
     images: int
     seconds: tuple[float, ...]
@@ -29,17 +29,17 @@ class Timing:
         return self.images / float(np.median(self.seconds))
 
     def percentile(self, percent: float) -> float:
-        """The time that so many per cent of the calls take at most, in milliseconds."""
+        """Return a percentile of the durations, in milliseconds."""
         return 1000 * float(np.percentile(self.seconds, percent))
 
 
 def timed(works: Mapping[str, Callable[[Tensor], object]], pixels: Tensor, *, seconds: float = 1.0) -> dict[str, Timing]:
-    """Several ways to answer the same images, in turns, so that a slow phase of the machine is everybody's.
+    """Time several functions on the same images, in turns, so that a slow phase of the machine affects all of them.
 
     Args:
-        works: by name.
-        pixels: (B, C, H, W), as they take them.
-        seconds: for each of them, at least; and three calls.
+        works: functions by name.
+        pixels: their input, (B, C, H, W).
+        seconds: minimum time for each function; each is called at least three times.
     """
     for work in works.values():
         for _ in range(WARM):
@@ -53,7 +53,7 @@ def timed(works: Mapping[str, Callable[[Tensor], object]], pixels: Tensor, *, se
 
 
 def turn(work: Callable[[], object], seconds: float) -> list[float]:
-    """The seconds of one call, and of more of them until so much time has gone by."""
+    """Call ``work`` until ``seconds`` have passed, at least once; return the duration of each call in seconds."""
     found: list[float] = []
     while sum(found) < seconds:
         start = time.perf_counter()

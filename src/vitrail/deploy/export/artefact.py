@@ -1,4 +1,4 @@
-"""An exported model: one graph that an engine runs, with its labels and its preparation inside."""
+"""An exported model: one graph file that holds its labels and its preparation, too."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,47 +23,47 @@ from vitrail.weights.model_folder.folder import TrainedModel
 Target = Literal["onnx", "openvino", "torch"]
 ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
 RUNS = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
-"""Engines for a graph by its suffix, the likeliest first; a ``.pt2`` may run code when it is loaded, and none reads it."""
+"""Engines for a graph by its suffix, the default first. No engine reads ``.pt2``, which can run code when it is loaded."""
 ENGINE = {to: RUNS[Path(file).suffix][0] for to, file in GRAPHS.items() if Path(file).suffix in RUNS}
-"""What runs each kind of graph."""
+"""Default engine of each kind of graph."""
 KEY = "vitrail"
-"""Under which a graph keeps its `Description`."""
+"""Metadata key of a graph for its `Description`."""
 FIGURES = "export.json"
-"""What was measured when it was exported."""
+"""File with the measurements of the export."""
 OF_BOXES = BoxPreparation.model_fields.keys() - Preparation.model_fields.keys()
-"""Fields by which the preparation of boxes is known, and with it a graph that gives heatmaps."""
+"""Fields that only the preparation of boxes has; a graph with them returns heatmaps."""
 DENOISER = "denoiser"
-"""The field by which a graph is known that gives the noise in images."""
+"""A field that only graphs have that return the noise in images."""
 Sides = tuple[int | None, ...]
-"""The sides of a tensor; None for one that is not fixed."""
+"""The sides of a tensor; None for a side that is not fixed."""
 
 
 class Description(Settings):
-    """Facts that a graph does not hold by itself; the room of each task that is exported has its own kind."""
+    """Metadata that is stored in a graph; each task that can be exported has a subclass."""
 
     gives: ClassVar[str] = "logits"
-    """Name of the graph's output, ..."""
+    """Name of the graph's output."""
     sides: ClassVar[tuple[str, ...]] = ()
-    """... what it has behind the batch and the labels, ..."""
+    """Names of the output's dimensions after batch and labels."""
     each: ClassVar[str] = "a number for each of {} labels"
-    """... and the same in words."""
+    """The output in words, for messages."""
     title: ClassVar[str] = "Labels"
-    """What labels are called."""
+    """Word for the labels in the card of an exported model."""
     commands: ClassVar[str] = "vitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve ."
     """Commands that the card of an exported model shows."""
 
     name: str
-    """What the model is."""
+    """Name of the model."""
     labels: tuple[str, ...]
     """A name for every output, by index."""
     multi_label: bool
     """Whether an image may have several labels, or none."""
     thresholds: tuple[float, ...] = ()
-    """Where there may be several, the least probability of each accepted label, by index; none for one half each."""
+    """With several labels: the least probability at which each label is accepted, by index; empty means 0.5 for each."""
     preparation: Preparation
-    """What makes pixels of a picture."""
+    """Preparation of images."""
     precision: ExportPrecision
-    """Of its products."""
+    """Precision of the graph's matrix products."""
     any_size: bool = False
     """Whether the graph takes images of any height and width that are multiples of the patch."""
     pixels: bool
@@ -77,7 +77,7 @@ class Description(Settings):
 
     @property
     def answer_shape(self) -> Sides:
-        """Shape of the graph's output."""
+        """Shape of the graph's output; None for sides that are not known."""
         return (None, len(self.labels), *(None for _ in self.sides))
 
     @property
@@ -92,14 +92,14 @@ class Description(Settings):
     def of_model(
         trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
     ) -> Any:
-        """Return the description of a graph that is to be made of a model."""
+        """Return the description for a graph of this model."""
         kind: type[Description] = row_of(trained).module("export").DESCRIPTION
         own = kind.fields_of(trained, any_size=any_size)
         return kind(name=name, precision=precision, any_size=any_size, pixels=pixels, **own)
 
     @classmethod
     def fields_of(cls, trained: Any, *, any_size: bool) -> dict[str, Any]:
-        """Return the fields that a model decides."""
+        """Return the fields that depend on the model."""
         return {
             "labels": tuple(trained.labels),
             "multi_label": trained.multi_label,
@@ -108,20 +108,20 @@ class Description(Settings):
         }
 
     def network(self, session: Callable[..., Any]) -> Callable[..., Tensor]:
-        """Return what runs the graph as a function of prepared pixels, uint8 (B, C, H, W), to float32."""
+        """Return a function that runs the graph: prepared pixels, uint8 (B, C, H, W), to float32."""
 
         def network(pixels: Tensor) -> Tensor:
             found = torch.from_numpy(session(self.given(pixels).numpy())).float()
             expected = (len(pixels), len(self.labels))
             if found.shape[:2] != expected or found.ndim != len(self.answer_shape):
-                what = f"the graph gives numbers of the shape {tuple(found.shape)}, where {expected} is images by labels"
+                what = f"found an output of shape {tuple(found.shape)}; expected {expected}: images by labels"
                 raise ModelFileError(what, where=self.name, hint="export the model again")
             return found
 
         return network
 
     def predictor(self, network: Callable[..., Tensor], name: str) -> Any:
-        """Return what answers with the graph as its `network`; ``name`` is engine and precision."""
+        """Return a predictor with the graph as its `network`; ``name`` is engine and precision."""
         raise NotImplementedError
 
     def examples(self, count: int, size: tuple[int, int], random: torch.Generator) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
@@ -130,19 +130,19 @@ class Description(Settings):
         return [self.given(pixels)], [self.preparation.normalize(pixels)]
 
     def given(self, pixels: Tensor) -> Tensor:
-        """Prepared pixels, uint8 (B, C, H, W), as the graph takes them."""
+        """Convert prepared pixels, uint8 (B, C, H, W), to the graph's input: unchanged, or normalised to float32."""
         return (pixels if self.pixels else self.preparation.normalize(pixels)).contiguous()
 
     def to_json(self) -> str:
-        """The text that a graph keeps."""
+        """Return the description as JSON, to be stored in a graph."""
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
 
     @staticmethod
     def of(text: str | None, *, where: Path) -> Any:
-        """Return what `to_json` wrote.
+        """Parse the text of `to_json`.
 
         Raises:
-            ModelFileError: there is none, or it is damaged.
+            ModelFileError: there is no text, or it is damaged.
         """
         hint = "export the model again: vitrail export MODEL --to onnx --out FOLDER"
         if text is None:
@@ -157,14 +157,14 @@ class Description(Settings):
             return kind.read(known)
         except (ValueError, RecursionError, ConfigError) as error:
             reason = error.what if isinstance(error, ConfigError) else str(error)
-            raise ModelFileError(f"what the graph says of itself is damaged: {reason}", where=where, hint=hint) from None
+            raise ModelFileError(f"the graph's description is damaged: {reason}", where=where, hint=hint) from None
 
 
 def graph_of(reference: str | Path) -> Path | None:
-    """The graph that a MODEL means, or None where it means something else.
+    """Return the graph file of a MODEL; None if the MODEL is not an exported graph.
 
     Raises:
-        ModelFileError: a graph that is refused.
+        ModelFileError: the MODEL is a ``.pt2`` file, which is never opened.
     """
     path = path_of(reference)
     if path.is_dir():
@@ -172,12 +172,12 @@ def graph_of(reference: str | Path) -> Path | None:
         return found[0] if found and not has_weights(path) else None
     if path.suffix.lower() == ".pt2" and path.is_file():
         hint = f"give the folder it lies in, {path.parent}, if vitrail export wrote it"
-        raise ModelFileError("a .pt2 may run code when it is loaded, and is refused", where=path, hint=hint)
+        raise ModelFileError("a .pt2 file can run code when it is loaded, so it is refused", where=path, hint=hint)
     return path if path.suffix.lower() in RUNS and path.is_file() else None
 
 
 def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> str:
-    """``README.md`` of an exported model: what it takes, what it gives, how to ask it."""
+    """Return ``README.md`` for an exported model: inputs, outputs, commands and measurements."""
     lines = [
         f"# {about.name}: {to}, {about.precision}",
         f"`{GRAPHS[to]}` {about.signature}. {about.title} and preparation are in the file, under the key `{KEY}`.",

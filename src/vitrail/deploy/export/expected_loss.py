@@ -1,4 +1,4 @@
-"""Judge what int8 loses of a score from few images or sentences: the mean loss, its error, and what is surely lost."""
+"""Estimates of the score that int8 loses, from few images or sentences: the mean loss, its standard error, a lower bound."""
 
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
@@ -9,34 +9,34 @@ from torch import Tensor
 from vitrail.deploy.problems import ExportError
 
 MOST_LOST = 0.25
-"""Points of accuracy, or of chrF, that int8 may surely lose; a sound ViT-Ti/16 loses 0 to 0.15 surely, 0.17 on average."""
+"""Limit for `Loss.least`, in points of accuracy or chrF. A good ViT-Ti/16 has 0 to 0.15, and loses 0.17 on average."""
 CONFIDENCE = 0.95
-"""Probability with which more is lost than `Loss.least`."""
-KEEP = "keep it all the same: --force"
+"""Probability that the loss is larger than `Loss.least`."""
+KEEP = "keep it anyway: --force"
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Points of a score that int8 is expected to lose."""
+    """The expected loss of int8, in points of a score."""
 
     points: float
     error: float
     """Standard error of ``points`` over images or sentences."""
     least: float
-    """Points that are lost at least, with `CONFIDENCE`."""
+    """Lower bound of the loss, with `CONFIDENCE`."""
     answers: int
-    """Different predictions of the model."""
+    """Number of different predictions of the model."""
 
     @classmethod
     def of(cls, losses: Tensor, **others: Any) -> Self:
-        """Return the mean of losses (N,) of images or sentences, with its error."""
+        """Return the estimate from the losses (N,) of single images or sentences."""
         return cls(points=losses.mean().item(), error=standard_error(losses), least=at_least(losses), **others)
 
     def require(self, limit: float, score: str, samples: str, hint: str) -> None:
-        """Refuse int8 that surely loses more than so many points of a score.
+        """Refuse int8 whose loss is surely larger than ``limit`` points.
 
         Raises:
-            ExportError: with what it loses.
+            ExportError: `least` is larger than the limit; the message states the loss.
         """
         if self.least > limit:
             sure = f"at least {self.least:.1f} with {CONFIDENCE:.0%} confidence; {limit:g} is the limit"
@@ -49,8 +49,8 @@ class Loss:
 
 
 def no_judgement(samples: str, hint: str) -> ExportError:
-    """Return the error that all samples get one prediction."""
-    what = f"int8 cannot be judged: the model gives all {samples} one and the same answer, which says nothing of others"
+    """Return the error for a model that has the same prediction for all samples."""
+    what = f"int8 cannot be judged: the model has the same prediction for all {samples}"
     return ExportError(what, where="--calibrate", hint=hint)
 
 
@@ -60,9 +60,9 @@ def standard_error(values: Tensor) -> float:
 
 
 def at_least(losses: Tensor) -> float:
-    """Return a bound that the mean of losses (N,) exceeds with `CONFIDENCE`.
+    """Return a lower bound that the mean of losses (N,) exceeds with probability `CONFIDENCE`.
 
-    It is the normal distribution's; of losses ≥ 0 also that of Markov's inequality, which holds for however few images.
+    It is the bound of the normal distribution; for losses ≥ 0 the larger of this and Markov's bound, which holds for any N.
     """
     mean = losses.mean().item()
     normal = mean - NormalDist().inv_cdf(CONFIDENCE) * standard_error(losses)

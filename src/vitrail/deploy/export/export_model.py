@@ -1,4 +1,4 @@
-"""What a trained model becomes on its way to those who use it: exported, quantised, with merged tokens, verified, measured."""
+"""Export of a trained model: as a graph, quantised, with merged tokens, verified and measured."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ from vitrail.weights.reference import from_pretrained
 
 
 def export(model: Any, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
-    """Write a model of images or of texts for an engine; gives its folder and what was measured.
+    """Write a model for an inference engine; return the folder and the measurements.
 
-    A model of images becomes a graph, see `export_model`; of a model that writes texts its task's room says what is written.
+    An image model is exported as a graph, see `export_model`; a model that writes text is exported by its task.
     """
     if isinstance(model, str | Path) and (is_exported_translator(model) or graph_of(model) is not None):
-        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
+        raise ConfigError("the model is exported already", where=str(model), hint="give the model that it was exported from")
     row = row_of_writer(model)
     if row is not None and row.has("export"):
         written: tuple[Path, dict[str, Any]] = row.module("export").export_model(model, out, **options)
@@ -54,31 +54,31 @@ def export_model(
     force: bool = False,
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Write a model as a graph that an engine runs, with labels and preparation inside; gives its folder and what was measured.
+    """Write an image model as a graph with its labels and preparation; return the folder and the measurements.
 
-    It is kept only if it answers as the model does; see `vitrail.deploy.export.export.verify`.
+    The graph is kept only if its outputs are the model's; see `vitrail.deploy.export.export.verify`.
 
     Args:
-        model: a run folder, a model folder, a file of weights, or a loaded model.
+        model: a run folder, a model folder, a weights file, or a loaded model.
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
-        to: onnx; openvino; torch, a ``.pt2`` beside the model folder; or triton, a model repository with ONNX inside.
-        precision: fp32, bf16, fp16 or int8; or auto, int8 where it is faster than floats on this machine and holds the accuracy,
-            else the quickest floats. The figures say under ``because`` why it is so.
+        to: onnx; openvino; torch, a ``.pt2`` beside the model folder; or triton, a model repository with an ONNX graph.
+        precision: fp32, bf16, fp16, int8 or auto. auto is int8 if it is faster than floats on this machine and keeps the
+            accuracy, otherwise the fastest float precision; ``because`` in the measurements holds the reason.
         calibrate: images, as for `evaluate` or without labels; by default the images of the run. Training images calibrate int8,
-            validation images decide what is chosen, and accuracy is reported on test images; see `samples_of`.
-        merge: patches that every block merges into others like them, or a number for each block; None for as many as
+            validation images decide between precisions, test images measure the reported accuracy; see `samples_of`.
+        merge: number of patches that every block merges into similar ones, or a number for each block; None for as many as
             ``max_drop`` allows.
-        max_drop: points of accuracy that merging, with all else, may lose on the judging images; beside accuracy itself also
-            of the mean probability of the correct label, which shows more on few images.
-        image_size: height and width that the graph takes, or one side of a square; ``any`` for any multiples of the patch; the
-            model's own by default.
+        max_drop: points of accuracy that the export, with merging, may lose on the validation images. The limit also holds for
+            the mean probability of the correct label, which is more precise on few images.
+        image_size: input size of the graph, height and width or one side of a square; ``any`` for any multiples of the patch;
+            by default the model's size.
         fold: whether the graph takes pixels, uint8, and normalises them.
-        force: keep int8 also where `require_accuracy` refuses it, or auto finds it slower than floats.
+        force: keep int8 although `require_accuracy` refuses it, or auto finds it slower than floats.
         observer: gets the progress.
 
     Raises:
-        ExportError: the graph cannot be made, or does not answer as the model does.
-        VitrailError: others with the exit code of the command.
+        ExportError: the graph cannot be created, or its outputs differ from the model's.
+        VitrailError: other errors, with the exit code of the command.
     """
     triton, to = to == "triton", "onnx" if to == "triton" else to
     require_possible(to, precision)
@@ -111,58 +111,58 @@ def export_model(
             if chosen == [*precisions][-1]:
                 raise
             refused = error.what
-            observer.note(f"{quickest_floats(to)} is taken: {refused}")
+            observer.note(f"{quickest_floats(to)} is used: {refused}")
     raise AssertionError("the last precision and the last schedule are always kept")
 
 
 def _quickest(to: Target, *, floats: str, force: bool) -> dict[ExportPrecision, str]:
-    """The precisions that auto stands for, in the order in which they are tried, and why each is kept where that is known.
+    """Return the precisions to try for auto, in this order, each with the reason to keep it, if it is known.
 
     Args:
         to: kind of graph.
-        floats: why only floats are exported; int8 is tried first where there is no reason.
-        force: whether int8 is kept whatever it loses.
+        floats: the reason why only floats are exported; if it is empty, int8 is tried first.
+        force: whether int8 is kept however much accuracy it loses.
     """
     quick = quickest_floats(to)
     if (to, "int8") in IMPOSSIBLE:
         return {quick: f"{to} has no int8"}
     if floats:
         return {quick: floats}
-    return {"int8": "--force keeps it" if force else "int8 is the faster, and holds the accuracy", quick: ""}
+    return {"int8": "--force keeps it" if force else "int8 is faster, and keeps the accuracy", quick: ""}
 
 
 def quickest_floats(to: Target) -> ExportPrecision:
-    """Return the fastest precision of a kind of graph without quantization."""
+    """Return the fastest float precision of a kind of graph on this machine."""
     quick = quickest_precision(torch.device("cpu"))
     return "fp32" if (to, quick) in IMPOSSIBLE else quick
 
 
 @dataclass(frozen=True)
 class _Making:
-    """The arguments that all graphs of one export share; see `export_model`."""
+    """Arguments of `export_model` that all graphs of one export share."""
 
     trained: TrainedModel
     name: str
     to: Target
     triton: bool
-    """Whether the graph becomes a repository of Triton."""
+    """Whether a model repository for Triton is written."""
     any_size: bool
     fold: bool
     force: bool
     auto: bool
-    """Whether int8 has to be faster than floats."""
+    """Whether int8 must be faster than floats."""
     judging: Any
-    """What the room judges graphs by, as `vitrail.tasks.classification.judging.judging.Judging`; None where nothing is judged."""
+    """The task's judge of graphs, as `vitrail.tasks.classification.judging.judging.Judging`; None if no accuracy is measured."""
     limit: Any
-    """What merging may lose; None where that is not limited."""
+    """The limit on what merging may lose; None for no limit."""
     observer: Observer
 
     def write(self, draft: Path, precision: ExportPrecision, counts: int | tuple[int, ...], because: str) -> dict[str, Any]:
-        """Write a graph of one precision and schedule of merging; what was measured.
+        """Write a graph of one precision and merging schedule; return the measurements.
 
         Raises:
-            TooMuchLostError: so much merging loses more than the limit.
-            ExportError: it cannot be made, or is not worth it.
+            TooMuchLostError: the schedule loses more than the limit.
+            ExportError: the graph cannot be created, loses too much accuracy, or is not faster.
         """
         to, judging = self.to, self.judging
         shown = merging(self.trained, counts) if counts else self.trained
@@ -196,11 +196,11 @@ class _Making:
 
 
 def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[int, int] | None) -> TrainedModel:
-    """The model in Python."""
+    """Return the PyTorch model."""
     if isinstance(model, TrainedModel):
         own = model.config.image_size
         if image_size is not None and model.config.read_field("image_size", image_size) != own:
-            what = f"a model that is open is exported for images of its own size, {own[0]}×{own[1]}"
-            raise ConfigError(what, where="image_size", hint="open it for the other: vitrail.from_pretrained(…, image_size=…)")
+            what = f"a loaded model can be exported for its own image size only, {own[0]}×{own[1]}"
+            raise ConfigError(what, where="image_size", hint="load it with this size: vitrail.from_pretrained(…, image_size=…)")
         return in_evaluation_mode(model)
     return from_pretrained(model, image_size=image_size)

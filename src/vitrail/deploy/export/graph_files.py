@@ -1,4 +1,4 @@
-"""The files of an exported model, which may be a stranger's: checked before an engine opens them, and read for what they say."""
+"""The files of an exported model: untrusted, so checked before an engine opens them; and the metadata in them."""
 
 import glob
 import os
@@ -14,7 +14,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights.formats.checksums import verified
 
 LARGEST = {".onnx": 2**31, ".xml": 2**28}
-"""Bytes of a graph: ONNX allows no more, and OpenVINO keeps the weights elsewhere."""
+"""Most bytes of a graph file: ONNX's limit, and less for OpenVINO, which stores weights in another file."""
 HINT = "export the model again"
 
 
@@ -23,18 +23,18 @@ class Signature:
     """The metadata, inputs and outputs of a graph."""
 
     text: str | None
-    """Its description, if it is ours."""
+    """The description that Vitrail stored, as JSON; None in a graph of another program."""
     inputs: Sequence[tuple[str, str, Sides | None]]
-    """Name, type and shape of each."""
+    """Name, type ("float32", "uint8", "int64" or "another type") and shape of each input."""
     outputs: Sequence[Sides | None]
 
 
 def description_in(graph: Path) -> Description:
-    """The description that is stored in a graph, whose files no engine has opened yet.
+    """Check the files of a graph, and return the description that is stored in it.
 
     Raises:
-        ModelFileError: it is no graph, damaged, of somebody else, names files elsewhere, or does not fit its description or the
-            sums of its folder.
+        ModelFileError: the file is no graph, is damaged, is not Vitrail's, names files elsewhere, or does not fit its
+            description or the checksums of its folder.
         ConfigError: the library that reads it is not installed.
     """
     with verified(graph.parent, sorted(file.name for file in graph.parent.glob(f"{glob.escape(graph.stem)}.*"))):
@@ -50,7 +50,7 @@ def _description(graph: Path) -> Description:
         signature = read(graph)
     except (ConfigError, ModelFileError):
         raise
-    except Exception as error:  # the libraries raise many kinds
+    except Exception as error:  # the libraries raise many kinds of errors
         raise ModelFileError(f"{graph.name} cannot be read: {first_line(error)}", where=graph, hint=HINT) from error
     about: Description = Description.of(signature.text, where=graph)
     _require_fit(signature, about, graph)
@@ -58,7 +58,7 @@ def _description(graph: Path) -> Description:
 
 
 def _require_fit(signature: Signature, about: Description, graph: Path) -> None:
-    """Refuse a graph that does not take the inputs that its description speaks of, or not give an answer for each label."""
+    """Raise `ModelFileError` for a graph whose inputs or output have another type or shape than in its description."""
     given, wanted = {name: shape for name, _, shape in signature.inputs}, about.inputs
     kinds = {name: kind for name, kind, _ in signature.inputs}
     problem = None
@@ -70,11 +70,11 @@ def _require_fit(signature: Signature, about: Description, graph: Path) -> None:
     elif len(signature.outputs) != 1 or not _agree(signature.outputs[0], about.answer_shape):
         problem = f"gives {[*signature.outputs]}, not {about.each.format(len(about.labels))}"
     if problem is not None:
-        raise ModelFileError(f"the graph does not fit what it says of itself: it {problem}", where=graph, hint=HINT)
+        raise ModelFileError(f"the graph does not fit its description: it {problem}", where=graph, hint=HINT)
 
 
 def _agree(found: Sides | None, wanted: Sides) -> bool:
-    """Return whether two shapes can be the same."""
+    """Return whether two shapes can be equal; None fits any side."""
     if found is None:
         return True
     return len(found) == len(wanted) and all(a == b or None in (a, b) for a, b in zip(found, wanted, strict=True))
@@ -88,7 +88,7 @@ def _onnx(graph: Path) -> Signature:
     model = library.load(graph, load_external_data=False)
     newest = library.defs.onnx_opset_version()
     if any(not 0 < opset.version <= newest for opset in model.opset_import if opset.domain in ("", "ai.onnx")):
-        raise ValueError(f"its operators are none of the versions 1 to {newest}")  # engines count up to any other
+        raise ValueError(f"its operator set is not one of the versions 1 to {newest}")  # engines would loop up to any version
     context = library.checker.C.CheckerContext()
     context.ir_version, context.opset_imports = model.ir_version, {own.domain: own.version for own in model.opset_import}
     for node in model.graph.node:  # ONNX Runtime 1.31 crashes at a convolution without inputs
@@ -97,7 +97,7 @@ def _onnx(graph: Path) -> Signature:
         _require_inside(graph, {entry.key: entry.value for entry in tensor.external_data})
     proto = library.TensorProto
     kinds = {proto.FLOAT: "float32", proto.UINT8: "uint8", proto.INT64: "int64"}
-    kept = {tensor.name for tensor in model.graph.initializer}  # early versions list their weights among the inputs, too
+    kept = {tensor.name for tensor in model.graph.initializer}  # old ONNX versions list weights as inputs, too
     inputs = [(value.type.tensor_type, value.name) for value in model.graph.input]
     return Signature(
         {entry.key: entry.value for entry in model.metadata_props}.get(KEY),
@@ -113,7 +113,7 @@ def _shape(kind: Any) -> Sides | None:
 
 
 def _tensors(message: Any, tensor: type[Any]) -> Iterator[Any]:
-    """Every tensor in a message, however deep, whose numbers lie in another file."""
+    """Yield every tensor in a protobuf message, at any depth, whose data are in another file."""
     rest = [message]
     while rest:
         message = rest.pop()
@@ -127,39 +127,39 @@ def _tensors(message: Any, tensor: type[Any]) -> Iterator[Any]:
 
 
 def _require_inside(graph: Path, entry: dict[str, str]) -> None:
-    """Refuse a tensor whose numbers are not in a file of the graph's own folder.
+    """Raise `ModelFileError` for a tensor whose data are not in a file of the graph's own folder.
 
-    Engines would read what else this process may read; of a location that means a place in its memory ONNX Runtime's own name
-    ``*/_ORT_MEM_ADDR_/*`` is one, at which OpenVINO 2026.4 crashes.
+    Engines would read any file that this process may read. ONNX Runtime even has a location for addresses in memory,
+    ``*/_ORT_MEM_ADDR_/*``, at which OpenVINO 2026.4 crashes.
     """
     name = entry.get("location", "")
     if not name or Path(name).name != name or "\\" in name:
-        what = f"its weights are said to be in {name!r}, which is no plain file name"
-        raise ModelFileError(what, where=graph, hint="it may be an attack; take a model from somebody whom you trust")
+        what = f"the graph's weights are stored in {name!r}, which is not a plain file name"
+        raise ModelFileError(what, where=graph, hint="it may be an attack; use a model from a source that you trust")
     size = require_beside(graph, name)
     offset, length = (_count(entry.get(key, "0")) for key in ("offset", "length"))
     if offset is None or length is None or offset + length > size:
-        what = f"its weights are said to be where {name}, of {size:,} bytes, has none"
+        what = f"the graph's weights are outside of {name}, which has {size:,} bytes"
         raise ModelFileError(what, where=graph, hint=HINT)
 
 
 def _count(text: str) -> int | None:
-    """A number of bytes; None of what is none."""
+    """Parse a number of bytes; None if the text is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def require_beside(graph: Path, name: str) -> int:
-    """The size of a file of weights that lies beside a graph.
+    """Return the size in bytes of a weights file beside a graph.
 
     Raises:
-        ModelFileError: it is missing, no regular file, or a link to somewhere else.
+        ModelFileError: the file is missing, is not a regular file, or is a link to another folder.
     """
     file = graph.parent / name
     if not file.is_file():
         raise ModelFileError(f"{name}, which holds the weights of {graph.name}, is missing", where=file, hint="copy all files")
-    places = {os.path.realpath(graph.parent), os.path.dirname(os.path.realpath(graph))}  # the hub's cache keeps links to files
+    places = {os.path.realpath(graph.parent), os.path.dirname(os.path.realpath(graph))}  # the hub's cache consists of links
     if os.path.dirname(os.path.realpath(file)) not in places:
-        hint = "put the file itself in its place, if you trust it"
+        hint = "if you trust the file, replace the link by the file itself"
         raise ModelFileError(f"{name} is a link to another folder", where=file, hint=hint)
     return file.stat().st_size
 

@@ -1,4 +1,4 @@
-"""Products of few rows with a matrix that never changes, faster than by ``torch.nn.functional.linear``."""
+"""Linear layers with constant weights that are faster than ``torch.nn.functional.linear`` for few rows."""
 
 import torch
 import torch.nn.functional as F
@@ -7,18 +7,18 @@ from torch import Tensor
 from vitrail.parts import Product
 
 FEW = 4
-"""Rows up to which nothing is gained by a matrix in blocks."""
+"""Number of rows up to which a packed matrix is not faster."""
 
 
 def plain(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return the product as torch has it."""
+    """Return ``F.linear`` with these weights as a function of x."""
     return lambda x: F.linear(x, weight, bias)
 
 
 def in_blocks(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return the same product with a second copy of W, in the order in which the processor reads it.
+    """Return the same function with a second, prepacked copy of the weights, in the memory order that the CPU needs.
 
-    torch sorts W anew for every product, which takes as long as the product itself where there are few rows.
+    torch reorders the weights at every call, which for few rows takes as long as the product itself.
     """
     try:
         blocks = torch.ops.mkldnn._reorder_linear_weight(weight, 32)

@@ -1,9 +1,9 @@
-"""Products of 8-bit integers: NNCF's post-training quantisation of a graph, from some images.
+"""Post-training quantisation of a graph to int8 with NNCF, from some images.
 
-Products with weights become integer, activations by their extremes on the images, smoothed towards the weights (SmoothQuant,
-Xiao et al. 2022, https://arxiv.org/abs/2211.10438). The last product of the last MLP stays in floats, because its inputs have the
-largest outliers; the head too, which costs next to nothing; the products of token merging too, where rounding decides which
-tokens are alike; and in OpenVINO attention, which is as fast in bf16.
+Matrix products with weights become int8. Activations are scaled by their extremes on the images, after SmoothQuant (Xiao et al.
+2022, https://arxiv.org/abs/2211.10438). These stay in floats: the last product of the last MLP, whose inputs have the largest
+outliers; the head, which costs almost no time; the products of token merging, where rounding would change which tokens are
+merged; and in OpenVINO attention, which is as fast in bf16.
 """
 
 import re
@@ -20,21 +20,21 @@ from vitrail.deploy.problems import ExportError, explained
 from vitrail.models.base import ImageModel
 
 SMOOTH = 0.8
-"""How much of the range of activations moves into the weights; measured, see docs/deploy.md."""
+"""SmoothQuant's alpha: how much of the range of activations is moved into the weights; see docs/deploy.md."""
 
 ATTENTION = "scaled_dot_product_attention"
 
 
 def quantise_openvino(graph: Any, images: Sequence[np.ndarray], kept: set[str]) -> Any:
-    """An OpenVINO graph in int8.
+    """Return an OpenVINO graph quantised to int8.
 
     Args:
-        graph: in fp32.
-        images: (1, C, H, W) each, as the graph takes them.
-        kept: names of products of the traced program that stay in floats.
+        graph: the graph in fp32.
+        images: inputs of the graph, (1, C, H, W) each.
+        kept: names of products in the traced program that stay in floats.
 
     Raises:
-        ExportError: it cannot be quantised.
+        ExportError: the graph cannot be quantised.
         ConfigError: the library is not installed.
     """
     products = [node for node in graph.get_ordered_ops() if node.get_type_name() == "MatMul"]
@@ -45,7 +45,7 @@ def quantise_openvino(graph: Any, images: Sequence[np.ndarray], kept: set[str]) 
 
 
 def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> Path:
-    """The file of an ONNX graph in int8, in its own place; as `quantise_openvino`."""
+    """Quantise the file of an ONNX graph to int8, in place; return the file. Arguments are as in `quantise_openvino`."""
     model = onnx().load(file)
     weights = {tensor.name for tensor in model.graph.initializer}
     name = model.graph.input[0].name
@@ -58,14 +58,15 @@ def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> P
     del quantised.metadata_props[:]
     quantised.metadata_props.extend(described)
     onnx().save(quantised, file)
-    file.with_name(f"{file.name}.data").unlink(missing_ok=True)  # in which a large graph has the weights that it had before
+    file.with_name(f"{file.name}.data").unlink(missing_ok=True)  # the fp32 weights of a large graph
     return file
 
 
 def last_products(program: torch.export.ExportedProgram, model: ImageModel) -> set[str]:
-    """Names, in a model's traced program, of what keeps its floats: products of one row per image, and the last of all tokens.
+    """Return the names, in a model's traced program, of linear layers that stay in floats: the head, and the last of all tokens.
 
-    The former is the head: OpenVINO 2026.4 multiplies a mean over tokens by the factors of smoothing along a wrong axis.
+    The head, with one row per image, must stay in floats: OpenVINO 2026.4 applies SmoothQuant's factors to a mean over tokens
+    along a wrong axis.
     """
     names = {module: name for name, module in model.named_modules()}
     linears = [f".{names[module]}" for module in model.layers()[-1].modules() if isinstance(module, nn.Linear)]
@@ -84,7 +85,7 @@ def _quantise(graph: Any, images: list[Any], floats: list[str], kinds: list[str]
         from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, AdvancedSmoothQuantParameters
         from nncf.quantization.range_estimator import RangeEstimatorParametersSet
     if not images:
-        raise ExportError("there are no images to learn the ranges of activations from", where="--calibrate")
+        raise ExportError("int8 needs images to find the ranges of activations, but there are none", where="--calibrate")
     with explained("the model cannot be quantised"):
         return nncf.quantize(
             graph,
@@ -101,7 +102,7 @@ def _quantise(graph: Any, images: list[Any], floats: list[str], kinds: list[str]
 
 
 def _with_biases_of(graph: Any, quantised: Any) -> Any:
-    """The quantised graph with the biases that convolutions had: NNCF corrects them by means, which padding makes wrong."""
+    """Restore the original biases of convolutions in a quantised graph: NNCF's correction of them is wrong with padding."""
     had, has = _sums_of_convolutions(graph), _sums_of_convolutions(quantised)
     for name in had.keys() & has.keys():
         bias = had[name].input_value(1)
@@ -111,7 +112,7 @@ def _with_biases_of(graph: Any, quantised: Any) -> Any:
 
 
 def _sums_of_convolutions(graph: Any) -> dict[str, Any]:
-    """The nodes that add biases to convolutions, by name."""
+    """Return the nodes that add biases to convolutions, by name."""
     convolutions = [node for node in graph.get_ordered_ops() if node.get_type_name() == "Convolution"]
     nodes = [target.get_node() for node in convolutions for target in node.output(0).get_target_inputs()]
     return {n.get_friendly_name(): n for n in nodes if n.get_type_name() == "Add" and _is_weight(n.input_value(1).get_node())}
@@ -123,14 +124,14 @@ def _is_weight(node: Any) -> bool:
 
 
 def _origin(node: Any) -> Any:
-    """Return the value before its type or shape changes."""
+    """Return the node before any casts, transposes and reshapes."""
     while node.get_type_name() in ("Convert", "Transpose", "Reshape"):
         node = node.input_value(0).get_node()
     return node
 
 
 def _traced_from(node: Any) -> str:
-    """The name that a node of ONNX had in the traced program: the last of ``['', 'blocks.0', …, 'linear_4']``."""
+    """Return the name of an ONNX node in the traced program: the last of ``['', 'blocks.0', …, 'linear_4']``."""
     scopes = {entry.key: entry.value for entry in node.metadata_props}.get("pkg.torch.onnx.name_scopes", "")
     names = re.findall(r"'([^']*)'", scopes)
     return names[-1] if names else ""

@@ -1,4 +1,4 @@
-"""Queries, keys and values by three layers in place of one, for OpenVINO."""
+"""Three layers for queries, keys and values instead of one fused layer, for OpenVINO."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from vitrail.parts.attention.attention import Attention
 
 
 def apart(model: ImageModel) -> ImageModel:
-    """A copy, of the same weights, with three projections in place of every fused one."""
+    """Return a copy of a model, sharing its weights, in which three projections replace every fused one."""
     found = sharing_copy(model)
     for attention in [module for module in found.modules() if isinstance(module, Attention) and hasattr(module, "qkv")]:
         attention.set_submodule("qkv", Apart(attention.qkv, attention.widths))
@@ -19,7 +19,7 @@ def apart(model: ImageModel) -> ImageModel:
 
 
 class Apart(nn.Module):
-    """The fused projection ``U_qkv`` as three, (…, D) to three tensors: to split, OpenVINO copies."""
+    """The fused projection ``U_qkv`` as three layers, (…, D) to three tensors; OpenVINO would copy memory to split one."""
 
     def __init__(self, fused: nn.Linear, widths: Sequence[int]):
         super().__init__()
@@ -32,7 +32,7 @@ class Apart(nn.Module):
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A layer of these very tensors."""
+    """Return a layer that uses these tensors without a copy."""
     with torch.device("meta"):
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     layer.weight = nn.Parameter(weight, requires_grad=False)

@@ -11,7 +11,7 @@ from vitrail.deploy.export.artefact import Description
 from vitrail.files import write_text
 
 MOST_TOGETHER = 16
-"""Images of a batch, at most, as in `vitrail serve`."""
+"""Most images in a batch, as in `vitrail serve`."""
 CONFIG = """\
 name: {name}
 platform: "onnxruntime_onnx"
@@ -23,12 +23,12 @@ dynamic_batching {{ }}
 
 
 def repository_name(name: str) -> str:
-    """Return the name of the model's folder in a repository: the last part of a name, of letters, digits, dots and dashes."""
+    """Return the name of a model's folder in a repository: the last part of ``name``, with other signs replaced by dashes."""
     return re.sub(r"[^\w.-]+", "-", Path(name).name)
 
 
 def write_config(folder: Path, about: Description) -> None:
-    """Write the configuration of a model, whose graph lies in ``folder / "1"``, and its labels."""
+    """Write Triton's configuration of a model, whose graph is in ``folder / "1"``, and its labels."""
     sides = [about.preparation.channels, *((-1, -1) if about.any_size else about.preparation.image_size)]
     is_classifier = len(about.answer_shape) == 2
     outputs = ", ".join(str(-1 if side is None else side) for side in about.answer_shape[1:])

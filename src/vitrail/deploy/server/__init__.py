@@ -1,1 +1,1 @@
-"""The HTTP server: a bounded queue, batches made of what waits, and a page. Needs the extra ``serve``."""
+"""The HTTP server: a bounded queue, dynamic batches, and a web page. Needs the extra ``serve``."""

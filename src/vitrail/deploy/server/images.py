@@ -1,4 +1,4 @@
-"""What servers of images share: their requests, a black image, and maps of where a model looked."""
+"""Functions that servers of image models share: request descriptions, a black image, and attention maps."""
 
 import base64
 from collections.abc import Callable
@@ -17,34 +17,35 @@ from vitrail.deploy.server.operation import TensorModel
 from vitrail.deploy.server.schema import Document
 
 Look = Callable[[Tensor], Tensor]
-"""Maps one image's prepared pixels, uint8 (1, C, H, W), to maps (layers, heads, rows, columns), or to one map (rows, columns)."""
-EXPORTED = "an exported model keeps its attention to itself"
-"""Why the attention of a graph cannot be seen."""
+"""A function from one image's prepared pixels, uint8 (1, C, H, W), to attention maps (layers, heads, rows, columns) or to one
+map (rows, columns)."""
+EXPORTED = "an exported model does not return its attention"
+"""The reason why a server of an exported model has no attention maps."""
 FILE = {"type": "string", "format": "binary", "contentMediaType": RAW}
 KINDS = ("image/jpeg", "image/png", "image/webp", "image/bmp", "image/gif", RAW)
-"""Of a body that is an image."""
+"""Content-Types of a body that is an image."""
 
 
 class ServerLimits(Document):
     """The limits of a request."""
 
     body: int
-    """Bytes of its body."""
+    """Most bytes of the body."""
     images: int
-    """Images in it."""
+    """Most images."""
     pixels: int
-    """Pixels of each."""
+    """Most pixels of an image."""
     deadline: float
-    """Seconds to its answer."""
+    """Most seconds to the response."""
 
 
 def image_limits(limits: Limits, items: str) -> dict[str, float]:
-    """Return the limits of a request of images, of which ``items`` are counted."""
+    """Return the limits of a request with images; ``items`` is the name of the limit on images or people."""
     return {"body": limits.body, items: limits.items, "pixels": limits.pixels, "deadline": limits.deadline}
 
 
 def image_request(form: str, **parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a request of an image, or of a form with these parts, of which it needs the first."""
+    """Return OpenAPI's description of a body that is an image, or a form with these parts; the first is required."""
     schema = {"type": "object", "properties": parts, "required": [next(iter(parts))]}
     content = {**{kind: {"schema": FILE} for kind in KINDS}, FORM: {"schema": schema}}
     description = f"An image, or a form with {form}; compressed no further."
@@ -55,27 +56,27 @@ IMAGES = image_request("one file or several", images={"type": "array", "items": 
 
 
 def image_tensors(predictor: Predictor, output: str, *sides: int) -> TensorModel:
-    """Return the network of a predictor of images, whose output has these sides behind the batch."""
+    """Return a network for the Open Inference Protocol; its output has the shape (B, …) with ``sides`` after the batch."""
     preparation = predictor.preparation
     return TensorModel(predictor.network, (preparation.channels, *preparation.image_size), output, (-1, *sides))
 
 
 def black(preparation: Preparation) -> np.ndarray:
-    """Return the pixels of a black image as the model takes them, uint8 (C, H, W)."""
+    """Return the prepared pixels of a black image, uint8 (C, H, W)."""
     return np.zeros((preparation.channels, *preparation.image_size), np.uint8)
 
 
 def framed(preparation: Preparation, content: bytes) -> tuple[np.ndarray, list[float]]:
-    """Return the pixels of an image file as the model takes them, and the part of the image that they show.
+    """Return the prepared pixels of an image file, and the part of the image that they show; raises `DataError`.
 
-    That is left, top, right and bottom, as fractions of the sides of the upright image. Raises `DataError`.
+    The part is left, top, right and bottom, as fractions of the sides of the upright image.
     """
     image, seen = preparation.framed(content)
     return to_pixels(image), list(seen)
 
 
 def encoded(maps: Tensor) -> dict[str, Any]:
-    """Return maps (layers, heads, rows, columns) with one byte for each patch; 255 stands for the largest value of its map."""
+    """Return maps (layers, heads, rows, columns) as JSON values: base64 of one byte per patch, 255 for the map's maximum."""
     largest = maps.amax(dim=(2, 3))
     scaled = maps / largest[..., None, None].clamp(min=torch.finfo(torch.float32).tiny)
     content = (255 * scaled).round().to(torch.uint8).numpy().tobytes()

@@ -26,8 +26,8 @@ class Metrics:
     """Counters of one process.
 
     Args:
-        items: what batches are of: images, people.
-        worker: label of all metrics, where there are several processes.
+        items: what a batch consists of: images, people.
+        worker: label of all metrics if there are several processes.
     """
 
     def __init__(self, items: str, worker: str = "") -> None:
@@ -49,26 +49,26 @@ class Metrics:
         self._computing = self.timing("batch_seconds", "What a batch took to compute.")
 
     def gauge(self, name: str, what: str, value: Callable[[], float]) -> None:
-        """Add a number that is read at every scrape."""
+        """Add a gauge whose value is read at every scrape."""
         Gauge(f"vitrail_{name}", what, registry=self._registry).set_function(value)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request with its path, HTTP status and seconds."""
         self._requests.labels(path, str(status)).inc()
         self._latency.labels(path).observe(seconds)
 
     def timing(self, name: str, what: str) -> Callable[[int, float], None]:
-        """Return a function that notes how many were computed, and in how many seconds, in a new histogram of seconds."""
+        """Add a histogram of seconds, and return a function ``(count, seconds)`` that adds an observation."""
         seconds = Histogram(f"vitrail_{name}", what, buckets=SECONDS, registry=self._registry)
         return lambda count, took: seconds.observe(took)
 
     def computed(self, count: int, seconds: float) -> None:
-        """Count a batch."""
+        """Count a batch with its number of items and its seconds."""
         self._batch.observe(count)
         self._computing(count, seconds)
 
     def text(self) -> bytes:
-        """Return all of them, in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         if not self._worker:
             return generate_latest(self._registry)
         labelled = CollectorRegistry()

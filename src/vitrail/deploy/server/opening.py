@@ -1,4 +1,4 @@
-"""The task behind a MODEL to serve."""
+"""Finding the task of a MODEL to serve."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ Model = str | Path | TrainedModel
 
 
 def task_of(model: str | Path) -> tuple[TaskRow, Model]:
-    """Return the task of a MODEL, and the model, opened where only that tells its task."""
+    """Return the task of a MODEL, and the MODEL, which is loaded already if its task could not be found otherwise."""
     if (writer := row_of_writer(model)) is not None:
         return writer, model
     if (graph := graph_of(model)) is not None:

@@ -1,4 +1,4 @@
-"""The server as processes of uvicorn: one that loses nobody at its end, or several under uvicorn's own process manager."""
+"""Running the server with uvicorn: one process with a graceful shutdown, or several under uvicorn's process manager."""
 
 import asyncio
 import contextlib
@@ -23,26 +23,26 @@ from vitrail.errors import VitrailError
 from vitrail.runtime.terminal import exit_at_once
 
 ON_THE_WAY = 0.1
-"""Seconds after the signal to stop in which requests are still let in: they were sent before it, and wait in the system."""
+"""Seconds after the stop signal in which requests are still accepted: they were sent earlier and wait in the system."""
 SPARE = 5.0
-"""Seconds, beyond the limits of a request, in which the server must have ended."""
+"""Seconds, in addition to the time limits of a request, within which the server must end."""
 LAST = 1.0
-"""Seconds to finish the last batch, whose answers nobody waits for."""
+"""Seconds to finish the last batch, if no client waits for its results."""
 CONNECTIONS = 1000
-"""Connections, and requests, at a time in one process; uvicorn answers further ones with 503."""
+"""Most connections and requests at a time in one process; uvicorn answers further ones with 503."""
 START = 60
-"""Seconds without a sign of life after which uvicorn replaces a worker; importing torch may take that long on a busy machine."""
+"""Seconds without a sign of life after which uvicorn replaces a worker. On a busy machine, importing torch may take that long."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket with that address, which does not listen yet; port 0 stands for any free one.
+    """Return a socket that is bound to an address but does not listen yet; port 0 means any free port.
 
     Raises:
-        VitrailError: the address is taken, or none of this machine.
+        VitrailError: the address is in use, or does not belong to this machine.
     """
     try:
         kind, _, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        bound = socket.socket(kind, socket.SOCK_STREAM, protocol)  # asyncio sends at once only on what is TCP by name
+        bound = socket.socket(kind, socket.SOCK_STREAM, protocol)  # asyncio sets TCP_NODELAY only if the protocol says TCP
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
@@ -51,7 +51,7 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except (OSError, UnicodeError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "give another --port, or 0 for any that is free; --host is an address of this machine"
+        hint = "give another --port, or 0 for any free one; --host must be an address of this machine"
         raise VitrailError(f"cannot listen at {host}, port {port}: {reason}", where="--port", hint=hint) from None
     return bound
 
@@ -68,13 +68,13 @@ def address(bound: socket.socket) -> str:
 
 
 def patience(limits: Limits) -> float:
-    """Return the seconds in which all requests that were let in are answered."""
+    """Return the seconds within which all accepted requests are answered."""
     return BODY_SECONDS + limits.deadline + SPARE
 
 
 def configured(app: Any, *, graceful: float, **others: Any) -> uvicorn.Config:
-    """Return uvicorn's settings: HTTP/1.1 alone, quiet, and with ``graceful`` seconds for open connections at the end."""
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the answer tells who sends a damaged form
+    """Return uvicorn's settings: HTTP/1.1 only, without logs, and ``graceful`` seconds for open connections at shutdown."""
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the response already reports a damaged form
     return uvicorn.Config(
         app,
         http=Protocol,
@@ -93,9 +93,9 @@ def configured(app: Any, *, graceful: float, **others: Any) -> uvicorn.Config:
 
 
 def run(app: Any, service: Service, bound: socket.socket, on_start: Callable[[], None]) -> int:
-    """Serve until a signal comes, then answer all requests that were let in; return the signal's number.
+    """Serve until a signal comes, then answer all accepted requests; return the signal's number.
 
-    The process ends here where a batch is still being computed that nobody waits for.
+    If the model is still computing a batch for which no client waits, the process exits here.
 
     Raises:
         VitrailError: a request could not be answered in time.
@@ -106,7 +106,8 @@ def run(app: Any, service: Service, bound: socket.socket, on_start: Callable[[],
         server.run(sockets=[bound])
     service.close()
     if service.active:
-        raise VitrailError(f"{service.active} requests were given up", where="shutting down", hint="the model hangs")
+        what = f"{service.active} requests were not answered in time"
+        raise VitrailError(what, where="shutting down", hint="the model hangs; start the server again")
     if not service.ended(LAST):
         logging.shutdown()
         exit_at_once(128 + signal.SIGINT if server.signal == signal.SIGINT else 0)
@@ -115,7 +116,7 @@ def run(app: Any, service: Service, bound: socket.socket, on_start: Callable[[],
 
 @contextlib.contextmanager
 def frozen_garbage() -> Any:
-    """Keep the garbage collector from the objects of the libraries: each pass would stop everything for a fifth of a second."""
+    """Exclude the libraries' objects from garbage collection, as each pass would stop the server for a fifth of a second."""
     gc.collect()
     gc.freeze()
     try:
@@ -125,7 +126,7 @@ def frozen_garbage() -> Any:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that, at the first signal, refuses new requests, finishes the others, and only then stops to listen."""
+    """A uvicorn server that, at the first signal, refuses new requests, finishes the others, and only then stops listening."""
 
     def __init__(self, app: Any, service: Service, on_start: Callable[[], None]):
         super().__init__(configured(app, graceful=SPARE))
@@ -135,13 +136,13 @@ class Server(uvicorn.Server):
         self.signal = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start listening, and call ``on_start``."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, and stop at once at the next one."""
+        """Drain at the first signal, and stop at once at the second."""
         if self.signal or self._loop is None:
             self.should_exit = self.force_exit = True
         else:
@@ -149,7 +150,7 @@ class Server(uvicorn.Server):
         self.signal = self.signal or sig
 
     def drain(self) -> None:
-        """Let nothing in any more, and end when all requests are answered."""
+        """Refuse new requests, and stop when all others are answered."""
         if self._draining is None:
             self._draining = asyncio.ensure_future(self._drain())
 
@@ -161,7 +162,7 @@ class Server(uvicorn.Server):
 
 
 class Workers(Multiprocess):
-    """Uvicorn's process manager, which calls ``on_start`` once all workers answer."""
+    """Uvicorn's process manager, which calls ``on_start`` once all workers are ready."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], on_start: Callable[[], None]):
         super().__init__(config, sockets)
@@ -169,7 +170,7 @@ class Workers(Multiprocess):
         self.signal: int = signal.SIGTERM
 
     def init_processes(self) -> None:
-        """Start the workers, and wait until each of them answers or has died."""
+        """Start the workers, and wait until each of them is ready or has died."""
         super().init_processes()
         for process in self.processes:
             while process.process.is_alive() and not process.is_ready(timeout=0.5):
@@ -180,20 +181,20 @@ class Workers(Multiprocess):
             self._on_start()
 
     def handle_int(self) -> None:
-        """Note Ctrl-C, which has an exit code of its own."""
+        """Remember Ctrl-C, which has its own exit code."""
         self.signal = signal.SIGINT
         super().handle_int()
 
 
 def run_workers(build: Callable[[], Any], count: int, limits: Limits, bound: socket.socket, on_start: Callable[[], None]) -> int:
-    """Serve by several processes until a signal comes, then let each answer its requests; return the signal's number.
+    """Serve with several processes until a signal comes, then let each answer its requests; return the signal's number.
 
     Args:
-        build: makes the application, in each worker; it must be possible to pickle it.
-        count: workers.
-        limits: of a request.
-        bound: the socket that they share.
-        on_start: called once all answer.
+        build: returns the application, in each worker; it must be picklable.
+        count: number of workers.
+        limits: limits of a request.
+        bound: the socket that the workers share.
+        on_start: called once all workers are ready.
 
     Raises:
         VitrailError: a worker could not start.
@@ -202,5 +203,5 @@ def run_workers(build: Callable[[], Any], count: int, limits: Limits, bound: soc
     workers = Workers(config, [bound], on_start)
     workers.run()
     if any(process.exitcode == STARTUP_FAILURE for process in workers.processes):
-        raise VitrailError("a worker could not start", where="--workers", hint="its error stands above")
+        raise VitrailError("a worker could not start", where="--workers", hint="see its error above")
     return workers.signal

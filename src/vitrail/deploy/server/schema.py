@@ -1,4 +1,4 @@
-"""The documents that every server answers with, as OpenAPI describes them."""
+"""JSON documents that every server returns, for OpenAPI."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from vitrail.deploy.server.http import problems
 
 
 class Document(BaseModel):
-    """Base of all of them."""
+    """Base of all documents."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -20,7 +20,7 @@ class Status(Document):
 
 
 class ProblemDocument(Document):
-    """An error, as RFC 9457 has it."""
+    """An error, in the format of RFC 9457."""
 
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=["Too Many Requests"])
@@ -37,22 +37,22 @@ REASONS = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",
     404: "There is no such model.",
-    403: "A page of another site asks.",
-    408: "The body did not come in time.",
-    413: "The body is too large, or there is too much in it.",
-    415: "The body is not of a type that is read here.",
+    403: "The request comes from a page of another site.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large, or has too many items.",
+    415: "The type of the body is not supported.",
     421: "The Host is not this server.",
-    422: "Something cannot be read, or a parameter is wrong: all that is wrong, and nothing is answered.",
+    422: "An image or text cannot be read, or a parameter is wrong. All mistakes are listed, and there is no result.",
     429: "The queue is full.",
     500: "The model failed.",
-    501: "The model's attention cannot be seen.",
+    501: "The model's attention is not available.",
     503: "The server is shutting down.",
-    504: "There was no answer before the deadline.",
+    504: "The answer was not ready before the deadline.",
 }
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors of an operation, beside those that any may have."""
+    """Return OpenAPI's description of an operation's errors: those with ``statuses``, and those of every operation."""
     schema = {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}
     responses: dict[int | str, dict[str, Any]] = {}
     for status in sorted({400, 401, 421, *statuses}):

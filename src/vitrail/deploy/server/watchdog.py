@@ -1,19 +1,19 @@
-"""A watch on the thread that computes."""
+"""A watchdog for the thread that runs the model."""
 
 from vitrail.deploy.server.queue import Worker
 
 SLOW, HUNG = 2.0, 6.0
-"""Patiences that one batch may take until the server is not ready, and until only a new process can go on."""
+"""Multiples of the patience after which a batch makes the server unready, and after which only a new process can help."""
 LEAST = 5.0
-"""Seconds of the shortest patience."""
+"""The shortest patience, in seconds."""
 BATCHES = 5.0
-"""A patience is at least so many times the slowest batch at the start."""
+"""Minimum of the patience, in multiples of the slowest batch at the start."""
 
 
 class Watch:
-    """Looks at the thread now and then.
+    """A watchdog that checks the thread at intervals.
 
-    It adds up the time between its looks and reads no clock, which would go on while the whole process is stopped.
+    It adds up the intervals instead of reading a clock, which would go on while the whole process is stopped.
     """
 
     def __init__(self, worker: Worker):
@@ -21,25 +21,25 @@ class Watch:
         self._patience, self._turn, self._at = LEAST, 0, 0.0
 
     def expect(self, deadline: float, slowest: float) -> None:
-        """Set the patience, by the deadline of a request and the slowest batch so far."""
+        """Set the patience from the deadline of a request and the slowest batch so far, in seconds."""
         self._patience = max(LEAST, deadline, BATCHES * slowest)
 
     def look(self, seconds: float) -> None:
-        """Note the batch in progress; called every so many seconds."""
+        """Check the batch in progress; called every ``seconds``."""
         turn = self._worker.turn
         self._at = self._at + seconds if self._worker.working and turn == self._turn else 0.0
         self._turn = turn
 
     @property
     def trouble(self) -> str | None:
-        """The reason why nothing is computed; None where all is well."""
+        """The reason why the model computes nothing; None if it works."""
         if self._worker.dead:
-            return "the thread that computes has died"
+            return "the thread that runs the model has died"
         if self._at > SLOW * self._patience:
-            return f"the model has been at one batch for {self._at:.0f} seconds"
+            return f"the model has been computing one batch for {self._at:.0f} seconds"
         return None
 
     @property
     def lost(self) -> bool:
-        """True where only another process can go on."""
+        """True if only a new process can help."""
         return self._worker.dead or self._at > HUNG * self._patience

@@ -1,4 +1,4 @@
-"""The data of a run of captioning, and of an evaluation."""
+"""Data for training and evaluating captioning models."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,13 +36,13 @@ from vitrail.weights.transfer import transfer
 Start = TrainedModel | TrainedCaptioner
 SIDES = {"left", "right"}
 SIDED = 0.1
-"""Least fraction of the images with captions that tell left from right for a warning."""
+"""Fraction of images with "left" or "right" in their captions above which a warning is given."""
 
 
 class CaptioningData(TokenData):
-    """Images and sentences about them as the data of a run."""
+    """The data of a captioning run: images with captions."""
 
-    noun, example = "captioner", "name images to evaluate on: captions.csv"
+    noun, example = "captioner", "give images to evaluate on: captions.csv"
 
     def open_start(self, reference: str) -> Start:
         return open_captioner(reference) if is_captioner(reference) else open_model(reference)
@@ -66,8 +66,8 @@ class CaptioningData(TokenData):
         task, tokens = _task(settings), source.tokenizer
         assert tokens is not None
         if tokens.pad == tokens.end:
-            what = "the captioner to start from ends a text with the token that fills rows up, so that no end could be learned"
-            raise ConfigError(what, where="--from", hint="start from a ViT, or from a captioner whose pad is a token of its own")
+            what = "in the captioner to start from, pad and end are the same token, so the end of a caption cannot be learned"
+            raise ConfigError(what, where="--from", hint="start from a ViT, or from a captioner with a separate pad token")
         if isinstance(start, TrainedCaptioner):
             task = task.changed(vocabulary=len(tokens))  # a captioner to start from brings its own
         return settings.changed(
@@ -82,15 +82,15 @@ class CaptioningData(TokenData):
         return check_images(source, settings, observer, group)
 
     def warnings(self, settings: RunSettings, source: CaptionData) -> list[str]:
-        """Warn that mirror images would make captions wrong, or that nothing is left to validate on."""
+        """Return warnings if mirroring would make captions wrong, or if there are no validation images."""
         lines = []
         train = source.splits["train"]
         sided = [item.name for item in train if any(SIDES & set(words(caption)) for caption in item.target)]
         if settings.augmentation.horizontal_flip and len(sided) > SIDED * len(train):
-            what = f"warning: captions of {len(sided):,} of {len(train):,} images tell left from right, as in {sided[0]}"
-            lines.append(f"{what}, and images are mirrored in training; train with --no-flip")
+            what = f"warning: captions of {len(sided):,} of {len(train):,} images mention left or right, as of {sided[0]}"
+            lines.append(f"{what}, but images are mirrored in training; train with --no-flip")
         if not source.splits["val"]:
-            lines.append("warning: there are no images to validate on but those that are learned from: scores will be too good")
+            lines.append("warning: there are no validation images, so training images are used: scores will be too good")
         return lines
 
     def preparation_of(self, settings: RunSettings, source: CaptionData) -> Preparation:
@@ -107,7 +107,7 @@ class CaptioningData(TokenData):
         return model
 
     def begin(self, plan: RunPlan, task: Task, work: Work) -> None:
-        """Learn to write from sentences alone, where the run has a text."""
+        """Train the decoder on sentences without images, if the run has a text."""
         assert isinstance(task, Captioning)
         begin_with_sentences(plan, task, work)
 
@@ -118,10 +118,13 @@ DATA = CaptioningData(task_row("caption"))
 def open_captions_for(
     reference: object, data: str | Path | None, split: str | None, note: Note
 ) -> tuple[Sequence[Captioned], str, CaptionSettings, Sequence[Captioned]]:
-    """Return images to evaluate a captioner on, a run's own by default, their split, and the settings of the search.
+    """Return the images to evaluate a captioner on (by default the run's), their split, the settings, and training images.
 
-    The last are the images that the captioner learned from, to compare with: those of the data, else the run's, if these are
-    still there. Raises `DataError` where there are no images, `ConfigError` where no data is named and the model is no run.
+    The training images are for the baselines: those of the data, otherwise the run's if they still exist, otherwise none.
+
+    Raises:
+        DataError: there are no images.
+        ConfigError: no data is given, and the model is not a run.
     """
     source, chosen, run, own = DATA.to_evaluate(reference, data, split, note, open_captions)
     settings = _task(run.settings) if run else CaptionSettings()
@@ -136,17 +139,17 @@ def open_captions_for(
 
 
 def _learned_from(run: RunFolder, note: Note) -> Sequence[Captioned]:
-    """Return the images that a run has learned from, none if they are not there any more."""
+    """Return the training images of a run; empty, with a note, if they cannot be opened."""
     try:
         images: Sequence[Captioned] = DATA.of_run(run).splits["train"]
     except DataError as error:
-        note(f"nothing to compare with, as the run's images cannot be opened: {error.what}")
+        note(f"no baselines, as the run's training images cannot be opened: {error.what}")
         return []
     return images
 
 
 def require_of_captions(settings: RunSettings) -> None:
-    """Raise `ConfigError` for settings that mean nothing where there are captions."""
+    """Raise `ConfigError` for settings that have no meaning for captions."""
     a = settings.augmentation
     refused = {
         "augmentation.mixup, augmentation.cutmix": a.mixes,
@@ -161,8 +164,8 @@ def require_of_captions(settings: RunSettings) -> None:
     refuse_given("captioning has no classes and no teacher", others)
     config = settings.model.config
     if not isinstance(config, TextConfig) or config.reads != "images":
-        hint = "take one of those that vitrail models lists as captioners, or start from a ViT with --from"
-        raise ConfigError(f"{settings.model.name} writes nothing about images", where="--model", hint=hint)
+        hint = "use a captioner that vitrail models lists, or start from a ViT with --from"
+        raise ConfigError(f"{settings.model.name} is not a captioner", where="--model", hint=hint)
 
 
 def _task(settings: RunSettings) -> CaptionSettings:

@@ -1,4 +1,4 @@
-"""Scores of a captioner, beside those of simple answers that need no captioner."""
+"""Evaluation of a captioning model, with baselines that need no captioner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SETTINGS = CaptionEvaluationOptions
 
 
 def evaluation(request: Request) -> "CaptionEvaluation":
-    """Return the evaluation of a captioner on images with captions; raises as `open_captions_for`."""
+    """Return the evaluation of a captioning model. Raises the errors of `open_captions_for`."""
     model = request.model
     trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
     items, split, settings, known = open_captions_for(request.reference, request.data, request.split, request.note)
@@ -35,13 +35,13 @@ def evaluation(request: Request) -> "CaptionEvaluation":
 
 @dataclass
 class CaptionEvaluation(StreamedEvaluation):
-    """Images with captions, and those that the captioner learned from, for the floors; none where they are not known."""
+    """Evaluation on images with captions; ``known`` are training images for the baselines, empty if there are none."""
 
     captioning: Any = None
     known: Sequence[Captioned] = ()
 
     def run(self, **options: Any) -> CaptionMetrics:
-        """Return the metrics, with ``floors`` where the images that were learned from are known."""
+        """Return the metrics, with ``floors`` (the baselines) if there are training images."""
         metrics: CaptionMetrics = super().run(**options)
         if self.known:
             metrics.floors = floors(self.captioning, self.known, self.items)

@@ -1,4 +1,4 @@
-"""Scores that a captioner has to exceed: of one caption for all images, and of the caption of the most similar image."""
+"""Baselines that a captioner should exceed: one caption for all images, and the caption of the most similar image."""
 
 import math
 import time
@@ -16,18 +16,18 @@ from vitrail.tasks.captioning.scores import Rarity, caption_scores, words
 from vitrail.tasks.evaluation import answering
 
 KNOWN = 2000
-"""Most training images that are compared."""
+"""Most training images that are used."""
 TRIED, JUDGES = 200, 100
-"""Captions that are tried as the one for all, and images whose captions they are compared with."""
+"""Number of captions to try as the one for all images, and of images whose captions they are compared with."""
 
 
 def floors(task: Any, known: Sequence[Captioned], items: Sequence[Captioned]) -> dict[str, dict[str, Any]]:
-    """Return the scores of `one_caption` and of `nearest_image` for some images, from others that are ``known``."""
+    """Return the scores of `one_caption` and `nearest_image` on ``items``, with captions of the training images ``known``."""
     return {"one_caption": one_caption(known, items), "nearest_image": nearest_image(task, known, items)}
 
 
 def one_caption(known: Sequence[Captioned], items: Sequence[Captioned]) -> dict[str, Any]:
-    """Return the scores of the known caption that is most like other known images' captions, for every image."""
+    """Return the scores of the most typical training caption, used for every image."""
     one = typical_caption(some_items(known, KNOWN, 0))
     return {**caption_scores([words(one)] * len(items), _references(items)), "caption": one}
 
@@ -35,9 +35,9 @@ def one_caption(known: Sequence[Captioned], items: Sequence[Captioned]) -> dict[
 def nearest_image(
     task: Any, known: Sequence[Captioned], items: Sequence[Captioned], *, seconds: float = math.inf
 ) -> dict[str, Any]:
-    """Return the scores of the first caption of the most similar known image, by the vectors of the captioner's own encoder.
+    """Return the scores of the first caption of the most similar training image, by feature vectors of the captioner's encoder.
 
-    Where ``seconds`` are too few to encode all known images, some of them at random are compared; empty where there is no time.
+    If ``seconds`` are too few to encode all training images, a random part is used; the result is empty if there is no time.
     """
     begun = time.perf_counter()
     vectors = _vectors(task, items)
@@ -55,7 +55,7 @@ def _references(items: Sequence[Captioned]) -> list[list[list[str]]]:
 
 
 def typical_caption(known: Sequence[Captioned]) -> str:
-    """Return the caption of some images that is most like the captions of the other images, by CIDEr-D."""
+    """Return the caption that is most similar, by CIDEr-D, to the captions of the other images."""
     judges = _references(some_items(known, JUDGES, 1))
     rarity = Rarity.of(judges)
     known_ones = [[rarity.weighed(caption) for caption in own] for own in judges]
@@ -68,7 +68,7 @@ def typical_caption(known: Sequence[Captioned]) -> str:
 
 
 def _vectors(task: Any, items: Sequence[Captioned]) -> Tensor:
-    """Return the vector of each image, of length 1: (N, D)."""
+    """Return the feature vector of each image, normalised to length 1: (N, D)."""
     model: Any = task.model
     device, encoder = next(task.parameters()).device, model.encoder
     loader = EpochLoader(task.dataset(items), 64, shuffle=False)

@@ -10,7 +10,7 @@ from vitrail.tasks.inspection import Inspection, InspectionRequest
 
 
 class CaptionInspection(Inspection):
-    """A check of every image and its captions, and some of them with a caption each."""
+    """A check of all images and captions, and a sheet of sample images with a caption each."""
 
     def tells(self, source: str) -> bool:
         return tells_captions(source)

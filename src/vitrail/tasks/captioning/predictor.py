@@ -1,4 +1,4 @@
-"""Images to sentences about them, with the model's attention for each word."""
+"""Prediction with captioning models, with attention for each word."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,16 +29,16 @@ MOST_BEAMS, MOST_SAMPLES = 64, 1024
 
 
 class Writer(Predictor):
-    """A captioner of images.
+    """A predictor of captions.
 
     Args:
-        model: a captioner, or its MODEL.
-        beams: captions that are followed side by side; 1 takes the likeliest token each time.
-        samples: captions that are drawn from the model, of which the beam most like them is taken, for better captions in a
-            multiple of the time; 0 takes the likeliest beam.
-        no_repeat: so many tokens in a row are written once in a caption; 0 for no such rule.
-        max_length: tokens of a caption, at most; a model that has learned longer ones can write them.
-        precision: of the encoder, fp32 or bf16; the decoder computes in fp32.
+        model: a captioning model, or its MODEL.
+        beams: beam width; 1 is greedy decoding.
+        samples: number of captions to sample; the beam most similar to them is chosen, which gives better captions in a
+            multiple of the time. 0 chooses the most probable beam.
+        no_repeat: length of token sequences that may occur only once in a caption; 0 for no such rule.
+        max_length: most tokens of a caption.
+        precision: precision of the encoder, fp32 or bf16; the decoder computes in fp32.
         looks: a folder to write the attention for each word to.
     """
 
@@ -59,7 +59,7 @@ class Writer(Predictor):
         require_at_most("beams", beams, MOST_BEAMS)
         require_not_negative(samples=samples, no_repeat=no_repeat)
         require_at_most("samples", samples, MOST_SAMPLES)
-        refuse_given("samples choose among several beams, and there is one", {"samples": beams == 1 and samples > 0})
+        refuse_given("samples choose among several beams, but there is one", {"samples": beams == 1 and samples > 0})
         self.trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
         self.device = pick_device()
         self.model = in_evaluation_mode(self.trained.model, self.device)
@@ -72,8 +72,7 @@ class Writer(Predictor):
         self.name = f"torch {precision}"
         self.looks, self.attention = looks, looks is not None
         if self.attention and not self.attends:
-            hint = "leave --attention out"
-            raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)
+            raise ConfigError("the model has no attention", where="--attention", hint="leave out --attention")
 
     @property
     def engine(self) -> str:
@@ -82,12 +81,12 @@ class Writer(Predictor):
 
     @property
     def attends(self) -> bool:
-        """True where the model has attention."""
+        """True if the model has attention."""
         return getattr(self.trained.config, "attention", "") != "none"
 
     @torch.inference_mode()
     def captions(self, pixels: Tensor, *, attention: bool = False) -> list[Caption]:
-        """Return a caption for each image, uint8 (B, C, H, W), whose words have the ``attention`` if it is requested."""
+        """Return a caption for each image, uint8 (B, C, H, W); with ``attention``, each word has its attention."""
         images = self.preparation.normalize(pixels.to(self.device))
         encoded = self.looking.encode(images)
         options: dict[str, Any] = {"max_length": self.max_length, "no_repeat": self.no_repeat, "encoded": encoded}
@@ -119,7 +118,7 @@ class Writer(Predictor):
 
 @contextmanager
 def _written_looks(folder: Path, writer: Writer) -> Iterator[Callable[[tuple[Path, Caption]], None]]:
-    """Write a picture for each image, and a page with all of them, at the end."""
+    """Collect captions, and at the end write a sheet with the attention for each image, and a page with all sheets."""
     from vitrail.tasks.captioning.report import write_looks  # and matplotlib
 
     captions: list[tuple[Path, Caption]] = []
@@ -147,21 +146,21 @@ def caption(
     attention: bool = False,
     batch_size: int = 16,
 ) -> list[Caption]:
-    """Write a sentence about every picture.
+    """Write a caption of every image.
 
     >>> caption("runs/captions", ["cat.jpg", "dog.jpg"])[0].text  # doctest: +SKIP
     'A cat is sitting outside.'
 
     Args:
-        model: a run folder, a model folder or a loaded captioner; or a `Writer`, which has the choices below.
+        model: a run folder, a model folder or a loaded captioner; or a `Writer`, which already has the options below.
         images: as in `vitrail.predict`.
         beams, samples, no_repeat, max_length, precision: as in `Writer`.
-        attention: give each word of a caption its attention, a map over the image's patches.
+        attention: whether to return the attention of each word, a map over the image's patches.
         batch_size: images per batch.
 
     Raises:
-        ModelFileError: a model that writes no captions.
-        DataError: an image that cannot be read.
+        ModelFileError: the model is not a captioner.
+        DataError: an image cannot be read.
     """
     require_positive(batch_size=batch_size)
     options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}

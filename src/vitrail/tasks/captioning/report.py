@@ -1,4 +1,4 @@
-"""The report on captioning: scores beside the two floors, attention for each word, and captions."""
+"""The report on captioning: scores with two baselines, attention for each word, and captions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,20 +27,20 @@ from vitrail.tasks.metrics import metrics_in
 CAPTIONS = "captions.csv"
 """The file in the run folder with every image that the run was evaluated on."""
 SHOWN, DRAWN = 24, 3
-"""Images that are shown with their captions, and those whose attention is drawn."""
+"""Number of images shown with their captions, and number of images whose attention is drawn."""
 FLOORS = (
-    "The last two rows are what can be had without a captioner: one caption for every image, and the caption of the most similar "
+    "The last two rows are baselines without a captioner: one caption for every image, and the caption of the most similar "
     "training image."
 )
-LOOKS = "The picture, then for each word how much the model looked at each part of it, {}; what it did not see is pale."
+LOOKS = "The image, then for each word the attention to each part of it, {}; parts that the model did not see are pale."
 COLUMNS, SIDE = 6, 1.9
-"""Pictures in a row of a sheet, and the side of each in inches."""
+"""Images in a row of a sheet, and the side of each in inches."""
 LONGEST = 200
-"""Bytes of an image's name in the name of its sheet: a file system takes 255, with a number and an ending."""
+"""Most bytes of an image's name in the file name of its sheet: file systems allow 255, including number and suffix."""
 
 
 def report_part(run: Reported) -> Part:
-    """Return the scores, how many captions differ, and some images with their captions and references."""
+    """Return the scores, the number of different captions, and some images with their captions and references."""
     metrics = run.metrics
     assert isinstance(run.task, Captioning) and isinstance(metrics, CaptionMetrics)
     scores, kind = metrics.scores(), SPLIT_WORDS[run.split]
@@ -62,7 +62,7 @@ def report_part(run: Reported) -> Part:
         sections=[
             page.section("Scores", table, page.note(FLOORS) if len(floors) > 1 else Markup(""), *warning),
             *([] if run.doubts else _looks(run.task, shown, run)),
-            page.section("Captions", gallery, page.note(f"What the model wrote, and what somebody did. All are in {CAPTIONS}.")),
+            page.section("Captions", gallery, page.note(f"The model's caption, then a reference. All are in {CAPTIONS}.")),
         ],
         data=page.table(
             ("split", "images", "captions"),
@@ -77,7 +77,7 @@ def report_part(run: Reported) -> Part:
 
 
 def _looks(task: Captioning, shown: Sequence[tuple[Captioned, str]], run: Reported) -> list[Markup]:
-    """Return a section with the attention for each word of some captions; none for a model without attention."""
+    """Return a section with the attention for each word of some captions; empty for a model without attention."""
     drawn, places = [], patch_places(task.model.get_submodule("encoder"))
     for number, place in enumerate(spread(len(shown), DRAWN)):
         item = shown[place][0]
@@ -91,7 +91,7 @@ def _looks(task: Captioning, shown: Sequence[tuple[Captioned, str]], run: Report
 
 
 def _floors(run: Reported) -> dict[str, dict[str, Any]]:
-    """Return the scores of simple answers, by name; none where the images were learned from."""
+    """Return the scores of the baselines by name; empty if the images are training images."""
     if run.split in ("train", "all") or run.floor is None:
         return {}
     nearest = nearest_image(run.task, run.data.splits["train"], run.items, seconds=run.seconds)
@@ -100,9 +100,9 @@ def _floors(run: Reported) -> dict[str, dict[str, Any]]:
 
 
 def overlays(picture: Image.Image, view: pictures.Box, places: Places, looks: Sequence[Look]) -> list[Image.Image]:
-    """Return the upright picture once for each word, aglow where the model looked.
+    """Return the upright image once for each word, with the word's attention drawn over it.
 
-    ``view`` is the part of the picture that the model saw, ``places`` the positions of the numbers of a look in it.
+    ``view`` is the part of the image that the model saw; ``places`` are the positions of the patches in this part.
     """
     small = pictures.thumbnail(picture)
     scale = small.width / picture.width
@@ -111,7 +111,7 @@ def overlays(picture: Image.Image, view: pictures.Box, places: Places, looks: Se
 
 
 def looks_sheet(picture: Image.Image, view: pictures.Box, places: Places, looks: Sequence[Look]) -> Figure:
-    """Draw the picture, then its `overlays`, each under its word."""
+    """Draw the image, then its `overlays`, each with its word as title."""
     laid = zip([word for word, _ in looks], overlays(picture, view, places, looks), strict=True)
     shown = [("", pictures.thumbnail(picture)), *laid]
     columns = min(COLUMNS, len(shown))
@@ -129,7 +129,7 @@ def looks_sheet(picture: Image.Image, view: pictures.Box, places: Places, looks:
 
 
 def write_looks(folder: Path, trained: TrainedCaptioner, captions: Sequence[tuple[Path, Caption]]) -> None:
-    """Write a picture NUMBER-NAME.png for each image with its attention, and ``index.html`` with all of them."""
+    """Write a sheet NUMBER-NAME.png with the attention for each image, and ``index.html`` with all sheets."""
     sections, preparation, places = [], trained.preparation, patch_places(trained.model.get_submodule("encoder"))
     about = LOOKS.format(which_attention(trained.model))
     for number, (file, caption) in enumerate(captions, 1):

@@ -1,4 +1,4 @@
-"""The documents of a server that writes about images, as OpenAPI describes them."""
+"""JSON documents of a captioning server, for OpenAPI."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from vitrail.deploy.server.schema import Document
 
 
 class CaptionFields(Document):
-    """The fields of a request for captions beside its images."""
+    """The fields of a request for captions, in addition to its images."""
 
-    attention: bool = Field(False, description="Whether to tell where the model looked for each word, too.")
+    attention: bool = Field(False, description="Whether to return the attention for each word, too.")
 
 
 class CaptionedWord(Document):
@@ -19,31 +19,31 @@ class CaptionedWord(Document):
 
     word: str = Field(examples=["dog"])
     score: float = Field(ge=0, le=1, examples=[0.93])
-    """Its probability behind the words before it."""
+    """Probability of the word, given the words before it."""
 
 
 class Looks(Document):
-    """Where the model looked for each word: the mean of all layers and heads of attention."""
+    """The attention for each word: the mean over all layers and heads."""
 
     rows: int
     columns: int
     seen: list[float] = Field(min_length=4, max_length=4, examples=[[0.125, 0.0, 0.875, 1.0]])
-    """The part of the upright picture that the model sees: left, top, right, bottom as shares of its sides."""
+    """The part of the upright image that the model sees: left, top, right, bottom as fractions of its sides."""
     maps: str = Field(json_schema_extra={"contentEncoding": "base64"})
-    """A byte for every word, row and column, in this order; 255 is the largest of its map."""
+    """A byte for every word, row and column, in this order; 255 is the maximum of each word's map."""
 
 
 class ImageCaption(Document):
     """The caption of an image."""
 
     image: str = Field(examples=["dog.jpg"])
-    """The name of its file, or "image" where it has none."""
+    """The file name of the image, or "image" if it has none."""
     caption: str = Field(examples=["A dog runs through the snow ."])
     score: float
-    """The logarithm of its probability."""
+    """Log-probability of the caption."""
     words: list[CaptionedWord]
     attention: Looks | None
-    """Null where it was not asked for."""
+    """The attention; null if it was not requested."""
 
 
 class Captions(Document):
@@ -53,16 +53,16 @@ class Captions(Document):
 
 
 class CaptionModel(Document):
-    """The model that writes."""
+    """The captioning model."""
 
     name: str = Field(examples=["captions"])
     engine: str = Field(examples=["torch fp32"])
     vocabulary: int
-    """Tokens that it knows."""
+    """Size of the vocabulary."""
     beams: int
-    """Captions that are followed side by side."""
+    """Beam width."""
     attention: bool
-    """Whether it can tell where it looked."""
+    """Whether the model has attention."""
     preparation: dict[str, Any]
-    """How an image becomes what the model takes."""
+    """The preparation of images."""
     limits: ServerLimits

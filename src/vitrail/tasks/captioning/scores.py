@@ -10,20 +10,20 @@ from functools import cache
 from typing import Any
 
 Words = Sequence[Any]
-"""Words, or the numbers of tokens."""
+"""Words, or token ids."""
 NGrams = Counter[tuple[Any, ...]]
 LONGEST = 4
-"""Words of the longest n-grams that are compared."""
+"""Number of words in the longest n-grams."""
 SPREAD = 6.0
-"""Standard deviation of the difference in length that CIDEr-D forgives."""
+"""Standard deviation of CIDEr-D's Gaussian penalty on the difference in length."""
 RECALL = 1.2
 """Weight of recall against precision in ROUGE-L."""
 TINY, SMALL = 1e-15, 1e-9
-"""Additions to the counts of COCO's BLEU, so that nothing is divided by zero."""
+"""Constants that COCO's BLEU adds to counts, to avoid a division by zero."""
 MARKS = range(0x300, 0x20000)
-"""Range of Unicode with signs that follow a letter."""
+"""Range of Unicode that holds combining marks."""
 JOINERS = "\u200c\u200d"
-"""Invisible characters within words of Persian and of Indian languages."""
+"""Invisible characters inside words of Persian and of Indian languages."""
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff"  # Thai and Lao, Myanmar, Khmer
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Han
@@ -33,9 +33,9 @@ UNSPACED = (
 
 
 def words(caption: str) -> list[str]:
-    """Return the words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two.
+    """Return the words of a caption for scoring: in lower case, without punctuation; ``man's`` becomes two words.
 
-    In scripts without spaces each character is a word, since two people hardly ever write the same sentence.
+    In scripts without spaces each character is a word: whole sentences as words would almost never match.
     """
     text = caption.lower().replace("’", "'").replace("n't", " n't")
     return _pattern(marks=not text.isascii()).findall(text)
@@ -43,7 +43,7 @@ def words(caption: str) -> list[str]:
 
 @cache
 def _pattern(*, marks: bool) -> re.Pattern[str]:
-    """Return a pattern of words; with ``marks`` it takes signs behind a letter, such as vowels in Hindi, which ``\\w`` lacks."""
+    """Return a pattern of words; with ``marks`` it includes combining marks, such as vowels in Hindi, which ``\\w`` excludes."""
     signs = "".join(chr(code) for code in MARKS if unicodedata.category(chr(code)).startswith("M"))
     letter = rf"[^\W{UNSPACED}]"
     word = rf"{letter}+(?:[{JOINERS}{signs}]+{letter}*)*" if marks else r"\w+"
@@ -52,11 +52,11 @@ def _pattern(*, marks: bool) -> re.Pattern[str]:
 
 
 def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
-    """Return the scores of a caption for each image against its references, at least one, times 100.
+    """Return the scores, times 100, of one caption for each image against the image's references (at least one).
 
     These are ``bleu1`` to ``bleu4`` (Papineni et al. 2002), ``rouge_l`` (Lin 2004) and ``cider_d`` (Vedantam et al. 2015,
-    https://arxiv.org/abs/1411.5726), which counts in the references how rare words are and is 0 for a single image; and the
-    number of ``different_captions``.
+    https://arxiv.org/abs/1411.5726), and the number of ``different_captions``. CIDEr-D weighs words by their rarity in the
+    references, so it is 0 for a single image.
     """
     rarity = Rarity.of(references)
     return {
@@ -68,7 +68,7 @@ def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words
 
 
 def bleu(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
-    """Return BLEU with n-grams up to 1, 2, 3 and 4 words, of all captions together, from 0 to 1."""
+    """Return BLEU with n-grams up to 1, 2, 3 and 4 words, over all captions together, from 0 to 1."""
     written_ngrams, right = [0] * LONGEST, [0] * LONGEST
     length = wanted = 0
     for caption, own in zip(written, references, strict=True):
@@ -101,14 +101,14 @@ def rouge_l(caption: Words, references: Sequence[Words]) -> float:
 
 @dataclass(frozen=True)
 class Rarity:
-    """Number of images with each n-gram in their captions."""
+    """Document frequency: for each n-gram, the number of images with this n-gram in their captions."""
 
     images: int
     count: NGrams
 
     @classmethod
     def of(cls, references: Sequence[Sequence[Words]]) -> "Rarity":
-        """Count the n-grams of up to four words in all captions of each image."""
+        """Count for each n-gram of up to four words the images whose captions contain it."""
         count: NGrams = Counter()
         for own in references:
             count.update({ngram for caption in own for n in range(LONGEST) for ngram in _ngrams(caption, n + 1)})
@@ -120,7 +120,7 @@ class Rarity:
         return 10 * _mean(own.likeness(self.weighed(reference)) for reference in references)
 
     def weighed(self, caption: Words) -> "Weighed":
-        """Return the count of each n-gram in a caption, times the logarithm of its rarity."""
+        """Return the weight of each n-gram in a caption: its count times the logarithm of its rarity (TF-IDF)."""
         whole = math.log(self.images)
         weights = [
             {ngram: often * (whole - math.log(max(1, self.count[ngram]))) for ngram, often in _ngrams(caption, n + 1).items()}
@@ -131,15 +131,18 @@ class Rarity:
 
 @dataclass(frozen=True)
 class Weighed:
-    """The n-grams of a caption of so many words, with their weights."""
+    """The n-grams of a caption with ``length`` words, and their weights."""
 
     length: int
     weights: list[dict[tuple[Any, ...], float]]
-    """Weights of n-grams of one word, of two, and so on."""
+    """Weights of the n-grams of one word, of two words, and so on."""
     norms: list[float]
 
     def likeness(self, reference: "Weighed") -> float:
-        """Return the mean cosine of n-grams of both, from 0 to 1; repeated words gain nothing, another length loses."""
+        """Return the mean cosine of the n-gram weights of both captions, from 0 to 1.
+
+        Repeated words do not increase it, and a difference in length decreases it.
+        """
         cosines = []
         for own, theirs, *norms in zip(self.weights, reference.weights, self.norms, reference.norms, strict=True):
             product = sum(min(weight, theirs[ngram]) * theirs[ngram] for ngram, weight in own.items() if ngram in theirs)
@@ -149,10 +152,10 @@ class Weighed:
 
 
 def most_like_all(captions: Sequence[Words], others: Sequence[Words]) -> int:
-    """Return the number of the caption that is most like all others: by the mean CIDEr-D where all n-grams weigh the same.
+    """Return the index of the caption with the largest mean CIDEr-D to all ``others``, where all n-grams weigh the same.
 
-    Where the others are drawn from a model, it is the caption that the model expects to score best (decoding by minimum Bayes
-    risk; Kumar & Byrne 2004, https://aclanthology.org/N04-1022).
+    If the others are sampled from a model, this is minimum Bayes risk decoding (Kumar & Byrne 2004,
+    https://aclanthology.org/N04-1022).
     """
     alike = Rarity(images=2, count=NGrams())
     known = [alike.weighed(other) for other in others]

@@ -1,4 +1,4 @@
-"""A captioner's decoder learns to write from sentences alone, before it sees an image."""
+"""Training of a captioner's decoder on sentences without images, before the training with images."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,16 +24,16 @@ from vitrail.training.loop.schedule import warmup_steps
 from vitrail.training.runs.plan import RunPlan, Work
 
 BATCH = 2048
-"""Tokens of a batch, with what fills it up."""
+"""Tokens in a batch, with padding."""
 FEW = 32
-"""Sentences of a fast run for developers."""
+"""Number of sentences with ``fast_dev_run``."""
 SENTENCES = 1 / 3
-"""Fraction of a time limit that the sentences may take."""
-BEGUN_AGAIN = "interrupted before the first image; the sentences are learned from the beginning when the run goes on"
+"""Fraction of the time limit that the training on sentences may use."""
+BEGUN_AGAIN = "interrupted before the first image; when the run is resumed, the training on sentences starts again"
 
 
 class Sentences(TokenTask):
-    """Every token of a sentence without an image. No run has this task by itself."""
+    """Prediction of every token of a sentence, without an image; only used inside captioning."""
 
     name = "sentences"
     model: Any
@@ -43,22 +43,22 @@ class Sentences(TokenTask):
 
 
 def read_sentences(file: str | Path) -> list[str]:
-    """Return the sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
+    """Return the sentences of a text file in UTF-8, one per line; raises `DataError` if there are none."""
     place = path_of(file)
     try:
         sentences = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
     except OSError as error:
         what = f"no sentences at {str(file)!r}: {error.strerror}"
-        raise DataError(what, where="task.text", hint="give a text file with a sentence in each line") from None
+        raise DataError(what, where="task.text", hint="give a text file with one sentence per line") from None
     except UnicodeDecodeError:
         raise DataError("the sentences are not in UTF-8", where=place, hint="save the file in UTF-8") from None
     if not sentences:
-        raise DataError("there are no sentences", where=place, hint="write one in each line")
+        raise DataError("the file has no sentences", where=place, hint="write one sentence per line")
     return sentences
 
 
 def begin_with_sentences(plan: RunPlan, task: Captioning, work: Work) -> None:
-    """Learn to write from the text of a run, if it has one. Every process learns the same."""
+    """Train the decoder on the text of a run, if it has one; all processes compute the same."""
     own, training, group, clock = task.settings, plan.settings.training, work.group, work.clock
     if own.text is None:
         return
@@ -68,7 +68,7 @@ def begin_with_sentences(plan: RunPlan, task: Captioning, work: Work) -> None:
     begun, room = clock.spent, SENTENCES * clock.left
 
     def share() -> float:
-        """Return the used fraction of the time for sentences, the same in every process."""
+        """Return the fraction of the time for sentences that is used; it is the same in every process."""
         (micro,) = group.all_reduce_max(int(1e6 * (clock.spent - begun) / room))
         return micro / 1e6
 
@@ -94,24 +94,24 @@ def learn_sentences(
     on_step: Callable[[], None] = lambda: None,
     share: Callable[[], float] = lambda: 0.0,
 ) -> tuple[float, int, int]:
-    """Train the decoder of a captioner on sentences, with the optimizer and the schedule of a run; its encoder stays as it is.
+    """Train the decoder of a captioner on sentences, with a run's optimizer and schedule; the encoder is not changed.
 
-    Returns the loss of the last epoch, the steps that were made, and the steps of all epochs.
+    Returns the loss of the last epoch, the number of steps done, and the number of steps of all epochs.
 
     Args:
-        most: tokens of a sentence; of a longer one the rest is left out.
+        most: most tokens of a sentence; longer sentences are cut.
         on_step: called before every step; an exception from it ends the training.
-        share: gives the used fraction of the time, which moves the schedule on; 1 ends the training after the step.
+        share: returns the fraction of the time that is used, which advances the schedule; at 1 the training ends.
 
     Raises:
-        DivergedError: a loss or a gradient that is not finite.
+        DivergedError: a loss or a gradient is not finite.
     """
     own = settings.changed(
         training=settings.training.changed(tune="all", ema=0, accumulate=1, compile=False, recompute=False),
         optimizer=settings.optimizer.changed(layers={}),
     )
     rows = [row[:most] for row in tokens.encode_targets(sentences)]
-    none = [[tokens.end]] * len(rows)  # nothing is read
+    none = [[tokens.end]] * len(rows)  # there is no source
     dataset = PairDataset(list(sentences), none, rows, settings.training.seed, pad=tokens.pad, start=tokens.start, most=most)
     loader = EpochLoader(dataset, BATCH, shuffle=True)
     total = epochs * len(loader)

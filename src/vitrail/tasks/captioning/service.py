@@ -1,4 +1,4 @@
-"""What a captioner contributes to a server: a sentence about an image, and where it looked for each word."""
+"""The server's operation for captioning models: a caption of an image, with attention for each word."""
 
 from functools import partial
 from pathlib import Path
@@ -29,24 +29,24 @@ class Settings(ServerSettings):
 
 
 def open_served(model: str | Path, settings: Settings) -> "ServedCaptions":
-    """Open a captioner for a server."""
-    refuse_given("a captioner writes in Python", {"--engine": settings.engine not in ("auto", "torch")})
+    """Open a captioning model for a server."""
+    refuse_given("a captioner runs in torch only", {"--engine": settings.engine not in ("auto", "torch")})
     return ServedCaptions(Writer(model, precision=settings.precision), settings.limits)
 
 
 class Row(NamedTuple):
-    """An image to write about."""
+    """A prepared image to caption."""
 
     pixels: np.ndarray
     attention: bool
 
 
 class ServedCaptions:
-    """Captions of images, and where the model looked for each word.
+    """A service that captions images, with the attention for each word.
 
     Args:
-        writer: writes the captions; used by one thread.
-        limits: what is taken on.
+        writer: the captioning model; used by one thread only.
+        limits: limits of a request.
     """
 
     summary, items = "Captions of images, and where the model looked for each word.", "images"
@@ -73,7 +73,7 @@ class ServedCaptions:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return what writes, how images are prepared for it, and the limits of a request."""
+        """Return the model's engine and options, its preparation of images, and the limits of a request."""
         writer = self.writer
         return {
             "engine": writer.engine,
@@ -90,7 +90,7 @@ class ServedCaptions:
 
     def _attention(self, fields: schema.CaptionFields) -> bool:
         if fields.attention and not self.writer.attends:
-            raise unseen("it has no attention", hint="ask without")
+            raise unseen("the model has no attention", hint="leave out attention")
         return fields.attention
 
     def _framed(self, content: bytes, attention: bool) -> Prepared[Row]:
@@ -111,7 +111,7 @@ class ServedCaptions:
 
 
 def _looks(caption: Caption, seen: list[float]) -> dict[str, Any]:
-    """Return where the model looked for each word."""
+    """Return the attention map of each word, for `schema.Looks`."""
     maps = [word.look for word in caption.words if word.look is not None]
     if not maps:  # a caption without words
         return {"rows": 0, "columns": 0, "seen": seen, "maps": ""}

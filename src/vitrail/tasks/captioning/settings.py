@@ -14,27 +14,26 @@ from vitrail.tasks.settings import TaskSettings
 
 
 class CaptionSettings(TaskSettings):
-    """A sentence about an image."""
+    """Captioning: a sentence about an image."""
 
     name: str = "caption"
     text: str | None = None
-    """A file with a sentence in each line, of which the decoder learns to write before it sees an image."""
+    """A text file with one sentence per line, on which the decoder is trained before the training with images."""
     text_epochs: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Passes over those sentences."""
+    """Epochs of the training on these sentences."""
     vocabulary: Positive = 3000
-    """Number of tokens that captions are cut into, at most; a captioner to start from brings its own."""
+    """Largest size of the vocabulary. A captioner to start from keeps its own vocabulary."""
     normalization: Literal["nfkc", "none"] = "nfkc"
-    """What captions go through before they are cut into tokens: Unicode's NFKC, or nothing; a captioner to start from brings its
-    own."""
+    """Normalization of captions before tokenization: Unicode's NFKC, or none. A captioner to start from keeps its own."""
     max_length: Positive = LONGEST_CAPTION
-    """Tokens of a caption; of a longer one the rest is not learned from."""
+    """Most tokens of a caption; longer captions are cut in training."""
     beams: Positive = CAPTION_BEAMS
-    """Captions that are followed side by side when the model is evaluated."""
+    """Beam width for the evaluation of the model."""
     samples: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Captions that are drawn from the model for each image: of the beams the one most like them is taken (minimum Bayes risk).
-    0 takes the likeliest."""
+    """Number of captions to sample for each image. The beam that is most similar to them is chosen (minimum Bayes risk decoding).
+    0 chooses the most probable beam."""
     no_repeat: Annotated[int, Field(ge=0, le=16)] = CAPTION_NO_REPEAT
-    """So many tokens in a row are written once in a caption; 0 for no such rule."""
+    """Length of token sequences that may occur only once in a caption; 0 for no such rule."""
 
     @classmethod
     def model_from(cls, start: ModelConfig, fields: Mapping[str, Any]) -> ModelConfig:
@@ -42,8 +41,8 @@ class CaptionSettings(TaskSettings):
 
     def require_consistent(self) -> None:
         if self.beams == 1 and self.samples:
-            hint = "add --task.samples 0, or take several beams"  # the samples may be the recipe's
-            raise ConfigError("samples choose among several beams, and task.beams is 1", where="task.samples", hint=hint)
+            hint = "add --task.samples 0, or use several beams"  # the samples may be the recipe's
+            raise ConfigError("samples choose among several beams, but task.beams is 1", where="task.samples", hint=hint)
 
     def require_data(self, source: str) -> None:
         sources.require_there(source)

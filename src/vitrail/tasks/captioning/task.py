@@ -1,4 +1,4 @@
-"""A sentence about an image, written word by word."""
+"""The task of captioning: loss, metrics and search."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,11 +32,11 @@ from vitrail.tasks.task import Answers, Metrics, Options
 from vitrail.tasks.token_task import TokenMetrics, TokenTask
 
 SAME = 0.2
-"""Least fraction of the images with the same caption for a warning."""
+"""Fraction of images with the same caption above which a warning is given."""
 FLOORS = {"one_caption": "one caption for all", "nearest_image": "the nearest training image's caption"}
-"""Names of the floors of captions, for people."""
+"""Names of the baselines in messages."""
 TEMPERATURE = 0.65
-"""Temperature of drawn captions; at 1 too many are unlike all others to say what they have in common."""
+"""Temperature of sampled captions; at 1 too many samples are unlike all others to find the most typical caption."""
 
 
 class Captioning(TokenTask):
@@ -70,7 +70,7 @@ class Captioning(TokenTask):
         seed: int = 0,
         transform: Transform | None = None,
     ) -> CaptionDataset:
-        """Return images as the model sees them, with their captions; in training no longer than ``task.max_length``."""
+        """Return prepared images with their captions; in training, captions are cut to ``task.max_length`` tokens."""
         most = self.model.config.max_tokens if augmentation is None else self.longest
         return CaptionDataset(items, self.preparation, self.tokenizer, augmentation, seed, most=most, transform=transform)
 
@@ -78,7 +78,7 @@ class Captioning(TokenTask):
         return self.model.encode(self.preparation.normalize(batch["images"]))
 
     def answer(self, batch: Batch) -> Answers:
-        """Return `token_answers`, and ``written``, int64 (B, longest): the model's captions, filled up with ``pad``."""
+        """Return `token_answers`, and ``written``, int64 (B, longest): the model's captions, padded with ``pad``."""
         encoded = self.encode(batch)
         written = filled([one.tokens for one in self.write(batch["images"], encoded)], self.pad, self.longest)
         rest = (0, self.longest - written.shape[1])
@@ -86,11 +86,11 @@ class Captioning(TokenTask):
 
     @property
     def longest(self) -> int:
-        """Most tokens of a caption that is written, with the end."""
+        """Most tokens of a written caption, including the end token."""
         return min(self.settings.max_length, self.model.config.max_tokens)
 
     def write(self, images: Tensor, encoded: Any) -> list[Written]:
-        """Write the caption of each image, which the model has ``encoded``."""
+        """Write the caption of each image; ``encoded`` is the output of `encode`."""
         options: dict[str, Any] = {"max_length": self.longest, "no_repeat": self.settings.no_repeat, "encoded": encoded}
         return write(self.model, images, beams=self.settings.beams, samples=self.settings.samples, **options)
 
@@ -108,7 +108,7 @@ class Captioning(TokenTask):
         return CaptionMetrics(self)
 
     def floor(self, metrics: Metrics, items: Sequence[Captioned], known: Sequence[Captioned]) -> Floor | None:
-        """Return the scores of one known caption for all of the ``items``."""
+        """Return the scores of one training caption for all ``items``."""
         one = one_caption(known, items)
         return Floor(f"“{one['caption']}” for all", one)
 
@@ -120,10 +120,10 @@ create = Captioning.create
 
 
 def write(model: TextModel, images: Tensor, *, beams: int, samples: int = 0, no_repeat: int = 0, **options: Any) -> list[Written]:
-    """Write the caption of each image: the likeliest token each time (``beams`` of 1), or the best of several beams.
+    """Write the caption of each image by greedy decoding (``beams`` of 1), or the best caption of a beam search.
 
-    Without ``samples`` the best is the one with the largest mean over its tokens, as ``generate`` of transformers does; with them
-    it is the one most like so many captions that are drawn from the model. See `beam_search` for the ``options``.
+    Without ``samples`` the best beam has the largest mean log-probability of its tokens, as in transformers' ``generate``. With
+    ``samples`` it is the beam most similar to this many captions sampled from the model. For ``options`` see `beam_search`.
     """
     many: dict[str, Any] = {"best": beams if samples else 1, "length_penalty": 0 if beams == 1 else 1.0, "length_offset": 0}
     searched = beam_search(model, images, beams=beams, no_repeat=no_repeat, **many, **options)
@@ -137,7 +137,7 @@ class CaptionMetrics(TokenMetrics):
     """BLEU, ROUGE-L and CIDEr-D of written captions, and loss and accuracy per token of the references."""
 
     floors: dict[str, dict[str, Any]] | None = None
-    """Scores of simple answers, where they are known; see `vitrail.tasks.captioning.floors`."""
+    """Scores of the baselines, if they were computed; see `vitrail.tasks.captioning.floors`."""
 
     def __init__(self, task: Captioning):
         super().__init__(task.pad)
@@ -153,7 +153,7 @@ class CaptionMetrics(TokenMetrics):
         return {**(caption_scores(written, references) if written else {}), **super().scores(), "images": len(written)}
 
     def details(self) -> dict[str, Any]:
-        """Return the `scores`, the floors, and a warning where many images have the same caption."""
+        """Return the `scores`, the baselines, and a warning if many images have the same caption."""
         scores: dict[str, Any] = dict(self.scores())
         if self.floors is not None:
             scores["floors"] = self.floors
@@ -173,7 +173,7 @@ class CaptionMetrics(TokenMetrics):
 
     @property
     def warning(self) -> str:
-        """A line where more than a fifth of the images have the same caption, else nothing."""
+        """A warning if more than `SAME` of the images have the same caption; else an empty text."""
         often = Counter(" ".join(words(caption)) for _, caption, _ in self.texts).most_common(1)
         caption, count = often[0] if often else ("", 0)
         if count <= SAME * len(self.texts) or count < 2:
@@ -182,6 +182,6 @@ class CaptionMetrics(TokenMetrics):
 
 
 def caption_rows(items: Sequence[Captioned], metrics: CaptionMetrics) -> list[tuple[str, str, str]]:
-    """Return a head, then name, caption and references of the images in their order."""
+    """Return a header row, then a row with name, caption and references for each image, in order."""
     rows = [(items[number].name, caption, " | ".join(items[number].target)) for number, caption, _ in metrics.texts]
     return [("image", "caption", "references"), *rows]

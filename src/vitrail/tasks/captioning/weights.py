@@ -1,4 +1,4 @@
-"""A trained captioner with its tokens and its preparation of images, and the folder that holds them."""
+"""A trained captioning model with its tokens and preparation of images, and its model folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ ROW = TASKS["caption"]
 
 
 class TrainedCaptioner(TrainedTexts):
-    """A model with its tokenizer and its preparation of images."""
+    """A captioning model with its tokenizer and its preparation of images."""
 
     layouts = CAPTIONER_LAYOUTS
     no_labels = "a captioner writes sentences and gives no labels", "call vitrail.caption(run.trained, images)"
@@ -54,18 +54,18 @@ class TrainedCaptioner(TrainedTexts):
 
 
 def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
-    """Return the captioner behind a MODEL: a run folder, a model folder, transformers' VisionEncoderDecoder, or a file in one.
+    """Load the captioner of a MODEL: a run folder, a model folder, transformers' VisionEncoderDecoder, or a file in a folder.
 
-    With ``trust_pickle`` weights in a pickle are read, too, by torch's restricted reader: only for files you trust.
+    With ``trust_pickle`` pickles are read, too, by torch's restricted reader: only for files you trust.
 
     Raises:
-        ModelFileError: missing, damaged, refused, or a model of another kind.
+        ModelFileError: the model is missing, damaged, refused, or no captioner.
     """
     return read_behind(reference, read, trust_pickle=trust_pickle)
 
 
 def load_captioner(path: Path) -> TrainedCaptioner:
-    """Read a model folder, or a file of weights with its neighbours; raises `ModelFileError`."""
+    """Read a model folder, or a weights file with the files beside it; raises `ModelFileError`."""
     with Checkpoint.opened(path) as checkpoint:
         return read(checkpoint)
 
@@ -75,7 +75,7 @@ def read(checkpoint: Checkpoint) -> TrainedCaptioner:
     foreign, tensors = checkpoint.config.get("model_type") in ROW.model_types, checkpoint.tensors
     if foreign:
         layouts = CAPTIONER_LAYOUTS.values()
-        ignored = {name for name in tensors if all(layout.passes_over(name) for layout in layouts)}  # masks are no numbers
+        ignored = {name for name in tensors if all(layout.passes_over(name) for layout in layouts)}  # masks are not floats
         tensors = {name: tensor for name, tensor in tensors.items() if name not in ignored}
     else:
         hint = "give the folder of a run that learned to write captions, or its best"
@@ -90,7 +90,7 @@ def read(checkpoint: Checkpoint) -> TrainedCaptioner:
 
 
 def no_labels(where: object) -> ModelFileError:
-    """Return the error for a captioner where a model that gives labels or vectors is needed."""
+    """Return the error for a captioner where a model with labels or feature vectors is needed."""
     hint = "give it to vitrail caption, evaluate, serve, convert or summary"
     return ModelFileError("a captioner gives no labels and no vectors", where=where, hint=hint)
 
@@ -102,5 +102,6 @@ def _preparation(checkpoint: Checkpoint, config: Any, *, foreign: bool) -> Prepa
     of_type = {"model_type": VIT.model_types[0]} if foreign else {}
     preparation = Preparation.from_hugging_face(checkpoint.preprocessor, where=where, **of_type)
     if (preparation.image_size, preparation.channels) != (config.image_size, config.channels):
-        raise ModelFileError("the preparation makes other images than the model takes", where=where, hint="write it again")
+        what = "the preparation returns images of another size or number of channels than the model takes"
+        raise ModelFileError(what, where=where, hint="write the folder again")
     return preparation

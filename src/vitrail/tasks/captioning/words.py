@@ -25,23 +25,23 @@ class Word:
 
     text: str
     score: float
-    """Its probability behind the words before it."""
+    """Probability of the word, given the words before it."""
     look: np.ndarray | None = None
-    """Attention to each patch of the image, (rows, columns); with the attention to the other tokens the sum is 1."""
+    """Attention to each patch of the image, (rows, columns); together with the attention to other tokens it sums to 1."""
 
 
 @dataclass(frozen=True)
 class Caption(Answer):
-    """A sentence about a picture."""
+    """A caption of an image."""
 
     text: str
     score: float
-    """The logarithm of its probability, its end included where the greatest length has not cut it."""
+    """Log-probability of the caption, with its end token unless it was cut at the maximum length."""
     words: tuple[Word, ...]
 
     @property
     def looks(self) -> list[Look]:
-        """The words with their attention; none where it was not requested, or the model has none."""
+        """The words with their attention; empty if it was not requested or the model has none."""
         return [(word.text, word.look) for word in self.words if word.look is not None]
 
     def to_json(self, name: str) -> dict[str, Any]:
@@ -60,16 +60,16 @@ class Caption(Answer):
 def captions_of(
     model: TextModel, tokenizer: Tokens, encoded: Any, written: Sequence[Written], *, attention: bool = False
 ) -> list[Caption]:
-    """Return the captions that a search has written, word by word.
+    """Return the captions of a search, split into words with their probabilities and attention.
 
-    They pass the decoder once more, all tokens at once; so the search itself runs with the fastest kernels.
+    The decoder computes them again, for all tokens at once, so that the search itself can use the fastest kernels.
 
     Args:
-        model: of images, in evaluation mode.
-        tokenizer: of its captions.
-        encoded: the result of the model's `encode` of the images.
-        written: the caption of each.
-        attention: give words their attention, if the model has any.
+        model: the captioning model, in evaluation mode.
+        tokenizer: its tokens.
+        encoded: the output of the model's `encode` for the images.
+        written: the result of the search for each image.
+        attention: whether to add the attention of each word, if the model has attention.
     """
     c: Any = model.config
     rows = [[*one.tokens, *[c.end] * one.finished] for one in written]
@@ -88,7 +88,7 @@ def captions_of(
 
 
 def _words(tokenizer: Tokens, tokens: Sequence[int], scores: list[float], looks: np.ndarray | None) -> Iterator[Word]:
-    """Yield the words that tokens make; one begins where the text has a space."""
+    """Yield the words of a caption; a word begins at a token with a leading space."""
     pieces = tokenizer.pieces(tokens)
     starts = [place for place, piece in enumerate(pieces) if place == 0 or piece.startswith(" ")]
     for start, end in zip(starts, [*starts, len(pieces)][1:], strict=True):

@@ -1,4 +1,4 @@
-"""Runs that translate, side by side: BLEU by the length of sentences, and the attention of each model to the same sentence."""
+"""Comparison of translation runs: BLEU by the length of sentences, and each model's attention for the same sentence."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Translated:
     folder: Path
     texts: Texts
     number: int
-    """Place among the runs, which sets the colour of its line."""
+    """Index of the run, which decides the colour of its line."""
 
 
 def translated(runs: Sequence[Compared]) -> list[Translated]:
@@ -45,7 +45,7 @@ def translated(runs: Sequence[Compared]) -> list[Translated]:
 
 
 def alike(runs: Sequence[Translated]) -> list[Translated]:
-    """Return the runs that have the most common set of sentences, in one order of these."""
+    """Return the runs that were evaluated on the most common set of sentences, with these in the same order."""
     by_sentence = [{(source, reference): written for source, written, reference in run.texts} for run in runs]
     ((most, _),) = Counter(frozenset(texts) for texts in by_sentence).most_common(1)
     same = [(run, texts) for run, texts in zip(runs, by_sentence, strict=True) if texts.keys() == most]
@@ -54,7 +54,7 @@ def alike(runs: Sequence[Translated]) -> list[Translated]:
 
 
 def sections(runs: Sequence[Compared], folder: Path) -> list[Markup]:
-    """Return the sections of a page on runs that translate, if there are two or more; pictures go to the folder."""
+    """Return the sections of a page that compares translation runs, if there are two or more; images are saved to ``folder``."""
     every = translated(runs)
     if len(every) < 2 or len(shown := alike(every)) < 2:
         return []
@@ -67,7 +67,7 @@ def sections(runs: Sequence[Compared], folder: Path) -> list[Markup]:
 
 
 def length_chart(runs: Sequence[Translated]) -> Figure:
-    """Draw a line for each run, through the same groups of sentences."""
+    """Draw BLEU by sentence length, with a line for each run; all lines use the same groups of sentences."""
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -84,7 +84,7 @@ def length_chart(runs: Sequence[Translated]) -> Figure:
 
 
 def _side_by_side(runs: Sequence[Translated], folder: Path) -> Markup:
-    """Return a sentence as every run translates it, with the attention of each model."""
+    """Return a section with every run's translation of one sentence, and the attention of each model."""
     aligned: dict[str, tuple[TextModel, Aligned]] = {}
     without: list[str] = []
     place = _typical(runs[0].texts)
@@ -113,7 +113,7 @@ def _side_by_side(runs: Sequence[Translated], folder: Path) -> Markup:
 
 
 def _typical(texts: Texts) -> int:
-    """Return the place of a sentence of the middle length, among those that are short enough to be drawn."""
+    """Return the index of a sentence of median length among those that are short enough to be drawn."""
     lengths = [len(source.split()) for source, _, _ in texts]
     order = sorted(range(len(texts)), key=lambda place: lengths[place])
     short = [place for place in order if lengths[place] <= LONGEST_DRAWN // 2] or order[:1]
@@ -121,7 +121,7 @@ def _typical(texts: Texts) -> int:
 
 
 class TranslationComparison(TaskComparison):
-    """BLEU by length and attention of runs that translate."""
+    """Comparison of translation runs: BLEU by length, and attention."""
 
     def sections(self, runs: Sequence[Compared], folder: Path) -> list[Markup]:
         return sections(runs, folder)

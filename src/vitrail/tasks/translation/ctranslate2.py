@@ -1,4 +1,4 @@
-"""A translator for CTranslate2: its files, and the engine that runs them."""
+"""Exported translation models for CTranslate2: writing their files, and running them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,28 +23,28 @@ from vitrail.weights.layouts.ctranslate2 import CTRANSLATE2, variables
 from vitrail.weights.locate import EXPORTED as ABOUT
 
 MODEL, WORDS = "model.bin", "shared_vocabulary.json"
-"""CTranslate2's own files of weights and of tokens."""
+"""CTranslate2's files for weights and tokens."""
 TYPES: dict[ExportPrecision, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
-"""CTranslate2's names of precisions; a processor computes in fp32 what it has no products for."""
+"""CTranslate2's names of precisions. A CPU that does not support a precision computes in fp32."""
 BATCH = 4096
-"""Tokens that are translated side by side."""
+"""Tokens in a batch."""
 HINT = "export the model again: vitrail export MODEL --to ctranslate2 --out FOLDER"
 
 
 class Description(Settings):
-    """Facts of a translator that CTranslate2's files do not hold."""
+    """Metadata of an exported translation model that CTranslate2's files do not hold."""
 
     name: str
     languages: tuple[str, str]
-    """The one that is read, the one that is written."""
+    """Source and target language."""
     precision: ExportPrecision
     """Precision of the weights."""
     max_tokens: Annotated[int, Field(ge=2, le=1 << 24)]
-    """Tokens of the longest text, read or written."""
+    """Most tokens of a source or a translation."""
 
 
 def ctranslate2() -> Any:
-    """Import the library; raises `ConfigError` where it is not installed."""
+    """Import the library; raises `ConfigError` if it is not installed."""
     try:
         import ctranslate2
     except ImportError:
@@ -54,7 +54,12 @@ def ctranslate2() -> Any:
 
 
 def write_model(trained: TrainedTranslator, about: Description, folder: Path) -> None:
-    """Write a translator as CTranslate2 reads it, with its tokens and its description; raises `ConfigError` or `ExportError`."""
+    """Write a translation model in CTranslate2's format, with its tokens and description.
+
+    Raises:
+        ConfigError: CTranslate2 does not support the model, or is not installed.
+        ExportError: CTranslate2 cannot write the model.
+    """
     c: Any = trained.config
     tensors, library, tokens = variables(trained.model), ctranslate2(), trained.preparation
     activation = getattr(library.specs.common_spec.Activation, CTRANSLATE2.activations[c.activation])
@@ -81,9 +86,9 @@ def write_model(trained: TrainedTranslator, about: Description, folder: Path) ->
 
 
 class ExportedTranslator:
-    """A translator in CTranslate2, on the processor, with as many ``threads`` as torch has by default.
+    """A translation model in CTranslate2, on the CPU; ``threads`` is torch's number by default.
 
-    Its probabilities are shared among the tokens that may be written alone, so they are slightly greater than the model's own.
+    Its probabilities are normalised over the tokens that may be written, so they are slightly greater than the PyTorch model's.
     Raises `ModelFileError` for a missing or damaged file.
     """
 
@@ -109,19 +114,19 @@ class ExportedTranslator:
         translator = ctranslate2().Translator
         try:
             self._engine = translator(str(path), intra_threads=threads or torch.get_num_threads())
-        except Exception as error:  # the library raises plain ones
+        except Exception as error:  # the library raises RuntimeError and others
             what = f"CTranslate2 cannot open the model: {first_line(error)}"
             raise ModelFileError(what, where=path / MODEL, hint=HINT) from None
 
     def most(self, beams: int) -> int:
-        """Return the tokens, filling included, that are read side by side."""
+        """Return the most source tokens in a batch, with padding."""
         return BATCH
 
     def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
-        """Return the translation of each source, which has its end; without ``scores`` these may be 0.
+        """Return the translation of each source, which ends with the end token; without ``scores`` the scores may be 0.
 
-        Of as many finished texts as beams the best by equation (14) of Wu et al. is taken, as `beam_search` does; it may go on
-        where this search ends.
+        The best of ``beams`` finished texts by equation (14) of Wu et al. is returned, as by `beam_search`. `beam_search` may
+        search longer than CTranslate2.
         """
         limits = [longest(len(source), self.max_tokens) for source in sources]
         results = self._run(
@@ -139,7 +144,7 @@ class ExportedTranslator:
         return [self._best(result, limit) for result, limit in zip(results, limits, strict=True)]
 
     def _best(self, result: Any, limit: int) -> Written:
-        """Return the best hypothesis of a source; one that is longer than allowed is cut, and has the score of the whole."""
+        """Return the best hypothesis for a source. One longer than ``limit`` is cut, but keeps the score of the whole text."""
         end = self._names[self.preparation.end]
         texts = []
         for words, score in zip(result.hypotheses, result.scores or [0.0], strict=True):
@@ -149,20 +154,21 @@ class ExportedTranslator:
         return max(texts, key=lambda text: text.normalized)
 
     def log_probabilities(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
-        """Return the log-probability of each target token, the ends included, after the source and the tokens before."""
+        """Return the log-probability of each target token (with the end token), given the source and the tokens before it."""
         words = [self._words(tokens) for tokens in sources], [self._words(tokens[:-1]) for tokens in targets]
         results = self._run(self._engine.score_batch, *words, max_input_length=self.max_tokens)
         return [list(result.log_probs) for result in results]
 
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
-        """Raise `ConfigError`: the engine gives no attention."""
-        raise ConfigError("an exported translator does not tell where it looked", where="--attention", hint="ask the run")
+        """Raise `ConfigError`: the engine returns no attention."""
+        hint = "give the run instead of the export"
+        raise ConfigError("an exported translation model returns no attention", where="--attention", hint=hint)
 
     def _run(self, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
-        """Return the engine's result; it reads some of its files no earlier than this."""
+        """Call the engine, and turn its errors into `ModelFileError`: it reads some files only now."""
         try:
             return call(*words, **options)
-        except Exception as error:  # the library raises plain ones
+        except Exception as error:  # the library raises RuntimeError and others
             what = f"CTranslate2 cannot run the model: {first_line(error)}"
             raise ModelFileError(what, where=self._folder, hint=HINT) from error
 
@@ -171,7 +177,7 @@ class ExportedTranslator:
 
 
 def _require_tokens(file: Path, names: list[str]) -> None:
-    """Raise `ModelFileError` where CTranslate2's tokens are not the tokenizer's."""
+    """Raise `ModelFileError` if CTranslate2's tokens differ from the tokenizer's."""
     try:
         same = json.loads(read_text(file)) == names
     except (OSError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The data of a run of translation, and of an evaluation."""
+"""Data for training and evaluating translation models."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,9 @@ from vitrail.weights.locate import absolute
 
 
 class TranslationData(TokenData):
-    """Sentences and their translations as the data of a run."""
+    """The data of a translation run: pairs of sentences."""
 
-    noun, example = "model", "name sentences to evaluate on: pairs.tsv"
+    noun, example = "model", "give sentences to evaluate on: pairs.tsv"
 
     def open_start(self, reference: str) -> TrainedTranslator:
         return open_translator(reference)
@@ -61,8 +61,8 @@ class TranslationData(TokenData):
         other_marks = {"model.pad, model.start, model.end": (model.pad, model.start, model.end) != own}
         refuse_given("it does not go with sentences", other_marks)
         if start is not None and start.languages != source.languages:
-            what = f"the model translates {' to '.join(start.languages)}, and the run is {' to '.join(source.languages)}"
-            raise ConfigError(what, where="--from", hint="give its languages, or train anew")
+            what = f"the model translates {' to '.join(start.languages)}, but the run {' to '.join(source.languages)}"
+            raise ConfigError(what, where="--from", hint="use the model's languages, or train without --from")
         task, tokens = _task(settings).changed(source=source.languages[0], target=source.languages[1]), len(_tokenizer(source))
         if start is not None:
             task = task.changed(vocabulary=tokens)  # a model to start from brings its own
@@ -74,24 +74,24 @@ class TranslationData(TokenData):
         )
 
     def check(self, source: PairData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-        """Return the pairs with a sentence that is too long to learn from."""
+        """Return the pairs with a sentence that is too long for training, by name, with the reason."""
         tokenizer, pairs = _tokenizer(source), source.split("all")
         longest = min(_task(settings).max_length, cast(TextConfig, settings.model.config).max_tokens)
         sides = tokenizer.encode([pair.source for pair in pairs]), tokenizer.encode_targets([pair.target for pair in pairs])
         why = f"longer than {longest} tokens"
         bad = {pair.name: why for pair, *both in zip(pairs, *sides, strict=True) if max(map(len, both)) > longest}
         if pairs and len(bad) == len(pairs):
-            hint = "raise task.max_length, and model.max_tokens where it is less; or give sentences, one to a line"
+            hint = "raise task.max_length, and model.max_tokens if it is smaller; or write one sentence per line"
             raise DataError(f"all {len(pairs):,} pairs have a sentence {why}", where=source.source, hint=hint)
         if bad:
             observer.note(f"{len(bad):,} of {len(pairs):,} pairs have a sentence {why} and are left out: task.max_length")
         return bad
 
     def warnings(self, settings: RunSettings, source: PairData) -> list[str]:
-        """Return a line for sentences that stand in the training split and in another one."""
+        """Return a warning if sentences of the training split are in another split, too."""
         learned = {pair.source for pair in source.splits["train"]}
         shared = sum(pair.source in learned for split in ("val", "test") for pair in source.splits[split])
-        what = f"{shared:,} sentences of other splits are in the training split, too: scores are too good for it"
+        what = f"{shared:,} sentences of other splits are in the training split, too, so the scores will be too good"
         return [what] if shared else []
 
     def preparation_of(self, settings: RunSettings, source: PairData) -> Tokens:
@@ -113,9 +113,11 @@ DATA = TranslationData(task_row("translate"))
 def open_pairs_for(
     trained: Any, reference: object, data: str | Path | None, split: str | None, note: Note
 ) -> tuple[PairData, str, TranslationSettings]:
-    """Return sentences to evaluate a translator on, a run's own by default, their split, and the settings of the search.
+    """Return the pairs to evaluate a translation model on (by default the run's), their split, and the task's settings.
 
-    Raises `DataError` where there are none, `ConfigError` where no data is named and the model is no run.
+    Raises:
+        DataError: there are no pairs.
+        ConfigError: no data is given, and the model is not a run.
     """
     languages = trained.languages
     source, chosen, run, _ = DATA.to_evaluate(reference, data, split, note, lambda other: open_pairs(other, languages))

@@ -1,4 +1,4 @@
-"""Scores of a translator, in Python or in an engine."""
+"""Evaluation of a translation model, in PyTorch or exported."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -24,23 +24,23 @@ from vitrail.tasks.translation.task import Translation, TranslationMetrics, pair
 
 
 class TranslationEvaluationOptions(Options):
-    """No options: a translator is evaluated as it is."""
+    """An empty set of options: the evaluation of a translation model has none."""
 
-    refusal: ClassVar[str] = "a translator is evaluated as it is"
+    refusal: ClassVar[str] = "the evaluation of a translation model has no such option"
 
 
 SETTINGS = TranslationEvaluationOptions
 
 
 def evaluation(request: Request) -> StreamedEvaluation:
-    """Return the evaluation of a translator on pairs of sentences: BLEU, chrF and loss; raises as `open_pairs_for`."""
+    """Return the evaluation of a translation model: BLEU, chrF and loss. Raises the errors of `open_pairs_for`."""
     model = open_any(request.model)
     source, split, settings = open_pairs_for(model, request.reference, request.data, request.split, request.note)
     return evaluation_on(model, source.split(split), split, settings)
 
 
 def evaluation_on(model: AnyTranslator, pairs: Sequence[Pair], split: str, settings: TranslationSettings) -> StreamedEvaluation:
-    """Return the evaluation of a translator on some pairs, searched as the settings have it."""
+    """Return the evaluation of a translation model on these pairs, with the beam search of ``settings``."""
     batch_size = max(1, BATCH // settings.beams)
     if isinstance(model, ExportedTranslator):
         engine = InEngine(model, settings.beams)
@@ -51,27 +51,27 @@ def evaluation_on(model: AnyTranslator, pairs: Sequence[Pair], split: str, setti
 
 
 class InEngine:
-    """An exported translator that answers batches as a task does."""
+    """An adapter that gives an exported translation model the methods of a task for batches."""
 
     def __init__(self, exported: ExportedTranslator, beams: int):
         self.exported, self.tokenizer, self.beams = exported, exported.preparation, beams
 
     def dataset(self, pairs: Sequence[Pair]) -> PairDataset:
-        """Return the `pair_dataset`; raises `DataError` for a pair that is longer than the model was made for."""
+        """Return the `pair_dataset`; raises `DataError` for a sentence with more tokens than the exported model takes."""
         most = self.exported.max_tokens
         dataset = pair_dataset(self.tokenizer, pairs, most=most)
         for place in np.flatnonzero(dataset.lengths.max(axis=1, initial=0) > most)[:1]:
-            what = f"a sentence has {dataset.lengths[place].max():,} tokens, and the exported model takes {most:,}"
+            what = f"a sentence has {dataset.lengths[place].max():,} tokens, but the exported model takes at most {most:,}"
             raise DataError(what, where=dataset.name(int(place)), hint="leave it out, or evaluate the run")
         return dataset
 
     def answer(self, batch: Batch) -> Answers:
-        """Return the sum of the losses of each sentence's tokens, (B,)."""
+        """Return the loss of each sentence, summed over its tokens, (B,)."""
         sides = (self._tokens(batch[name]) for name in ("source", "labels"))
         return {"loss": torch.tensor([-sum(known) for known in self.exported.log_probabilities(*sides)])}
 
     def write(self, source: torch.Tensor) -> list[str]:
-        """Return the translation of each of (B, S) tokens."""
+        """Return the translation of each source; ``source`` is tokens (B, S)."""
         texts = self.exported.write(self._tokens(source), self.beams, scores=False)
         return [self.tokenizer.decode(written.tokens) for written in texts]
 

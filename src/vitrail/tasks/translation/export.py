@@ -1,4 +1,4 @@
-"""The export of a translator to CTranslate2: written, compared with the model, measured."""
+"""Export of a translation model to CTranslate2, with a comparison with the PyTorch model and measurements."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ from vitrail.tasks.translation.weights import TrainedTranslator, open_translator
 from vitrail.weights.formats.checksums import write_sums
 
 CLOSE = 1e-3
-"""Greatest difference of the logarithm of a token's probability in fp32 from the model's."""
+"""Largest accepted difference between an fp32 export and the model in a token's log-probability."""
 TRIED = 64
-"""Sentences with which every export is compared with the model."""
+"""Number of sentences on which every export is compared with the model."""
 MOST = 1000
-"""Sentences that both are measured on."""
+"""Most sentences on which model and export are measured."""
 Measured = tuple[Sequence[Pair], TranslationSettings]
-"""Sentences that a translator is measured on, and the settings of the search."""
+"""Pairs for the measurement, and the settings of the beam search."""
 
 
 def export_model(
@@ -50,27 +50,27 @@ def export_model(
     observer: Observer | None = None,
     **of_images: Any,
 ) -> tuple[Path, dict[str, Any]]:
-    """Write a translator for CTranslate2; return its folder and the measured figures.
+    """Write a translation model for CTranslate2; return its folder and the measurements.
 
     Args:
-        model: a run folder, a model folder, or a loaded translator.
+        model: a run folder, a model folder, or a loaded translation model.
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
         to: ctranslate2.
         precision: fp32, bf16, fp16 or int8.
         calibrate: sentences with translations to measure on; by default the validation sentences of the run.
-        force: keep int8 also where it surely loses more than `MOST_LOST` points of chrF, or cannot be judged.
+        force: keep int8 even if it surely loses more than `MOST_LOST` points of chrF, or cannot be judged.
         observer: gets the progress.
-        of_images: options that are refused.
+        of_images: options of image models, which are refused.
 
     Raises:
-        ExportError: it cannot be written, or does not answer as the model does.
-        VitrailError: others with the exit code of the command.
+        ExportError: the model cannot be written, or the export's outputs differ from the model's.
+        VitrailError: other errors, with the exit code of the command.
     """
     refuse_given("a translator has no images", {flag(name): True for name in of_images})
     if precision not in TYPES:
         raise unknown("precision of a translator", precision, list(TYPES), where="--precision")
     if to != "ctranslate2":
-        raise ConfigError(f"a translator does not go to {to}", where="--to", hint="take --to ctranslate2")
+        raise ConfigError(f"a translator cannot be exported to {to}", where="--to", hint="use --to ctranslate2")
     ctranslate2()
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "exports", name), observer or Observer()
@@ -99,7 +99,7 @@ def export_model(
 
 
 def _pairs(trained: TrainedTranslator, model: object, data: str | Path | None, note: Note) -> Measured | None:
-    """Return up to `MOST` sentences to measure on; None where the model comes with none."""
+    """Return up to `MOST` pairs for the measurement; None, with a note, if no data is given and the model has none."""
     try:
         source, split, settings = open_pairs_for(trained, model, data, "val" if data is None else None, note)
         return source.split(split)[:MOST], settings
@@ -111,7 +111,7 @@ def _pairs(trained: TrainedTranslator, model: object, data: str | Path | None, n
 
 
 def _sources(trained: TrainedTranslator, pairs: Measured | None) -> list[list[int]]:
-    """Return sentences to compare with; random tokens where there are none."""
+    """Return the sources for the comparison, as tokens; random tokens if there are no pairs."""
     if pairs is not None:
         tokens = trained.preparation.encode([pair.source for pair in pairs[0][:TRIED]])
         if short := [one for one in tokens if len(one) <= trained.config.max_tokens]:
@@ -124,10 +124,10 @@ def _sources(trained: TrainedTranslator, pairs: Measured | None) -> list[list[in
 
 @torch.inference_mode()
 def verify(exported: ExportedTranslator, trained: TrainedTranslator, sources: Sequence[list[int]]) -> dict[str, Any]:
-    """Compare an export with the model in Python: the likeliest texts, and the probability of each of their tokens.
+    """Compare an export with the PyTorch model: the greedy translations, and the log-probability of each of their tokens.
 
     Raises:
-        ExportError: in fp32 a logarithm of a probability is further from the model's than `CLOSE`, or one is not finite.
+        ExportError: a log-probability in fp32 differs from the model's by more than `CLOSE`, or one is not finite.
     """
     python, c = InPython(trained), trained.config
     ours, theirs = (writer.write(sources, 1) for writer in (python, exported))
@@ -141,14 +141,14 @@ def verify(exported: ExportedTranslator, trained: TrainedTranslator, sources: Se
         expected = logits.log_softmax(dim=-1).cpu()[torch.arange(len(text)), torch.tensor(text)]
         largest = max(largest, (expected - torch.tensor(known)).abs().nan_to_num(float("inf")).max().item())
     if largest > (CLOSE if exported.about.precision == "fp32" else float("inf")) or largest == float("inf"):
-        what = f"logarithms of probabilities differ from the model's by {largest:.2g}, and {CLOSE:g} is the limit"
-        raise ExportError(what, where="export", hint="this is a mistake of the exporter or of CTranslate2: report it")
+        what = f"log-probabilities differ from the model's by {largest:.2g}; the limit is {CLOSE:g}"
+        raise ExportError(what, where="export", hint="this is a bug of Vitrail or of CTranslate2: please report it")
     same = sum(a.tokens == b.tokens for a, b in zip(ours, theirs, strict=True)) / len(sources)
     return {"sentences": len(sources), "largest_difference": largest, "same": same}
 
 
 def _measured(trained: TrainedTranslator, exported: ExportedTranslator, pairs: Measured, observer: Observer) -> dict[str, Any]:
-    """Return scores before and after, their loss by sentence, the fraction of equal texts, and sentences a second."""
+    """Return scores before and after the export, the loss, the fraction of equal translations, and sentences per second."""
     measured, rates = [], {}
     for name, model in (("the model", trained), ("ctranslate2", exported)):
         begun = time.perf_counter()
@@ -170,21 +170,21 @@ def _measured(trained: TrainedTranslator, exported: ExportedTranslator, pairs: M
 
 
 def judge_texts(before: TranslationMetrics, after: TranslationMetrics) -> Loss:
-    """Return the mean loss of chrF over sentences, with the error that so many sentences leave."""
+    """Return the mean loss of chrF over sentences, with its standard error."""
     old, new = (sorted(metrics.texts) for metrics in (before, after))
     scores = [torch.tensor(score_by_sentence(*list(zip(*texts, strict=True))[1:])) for texts in (old, new)]
     return Loss.of(scores[0] - scores[1], answers=len({text for _, text, _ in old}))
 
 
 def require_score(loss: Loss, sentences: int) -> None:
-    """Raise `ExportError` for int8 that surely loses too much of chrF, and for int8 that the sentences cannot judge."""
-    loss.require(MOST_LOST, BY_SENTENCE.title, f"{sentences} sentences", f"take --precision fp32, or {KEEP}")
+    """Raise `ExportError` if int8 surely loses too much chrF, or if the sentences are not enough to judge it."""
+    loss.require(MOST_LOST, BY_SENTENCE.title, f"{sentences} sentences", f"use --precision fp32, or {KEEP}")
     if loss.answers == 1:
         raise no_judgement("sentences", f"give other sentences, or {KEEP}")
 
 
 def _paragraphs(about: Description, figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the paragraphs of the ``README.md`` of an exported translator."""
+    """Yield the paragraphs of ``README.md`` for an exported translation model."""
     yield f"# {about.name}: CTranslate2, {about.precision}"
     yield (
         f"Translates {about.languages[0]} to {about.languages[1]}. `{MODEL}` is opened by `ctranslate2.Translator`; a source "

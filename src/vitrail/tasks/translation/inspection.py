@@ -17,11 +17,11 @@ from vitrail.tasks.translation.pairs import PairData, left_out, open_pairs
 
 @dataclass(frozen=True)
 class PairCheck(Found):
-    """Result of a check of sentences.
+    """Result of a check of pairs of sentences.
 
-    Kinds of issues: ``leak`` (a sentence of training that is in another split as well), ``no-sentence``, ``no-translation`` and
-    ``bad-row`` (lines that are no pair; notices where they are to be skipped); of notices: ``repeated`` (a sentence that is in a
-    split more than once with the same translation).
+    Kinds of issues: ``leak`` (a training sentence that is in another split, too), and ``no-sentence``, ``no-translation`` and
+    ``bad-row`` (invalid lines, which are notices if they are to be skipped). Kinds of notices: ``repeated`` (a pair that occurs
+    several times in a split).
     """
 
     data: PairData
@@ -59,10 +59,12 @@ class PairCheck(Found):
 
 
 def check_pairs(data: str | Path, languages: tuple[str, str], bad_lines: Literal["stop", "skip"] = "stop") -> PairCheck:
-    """Read sentences as `open_pairs` does, list lines that are no pair, and sentences that are there more than once.
+    """Read pairs as `open_pairs` does, and list invalid lines and repeated pairs.
 
-    Lines that are no pair are faults, or notices where ``bad_lines`` are to be skipped. Raises `DataError` where there is
-    nothing, no such language, or a damaged table.
+    Invalid lines are issues, or notices with ``bad_lines="skip"``.
+
+    Raises:
+        DataError: there are no sentences or no such language, or the table is damaged.
     """
     pair_data = open_pairs(data, languages, bad_lines="skip")
     if not pair_data.bad_lines:
@@ -87,7 +89,7 @@ def check_pairs(data: str | Path, languages: tuple[str, str], bad_lines: Literal
 
 
 class PairInspection(Inspection):
-    """A check of every pair of sentences, and some of them as text."""
+    """A check of pairs of sentences, and samples of them as text."""
 
     options = LANGUAGES | {"bad_lines"}
 
@@ -100,7 +102,7 @@ class PairInspection(Inspection):
 
     def sheet(self, run: Any, split: str, count: int, note: Note) -> NoReturn:
         what = "sentences are shown as text, by their languages"
-        raise ConfigError(what, where="--source, --target", hint="name both: --source en --target de")
+        raise ConfigError(what, where="--source, --target", hint="give both: --source en --target de")
 
     def texts(self, request: InspectionRequest, split: str, count: int, seed: int, note: Note) -> Iterator[str]:
         from vitrail.data.loading.sampler import some_items

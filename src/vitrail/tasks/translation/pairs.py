@@ -19,12 +19,12 @@ from vitrail.files import is_text, path_of
 from vitrail.plain_text import clean, is_odd
 
 HELD_OUT = {"test": 0.05, "val": 0.05}
-"""Fractions that data without splits of its own gives to test and validation, ..."""
+"""Fractions of test and validation for data without splits."""
 MOST_HELD_OUT = 1000
-"""... and no more sentences than this to either."""
+"""Most sentences of test and of validation for data without splits."""
 MOST_KINDS = 4
-"""Reasons that a note gives for lines that are left out."""
-HINT = "give pairs.tsv, the common part of two files, or a folder with train.tsv"
+"""Most reasons in the note on lines that are left out."""
+HINT = "give pairs.tsv, the common start of two file names, or a folder with train.tsv"
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class PairData(Data):
     source: str
     splits: dict[str, list[Pair]]
     languages: tuple[str, str]
-    """The language that is read, and the one that is written."""
+    """Source and target language."""
     assignment: dict[str, str] | None = None
     has_splits: bool = True
     notes: tuple[str, ...] = ()
     tokenizer: Tokens | None = None
     bad_lines: tuple[Issue, ...] = ()
-    """Lines that are no pair, and are left out."""
+    """Lines without a valid pair, which are left out."""
 
     things = "sentences"
 
@@ -62,7 +62,7 @@ class PairData(Data):
         return {"languages": list(self.languages)}
 
     def without(self, names: Container[str]) -> "PairData":
-        """Return the data without some pairs, by name."""
+        """Return the data without the pairs of these names."""
         splits = {split: [pair for pair in pairs if pair.name not in names] for split, pairs in self.splits.items()}
         return replace(self, splits=splits)
 
@@ -83,18 +83,18 @@ def open_pairs(
     """Open sentences with their translations.
 
     Args:
-        data: a table in UTF-8, ``pairs.tsv`` or ``.csv``, whose first line names the languages of its columns; or ``TEXT``
-            where ``TEXT.en`` and ``TEXT.de`` hold a sentence in each line; or a folder with ``train``, perhaps ``val`` and
-            ``test``, each a table or two such files; ``dev`` is another name of ``val``. In tables with tabs quotation marks
-            are part of the sentence, unless there are some in the first line, too.
-        languages: the columns, or the suffixes of the files, of the language that is read and of the one that is written.
-        split_seed: draws validation sentences from data that has none.
-        shares: fractions of test and validation in such data, 5 % each by default; never more than 1,000 sentences.
-        assignment: repeats an earlier split.
-        bad_lines: stop at lines that are no pair, or skip them and note how many there are.
+        data: one of three. A table in UTF-8, ``pairs.tsv`` or ``.csv``, whose first line names the languages of its columns.
+            Or ``TEXT``, for two files ``TEXT.en`` and ``TEXT.de`` with a sentence on each line. Or a folder with ``train`` and
+            optionally ``val`` (or ``dev``) and ``test``, each a table or two files. In tab-separated tables quotation marks
+            are part of the sentence, unless the first line has some, too.
+        languages: names of the columns, or suffixes of the files, of the source and target language.
+        split_seed: seed that draws validation sentences from data without them.
+        shares: fractions of test and validation in such data, 5 % each by default, at most 1,000 sentences each.
+        assignment: an earlier split to repeat.
+        bad_lines: stop at an invalid line, or skip invalid lines and note their number.
 
     Raises:
-        DataError: nothing there, no such language, or lines that are no pair, by file and line.
+        DataError: there is no data or no such language, or a line is invalid (with file and line).
     """
     path, wanted = path_of(data), {name: shares.get(name, share) for name, share in HELD_OUT.items()}
     stems = _stems(path, languages) if path.is_dir() else {"train": path}
@@ -115,7 +115,7 @@ def open_pairs(
 
 
 def left_out(issues: Sequence[Issue]) -> tuple[str, ...]:
-    """Return a line that counts lines that are no pair by the reason; none where there is none."""
+    """Return a note with the number of invalid lines by reason; empty if there are none."""
     kinds = Counter(issue.what for issue in issues)
     why = [f"{count:,}: {what}" for what, count in kinds.most_common(MOST_KINDS)]
     return (f"left out: {len(issues):,} lines that are no pair ({'; '.join(why)})",) if issues else ()
@@ -129,7 +129,7 @@ def _bad_lines(issues: Sequence[Issue], path: Path, languages: tuple[str, str]) 
 
 
 def require_there(data: str | Path, languages: tuple[str, str]) -> None:
-    """Raise `DataError` for sentences that are not there, or not of these languages; `open_pairs` finds all else."""
+    """Raise `DataError` if there are no sentences in these languages; all other errors are found by `open_pairs`."""
     path = path_of(data)
     for stem in _stems(path, languages).values() if path.is_dir() else [path]:
         if _is_table(stem, languages):
@@ -139,7 +139,7 @@ def require_there(data: str | Path, languages: tuple[str, str]) -> None:
 
 
 def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
-    """Return the tables or pairs of files of a folder that are named as splits, as `_Read` takes them."""
+    """Return the table, or the common path of two files, for each split in a folder."""
     tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
     stems: dict[str, Path] = {}
@@ -148,13 +148,13 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     for file, name in names.items():
         split = splits.get(name)
         if split and split in stems:
-            hint = "leave one of them there"
+            hint = "remove one of them"
             raise DataError(f"{stems[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
         if split:
             stems[split] = file
     if not stems:
         hint = f"put train.tsv into it, or train.{languages[0]} and train.{languages[1]}"
-        raise DataError("the folder has no sentences of any split", where=folder, hint=hint)
+        raise DataError("the folder has no files named as splits", where=folder, hint=hint)
     return stems
 
 
@@ -177,7 +177,7 @@ class _Read:
         self.notes = table.notes()
 
     def _add(self, file: Path, line: int, source: str, target: str) -> None:
-        """Add a line of clean sentences, or an issue where one is empty."""
+        """Add a pair of clean sentences, or an issue if one of them is empty."""
         if source and target:
             self.pairs.append(Pair(f"{file.name}:{line}", source, target))
         else:
@@ -193,7 +193,7 @@ class _Read:
             with text_lines(file, "\n") as lines:
                 sides.append([line.rstrip("\r\n") for line in lines])
             while sides[-1] and not clean(sides[-1][-1]):
-                sides[-1].pop()  # an empty last line moves no other
+                sides[-1].pop()  # empty last lines do not change the order
         if len(sides[0]) != len(sides[1]):
             what = f"{files[0].name} has {len(sides[0]):,} lines and {files[1].name} {len(sides[1]):,}"
             hint = "line by line, one must be the translation of the other"
@@ -214,11 +214,11 @@ class _Read:
 
 
 def _files(path: Path, languages: tuple[str, str]) -> list[Path]:
-    """Return the two files that begin alike; raises `DataError` where one is missing."""
+    """Return the files ``PATH.SOURCE`` and ``PATH.TARGET``; raises `DataError` if one is missing."""
     files = [Path(f"{path}.{language}") for language in languages]
     for file in files:
         if not file.is_file():
-            hint = f"give a table such as pairs.tsv, or what {files[0].name} and {files[1].name} have in common"
+            hint = f"give a table such as pairs.tsv, or the common start of {files[0].name} and {files[1].name}"
             raise DataError(f"there is no file {file.name}", where=path, hint=hint)
     return files
 
@@ -242,7 +242,7 @@ def _table(file: Path, languages: tuple[str, str]) -> Table:
 
 
 def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:
-    """Move some of the training sentences to other splits; equal sentences stay together."""
+    """Move some training sentences to other splits; pairs with equal sources stay together."""
     pairs, notes = data.splits["train"], data.notes
     if assignment is not None:
         notes = (*notes, *_moved(pairs, assignment))
@@ -267,10 +267,10 @@ def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment:
 
 
 def _moved(pairs: Sequence[Pair], assignment: Mapping[str, str]) -> list[str]:
-    """Return a warning where lines were added or taken away since the split was drawn."""
+    """Return a warning if lines were added or removed since the split was drawn."""
     names = {pair.name for pair in pairs}
     if names == assignment.keys():
         return []
     more, gone = len(names - assignment.keys()), len(assignment.keys() - names)
-    what = f"warning: since the sentences were split, {more:,} lines were added and {gone:,} taken away"
-    return [f"{what}; splits go by the numbers of lines, so this is right only if it was at the end of the file"]
+    what = f"warning: since the sentences were split, {more:,} lines were added and {gone:,} removed"
+    return [f"{what}; splits use line numbers, so they are correct only if this was at the end of the file"]

@@ -1,4 +1,4 @@
-"""Sentences in one language to sentences in another."""
+"""Prediction with translation models."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,9 +27,9 @@ from vitrail.tasks.translation.weights import TrainedTranslator, longest, open_t
 from vitrail.weights.locate import is_exported_translator
 
 LONGEST = 128
-"""Tokens of a text that is translated as one; a longer one is cut where a sentence ends, else between words."""
+"""Most tokens that are translated as one piece; a longer text is cut at the ends of sentences, otherwise between words."""
 MOST_BEAMS = 200
-"""Beams look at each other's tokens, so that time grows with the square."""
+"""Most beams: the time grows with the square of their number."""
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
 _LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -44,10 +44,10 @@ class Translated(Answer):
     score: float
     """The logarithm of the translation's probability."""
     alignments: tuple[Aligned, ...] = ()
-    """The attention of each piece that was translated by itself; none where it was not requested, or the model has none."""
+    """The attention of each piece of the text; empty if it was not requested or the model has none."""
 
     def to_json(self, name: str = "") -> dict[str, Any]:
-        """Return the translation for a program; a text has no name."""
+        """Return the translation as JSON values; ``name`` is not used."""
         document: dict[str, Any] = {"source": self.source, "translation": self.text, "score": self.score}
         if self.alignments:
             names = ("source_tokens", "tokens", "attention")
@@ -76,7 +76,7 @@ def joined(text: str, pieces: Sequence[Piece]) -> Translated:
 
 
 class InPython:
-    """A translator of tokens in torch, on the best device."""
+    """A translation model for tokens in PyTorch, on the best device."""
 
     engine = "torch fp32"
 
@@ -92,11 +92,11 @@ class InPython:
         return self.alignment([self.preparation.end], []) is not None
 
     def most(self, beams: int) -> int:
-        """Return the tokens, filling included, that are read side by side."""
+        """Return the most source tokens in a batch, with padding."""
         return BATCH // beams
 
     def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
-        """Return the translation of each source, which has its end."""
+        """Return the translation of each source, which ends with the end token."""
         source = filled(sources, self.preparation.pad, self.max_tokens).to(self.device)
         limits = torch.tensor([longest(len(tokens), self.max_tokens) for tokens in sources])
         if beams == 1:
@@ -105,13 +105,13 @@ class InPython:
 
 
 Writer = InPython | ExportedTranslator
-"""A translator of tokens, in Python or in an engine."""
+"""A translation model for tokens, in PyTorch or exported."""
 
 
 class Translator(Predictor):
-    """A translator of texts: of a trained one, of its MODEL, which may be exported, or of a writer that others use, too.
+    """A predictor of translations, from a loaded translation model, a MODEL (also exported), or a `Writer`.
 
-    ``beams`` translations are followed side by side; 1 takes the likeliest token each time.
+    ``beams`` is the beam width; 1 is greedy decoding.
     """
 
     task: ClassVar[str] = "translate"
@@ -135,7 +135,7 @@ class Translator(Predictor):
         return Prepared(self.cut(source), source)
 
     def compute(self, rows: Sequence[list[int]], batch_size: int = 0) -> list[Piece]:
-        return self.write(rows)  # which forms batches by itself
+        return self.write(rows)  # it forms batches itself
 
     def postprocess(self, outputs: Iterable[Piece], prepared: Sequence[Prepared]) -> list[Translated]:
         pieces = iter(outputs)
@@ -149,13 +149,13 @@ class Translator(Predictor):
         scores: bool = True,
         on_done: Callable[[int], None] = lambda count: None,
     ) -> list[Translated]:
-        """Return the translation of each text, in order; of an empty one, nothing.
+        """Return the translation of each text, in order; the translation of an empty text is empty.
 
         Args:
             texts: sentences; longer texts are translated sentence by sentence.
             attention: also return the attention.
-            scores: return the scores, for which an exported model needs some time; else they may be 0.
-            on_done: called with the number of texts that are done.
+            scores: also return scores, for which an exported model needs more time; otherwise they may be 0.
+            on_done: called repeatedly with the number of texts that were completed since the last call.
         """
         prepared = [self.preprocess(text) for text in texts]
         texts_of = [number for number, one in enumerate(prepared) for _ in one.rows]
@@ -170,9 +170,9 @@ class Translator(Predictor):
         return self.postprocess(self.write(rows, attention=attention, scores=scores, on_done=count), prepared)
 
     def cut(self, text: str) -> list[list[int]]:
-        """Return the tokens of a text, with an end: of a long one in pieces of at most ``longest``, of an empty one none."""
+        """Return the tokens of a text in pieces of at most ``longest``, each with an end token; no piece for an empty text."""
         text = clean(text)
-        code = self.tokenizer.language_code(text)  # every piece has it
+        code = self.tokenizer.language_code(text)  # every piece begins with it
         return list(self._pieces(code, text[len(code) :].strip()))
 
     def write(
@@ -183,9 +183,9 @@ class Translator(Predictor):
         scores: bool = True,
         on_done: Callable[[int], None] = lambda place: None,
     ) -> list[Piece]:
-        """Return the translations of the tokens of `cut`, in order; see `translate`.
+        """Return the translations of the pieces of `cut`, in order; see `translate`.
 
-        Pieces of about the same length are translated side by side; ``on_done`` is called with the place of each.
+        Pieces of about the same length are batched together; ``on_done`` is called with the index of each.
         """
         order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
         translations: dict[int, Piece] = {}
@@ -207,7 +207,7 @@ class Translator(Predictor):
             return
         (whole,) = self.tokenizer.encode([code + text])
         if len(whole) <= self.longest or len(text) == 1:
-            if len(whole) > 1:  # there are characters of no tokens
+            if len(whole) > 1:  # some characters have no tokens
                 yield [*whole[:-1][: self.longest - 1], whole[-1]]
             return
         sentences = _SENTENCE.split(text)
@@ -219,20 +219,20 @@ AnyTranslator = TrainedTranslator | ExportedTranslator
 
 
 def open_any(model: Any) -> Any:
-    """Return the translator that a MODEL is, in Python or in an engine; anything else as it is."""
+    """Return the translation model of a MODEL, in PyTorch or exported; return any other object unchanged."""
     if not isinstance(model, str | Path):
         return model
     return ExportedTranslator(model) if is_exported_translator(model) else open_translator(model)
 
 
 def writer_of(model: str | Path | AnyTranslator | Writer) -> Writer:
-    """Return the writer of a translator, or of the MODEL that one is behind."""
+    """Return the `Writer` of a translation model or of a MODEL."""
     opened = open_any(model)
     return InPython(opened) if isinstance(opened, TrainedTranslator) else opened
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """Cut a text at the space that is nearest to its middle, or there."""
+    """Cut a text at the space that is nearest to its middle, or in the middle if it has no space."""
     middle = len(text) // 2
     spaces = [match.start() for match in re.finditer(r"\s", text)]
     place = min(spaces, key=lambda space: abs(space - middle), default=middle)
@@ -240,7 +240,7 @@ def _halves(text: str) -> tuple[str, str]:
 
 
 def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Yield places of growing length, together no more than so many tokens with their filling, or one place."""
+    """Yield batches of indices with at most ``most`` tokens, with padding, or of a single longer text."""
     batch: list[int] = []
     for place in order:
         if batch and (len(batch) + 1) * lengths[place] > most:
@@ -254,9 +254,9 @@ def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterato
 def in_python(
     trained: TrainedTranslator, precision: Precision | None = None, device: Any = "cpu", *, prepacked: bool = True
 ) -> Translator:
-    """Return the predictor of a trained translator, on the best device; raises `ConfigError` for another precision than fp32."""
+    """Return the predictor of a trained model, on the best device; raises `ConfigError` for another precision than fp32."""
     if precision not in (None, "fp32"):
-        raise ConfigError("a translator in Python computes in fp32", where="--precision", hint="leave it out")
+        raise ConfigError("a translator in Python computes in fp32", where="--precision", hint="leave out --precision")
     return Translator(trained)
 
 
@@ -269,9 +269,9 @@ def translate(
     'Ein Mann fährt Fahrrad.'
 
     Args:
-        model: a run folder, a model folder, an exported model, or a loaded translator, which saves opening it each time.
-        texts: one, or several; empty ones stay empty.
-        beams: translations that are followed side by side; 1 is the fastest. A translator's own by default, else 5.
+        model: a run folder, a model folder, an exported model, or a loaded translation model, which is faster for many calls.
+        texts: one text, or several; the translation of an empty text is empty.
+        beams: beam width; 1 is the fastest. By default that of a loaded `Translator`, otherwise 5.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.

@@ -18,11 +18,11 @@ from vitrail.tasks.translation.task import Translation, TranslationMetrics, tran
 TRANSLATIONS = "translations.csv"
 """The file in the run folder with every sentence that the run was evaluated on."""
 SHOWN, DRAWN = 20, 4
-"""Sentences that are shown with their translations, and those whose attention is drawn."""
+"""Number of sentences shown with their translations, and number of sentences whose attention is drawn."""
 LONGEST_DRAWN = 24
-"""Tokens of a sentence whose attention is drawn: more are hard to read."""
+"""Most tokens of a sentence whose attention is drawn: more are hard to read."""
 GROUPS = 6
-"""Groups of sentences of similar length."""
+"""Number of groups of sentences of similar length."""
 
 
 def report_part(run: Reported) -> Part:
@@ -56,7 +56,7 @@ def report_part(run: Reported) -> Part:
 
 
 def by_length(written: Sequence[tuple[str, str, str]]) -> list[tuple[str, int, float]]:
-    """Return the words of the sources, the number of sentences and the BLEU of each group of similar length."""
+    """Group sentences by the length of the source; return for each group its range of words, its size and its BLEU."""
     lengths = [len(source.split()) for source, _, _ in written]
     order = sorted(range(len(lengths)), key=lambda place: lengths[place])
     groups = []
@@ -82,7 +82,7 @@ def length_chart(groups: Sequence[tuple[str, int, float]]) -> Figure:
 
 
 def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
-    """Return the alignment of some sentences with the model's own translations; none without attention."""
+    """Return the alignment of some sentences with the model's translations; empty for a model without attention."""
     encode, device, trained = task.tokenizer.encode, next(task.parameters()).device, task.trained(task.model)
     short = [item for item in items if len(encode([item.source])[0]) <= LONGEST_DRAWN] or list(items[:1])
     alignments = []

@@ -1,4 +1,4 @@
-"""The documents of a server that translates, as OpenAPI describes them."""
+"""JSON documents of a translation server, for OpenAPI."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ EXAMPLE = '{"text": "A man rides a bicycle."}'
 
 
 def _counted(text: Any, info: ValidationInfo[Any]) -> Any:
-    """Return a text as a list of it. A list is first given to the context, which may refuse it before each text is looked at."""
+    """Return a list of texts; a single text becomes a list of one. The context may refuse a list before its texts are checked."""
     texts = [text] if isinstance(text, str) else text
     if isinstance(texts, list):
         info.context(texts)
@@ -27,32 +27,32 @@ class ToTranslate(Document):
     text: Annotated[list[str], BeforeValidator(_counted), TEXT_OR_TEXTS] = Field(min_length=1)
     """A text, or a list of them; long ones are translated sentence by sentence."""
     beams: int = Field(BEAMS, ge=1, le=BEAMS)
-    """Translations that are followed side by side; 1 is the fastest, and more than the default would take too long."""
+    """Beam width; 1 is the fastest, and more than the default would take too long."""
     attention: bool = False
-    """Whether to tell where the model looked, too."""
+    """Whether to return the attention, too."""
 
 
 class Alignment(Document):
-    """Where the model looked as it translated a text, or a piece of a long one."""
+    """The model's attention for the translation of a text, or of a piece of a long text."""
 
     source_tokens: list[str] = Field(examples=[[" A", " man", "</s>"]])
-    """What was read; a space where a word begins."""
+    """Tokens of the source; a space marks the beginning of a word."""
     tokens: list[str] = Field(examples=[[" Ein", " Mann", "</s>"]])
-    """What was written."""
+    """Tokens of the translation."""
     attention: list[list[float]]
-    """For each token that was written, how much it looked at each that was read."""
+    """Attention weights of each token of the translation to each token of the source."""
 
 
 class Translation(Document):
-    """A text in the other language."""
+    """A text and its translation."""
 
     source: str = Field(examples=["A man."])
     translation: str = Field(examples=["Ein Mann."])
-    """On one line."""
+    """The translation, on one line."""
     score: float = Field(le=0, examples=[-0.7])
-    """The logarithm of its probability, by the model."""
+    """Log-probability of the translation."""
     attention: list[Alignment] | None = None
-    """Of each piece that was translated by itself, where it was asked for."""
+    """Attention of each piece of the text, if it was requested."""
 
 
 class Translations(Document):
@@ -72,15 +72,15 @@ class TextLimits(Document):
     """The limits of a request."""
 
     body: int
-    """Bytes of its body."""
+    """Most bytes of the body."""
     texts: int
-    """Texts in it."""
+    """Most texts."""
     characters: int
-    """Characters of each."""
+    """Most characters of a text."""
     beams: int
-    """Translations that are followed side by side."""
+    """Largest beam width."""
     deadline: float
-    """Seconds to its answer."""
+    """Most seconds to the response."""
 
 
 class TextModel(Document):
@@ -90,5 +90,5 @@ class TextModel(Document):
     engine: str = Field(examples=["torch fp32"])
     languages: Languages
     attention: bool
-    """Whether it can tell where it looks."""
+    """Whether the model has attention."""
     limits: TextLimits

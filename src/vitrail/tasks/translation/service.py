@@ -1,4 +1,4 @@
-"""What a translator contributes to a server: translations of texts, and where it looked."""
+"""The server's operation for translation models: translations of texts, with attention."""
 
 from collections.abc import Sequence
 from itertools import chain, cycle, islice
@@ -16,10 +16,10 @@ from vitrail.tasks.translation.predictor import LONGEST, Piece, Translator, Writ
 from vitrail.tasks.translation.settings import BEAMS
 
 MOST_SEEN = 16 * LONGEST**2
-"""Numbers of the attention in an answer, by a guess from what is read: each token of a piece, written or read, has one with each
-of the other language, and a translation has about as many as its source."""
+"""Most attention weights in a response, estimated from the source: a piece has one for each pair of a source and a target token,
+and a translation has about as many tokens as its source."""
 REHEARSED = 32
-"""Tokens of a piece that is translated to learn the pace."""
+"""Tokens of the piece that is translated at the start to measure the speed."""
 
 
 class Settings(ServerSettings):
@@ -30,7 +30,7 @@ class Settings(ServerSettings):
 
 
 def open_served(model: str | Path, settings: Settings) -> "ServedTranslations":
-    """Open a translator for a server."""
+    """Open a translation model for a server."""
     refuse_given("a translator answers as it is, in Python or exported", {"--engine": settings.engine not in ("auto", "torch")})
     return ServedTranslations(writer_of(model), settings.limits)
 
@@ -44,11 +44,11 @@ class Row(NamedTuple):
 
 
 class ServedTranslations:
-    """Translations of texts. What waits and is computed together are pieces of texts, none of which takes long.
+    """A service that translates texts. Texts are cut into short pieces, which are queued and batched.
 
     Args:
-        writer: writes the translations; used by one thread.
-        limits: what is taken on.
+        writer: the translation model; used by one thread only.
+        limits: limits of a request.
     """
 
     summary, items = "Translations of texts, and where the model looked.", "pieces"
@@ -57,7 +57,7 @@ class ServedTranslations:
 
     def __init__(self, writer: Writer, limits: Limits):
         self.writer, self.limits = writer, limits
-        self.attends = writer.attends  # asked here, before anything is computed in another thread
+        self.attends = writer.attends  # computed here, before another thread uses the model
         self._translators = {beams: Translator(writer, beams=beams) for beams in range(1, BEAMS + 1)}
         self.operations = (
             Operation(
@@ -93,7 +93,7 @@ class ServedTranslations:
         }
 
     def blank(self) -> Row:
-        """Return a piece of any tokens that the model has."""
+        """Return a piece of arbitrary tokens, for the warm-up."""
         own = self.writer.preparation
         words = [token for token in range(len(own)) if token not in (own.pad, own.start, own.end)]
         length = min(REHEARSED, self.writer.max_tokens) - 1
@@ -101,33 +101,32 @@ class ServedTranslations:
 
     def _require_few(self, texts: Sequence[object]) -> None:
         if len(texts) > self.limits.items:
-            what = f"the request has {len(texts):,} texts, and {self.limits.items} are translated at a time"
+            what = f"the request has {len(texts):,} texts; the limit is {self.limits.items}"
             raise ProblemError(413, what, hint="send them in several requests")
 
     def _possible(self, fields: schema.ToTranslate) -> schema.ToTranslate:
         if (longest := max(map(len, fields.text))) > self.limits.characters:
-            what = f"a text has {longest:,} characters, and {self.limits.characters:,} are translated at a time"
-            raise ProblemError(413, what, hint="send it in several texts")
+            what = f"a text has {longest:,} characters; the limit is {self.limits.characters:,}"
+            raise ProblemError(413, what, hint="split it into several texts")
         if fields.attention and not self.attends:
-            raise unseen("it has no attention", hint="ask without")
+            raise unseen("the model has no attention", hint="leave out attention")
         return fields
 
     def _cut(self, content: bytes, fields: schema.ToTranslate) -> Prepared[Row]:
-        """Return the pieces of all texts, and their numbers; raises `DataError` for a language that the model does not know."""
+        """Return the pieces of all texts, and the number of pieces of each; raises `DataError` for an unknown language."""
         cut = self._translators[fields.beams].cut
         texts = [[Row(tokens, fields.beams, fields.attention) for tokens in cut(text)] for text in fields.text]
         rows = list(chain.from_iterable(texts))
         if len(rows) > self.limits.waiting:
-            what = (
-                f"the texts come to {len(rows):,} pieces of a sentence or some, and the server has {self.limits.waiting} places"
-            )
+            what = f"the texts have {len(rows):,} pieces of a sentence or some; the server's queue holds {self.limits.waiting}"
             raise ProblemError(413, what, hint="send less text at a time")
         if fields.attention and sum(len(row.tokens) ** 2 for row in rows) > MOST_SEEN:
-            raise ProblemError(413, "the attention of so much text is too much", hint="send less text, or leave attention out")
+            what = "the attention for so much text is too large"
+            raise ProblemError(413, what, hint="send less text, or leave out attention")
         return Prepared(rows, [len(pieces) for pieces in texts])
 
     def _written(self, rows: list[Row]) -> list[Piece]:
-        """Return the translations of a batch; those are written together that are searched alike."""
+        """Return the translations of a batch; pieces with the same options are translated together."""
         translations: dict[int, Piece] = {}
         for beams, attention in {(row.beams, row.attention) for row in rows}:
             places = [place for place, row in enumerate(rows) if (row.beams, row.attention) == (beams, attention)]

@@ -1,4 +1,4 @@
-"""Settings of translation. Imports no torch, so that a mistake is reported at once."""
+"""Settings of translation. Imports no torch, so that mistakes are reported at once."""
 
 from typing import Any, Literal
 
@@ -12,28 +12,28 @@ from vitrail.tasks.settings import TaskSettings
 from vitrail.tasks.translation import pairs
 
 BEAMS = 5
-"""Default number of translations that are followed side by side."""
+"""Default beam width."""
 
 
 class TranslationSettings(TaskSettings):
-    """One language to another."""
+    """Translation from one language to another."""
 
     name: str = "translate"
     source: str = ""
-    """The language that is read: a column of the data, or the suffix of a file."""
+    """The source language: the name of a column of the data, or the suffix of a file."""
     target: str = ""
-    """The language that is written."""
+    """The target language: a column or suffix, too."""
     vocabulary: Positive = 6000
-    """Number of tokens that both languages are cut into, at most; a translator to start from brings its own."""
+    """Largest size of the vocabulary that both languages share. A model to start from keeps its own vocabulary."""
     normalization: Literal["nfkc", "none"] = "nfkc"
-    """What texts go through before they are cut into tokens: Unicode's NFKC, as SentencePiece has it, or nothing; a translator to
-    start from brings its own."""
+    """Normalization of texts before tokenization: Unicode's NFKC, as in SentencePiece, or none. A model to start from keeps its
+    own."""
     bad_lines: Literal["stop", "skip"] = "stop"
-    """What a line that is no pair does: end the run, or stay out of it."""
+    """Whether an invalid line of the data stops the run, or is skipped."""
     max_length: Positive = 256
-    """Tokens of a sentence; longer ones are not learned from."""
+    """Most tokens of a sentence in training; pairs with a longer one are left out."""
     beams: Positive = BEAMS
-    """Translations that are followed side by side when the model is evaluated."""
+    """Beam width for the evaluation of the model."""
 
     def require_possible(self, run: Any, *, starts: bool) -> None:
         require_of_texts(run)
@@ -51,7 +51,7 @@ SETTINGS = TranslationSettings
 
 
 def require_of_texts(run: Any) -> None:
-    """Raise `ConfigError` for settings of a run that mean nothing where there are sentences and no images."""
+    """Raise `ConfigError` for settings that have no meaning for sentences, such as those of images."""
     refused = {
         "augmentation": run.augmentation != Augmentation(),
         "preparation": run.preparation is not None,
@@ -71,16 +71,16 @@ def require_of_texts(run: Any) -> None:
 
 
 def require_text_model(run: Any) -> TextConfig:
-    """Return the model's configuration; raises `ConfigError` for a model of images."""
+    """Return the model's configuration; raises `ConfigError` unless it is a translation model."""
     config = run.model.config
     if not isinstance(config, TextConfig) or config.reads != "texts":
-        hint = "take a model of texts: vitrail models lists them"
-        raise ConfigError(f"{run.model.name} is a model of images", where="--model", hint=hint)
+        hint = "use a translation model: vitrail models lists them"
+        raise ConfigError(f"{run.model.name} is not a translation model", where="--model", hint=hint)
     return config
 
 
 def require_languages(source: str, target: str) -> None:
-    """Raise `ConfigError` for a run without a language to read and one to write."""
+    """Raise `ConfigError` if the source or the target language is missing."""
     if not (source and target):
-        hint = "name two columns of the data, or suffixes of files: --source en --target de"
+        hint = "give two columns of the data, or suffixes of files: --source en --target de"
         raise ConfigError("the languages are not given", where="--source, --target", hint=hint)

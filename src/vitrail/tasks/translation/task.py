@@ -1,4 +1,4 @@
-"""From one language to another."""
+"""The task of translation: loss, metrics and beam search."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
@@ -23,11 +23,11 @@ from vitrail.tasks.translation.settings import TranslationSettings
 from vitrail.tasks.translation.weights import TrainedTranslator, longest
 
 BY_SENTENCE = METRICS["chrf"]
-"""The metric of a single sentence; BLEU is 0 of one with fewer than four words."""
+"""The metric for single sentences; BLEU is 0 for a sentence of fewer than four words."""
 TRIED, TRIED_ON = 10, 100
-"""Sentences that are tried as the one for all, and translations that they are compared with."""
+"""Number of sentences to try as the one translation for all, and of references for the comparison."""
 USUAL = 32
-"""Tokens of a sentence, with filling, where a number is needed before any is seen."""
+"""Assumed tokens of a sentence, with padding, before the data is known."""
 
 
 class Translation(TokenTask):
@@ -63,7 +63,7 @@ class Translation(TokenTask):
         return TranslationMetrics(self.tokenizer, self.write if keep else None)
 
     def floor(self, metrics: Metrics, items: Sequence[Pair], known: Sequence[Pair]) -> Floor | None:
-        """Return the scores of one known sentence for all of the ``items``: of a few, the best one."""
+        """Return the scores of one training sentence as the translation of all ``items``: the best of a few sentences."""
         some = [item.target for item in some_items(items, TRIED_ON, seed=0)]
 
         def scores(sentence: str, references: Sequence[str]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Translation(TokenTask):
         return Floor("one sentence for all", scores(best, [item.target for item in items]))
 
     def write(self, source: Tensor) -> list[str]:
-        """Return the translation of each of (B, S) tokens, by beam search."""
+        """Return the translation of each source, tokens (B, S), by beam search."""
         lengths, most = (source != self.pad).sum(dim=1).tolist(), self.model.config.max_tokens
         limits = torch.tensor([longest(length, most) for length in lengths])
         written = beam_search(self.model, source, beams=self.settings.beams, max_length=limits)
@@ -88,7 +88,7 @@ create = Translation.create
 
 
 def pair_dataset(tokenizer: Tokens, items: Sequence[Pair], seed: int = 0, *, most: int) -> PairDataset:
-    """Return pairs of sentences as tokens, for a model that has positions for ``most``."""
+    """Return pairs of sentences as tokens, for a model that takes at most ``most`` tokens."""
     sources = tokenizer.encode([pair.source for pair in items])
     targets = tokenizer.encode_targets([pair.target for pair in items])
     names = [pair.name for pair in items]
@@ -96,7 +96,7 @@ def pair_dataset(tokenizer: Tokens, items: Sequence[Pair], seed: int = 0, *, mos
 
 
 class TranslationMetrics(TokenMetrics):
-    """Loss and accuracy per token, and BLEU and chrF of the texts that ``write`` makes of sources (B, S); without it no texts."""
+    """Loss and accuracy per token; with ``write``, which translates sources (B, S), also BLEU and chrF."""
 
     def __init__(self, tokenizer: Tokens, write: Callable[[Tensor], list[str]] | None):
         super().__init__(tokenizer.pad)
@@ -113,7 +113,7 @@ class TranslationMetrics(TokenMetrics):
 
 
 def translation_scores(written: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-    """Return BLEU (Papineni et al. 2002) and chrF (Popović 2015) by sacrebleu: cased, tokenised by 13a."""
+    """Return sacrebleu's BLEU (Papineni et al. 2002) and chrF (Popović 2015): cased, with the tokenizer 13a."""
     bleu, chrf = _sacrebleu()
     texts, columns = list(written), [list(references)]
     score = bleu.corpus_score(texts, columns)
@@ -127,11 +127,11 @@ def score_by_sentence(written: Sequence[str], references: Sequence[str]) -> list
 
 
 def _sacrebleu() -> tuple[Any, Any]:
-    """Create sacrebleu's BLEU and chrF; raises `ConfigError` where the extra ``text`` is not installed."""
+    """Create sacrebleu's BLEU and chrF; raises `ConfigError` if the extra ``text`` is not installed."""
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
     except ImportError:
-        what, hint = "translations are scored by the library sacrebleu", 'pip install "vitrail[text]"'
+        what, hint = "sacrebleu, which scores translations, is not installed", 'pip install "vitrail[text]"'
         raise ConfigError(what, where="evaluate", hint=hint) from None
     return BLEU(), CHRF()

@@ -1,4 +1,4 @@
-"""A trained model of two languages with its tokens, and the folder that holds them."""
+"""A trained translation model with its tokens, and its model folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,12 +23,12 @@ from vitrail.weights.model_folder.trained_texts import TrainedTexts, model_of_to
 from vitrail.weights.reference import read_behind
 
 LANGUAGES = "languages"
-"""Field of ``config.json``: the language that is read, and the one that is written."""
+"""Entry of ``config.json`` for the source and the target language."""
 ROW = TASKS["translate"]
 
 
 class TrainedTranslator(TrainedTexts):
-    """A model with its tokenizer and its languages: the one that is read, the one that is written."""
+    """A translation model with its tokenizer and its languages, source and target."""
 
     layouts = TEXT_LAYOUTS
     no_labels = "a translator sees no images", "call vitrail.translate(run.trained, texts)"
@@ -51,9 +51,10 @@ class TrainedTranslator(TrainedTexts):
 
     @torch.inference_mode()
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
-        """Return tokens of a source and of a translation as people read them, with the attention of the second to the first.
+        """Return the tokens of source and translation as text, and the attention (T, S) of the translation to the source.
 
-        The source has its end, the target neither start nor end; its end is returned, too. None where the model has no attention.
+        ``source`` has its end token; ``target`` has neither start nor end, but its end is in the result. None for a model
+        without attention.
         """
         device, c = next(self.model.parameters()).device, self.config
         before, after = [c.start, *target][: c.max_tokens], [*target, c.end][: c.max_tokens]  # it may have been cut at the limit
@@ -79,18 +80,18 @@ class TrainedTranslator(TrainedTexts):
 
 
 def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> TrainedTranslator:
-    """Return the translator behind a MODEL: a run folder, a model folder, one of transformers' MarianMT, or a file in one.
+    """Load the translation model of a MODEL: a run folder, a model folder, transformers' MarianMT, or a file in a folder.
 
-    With ``trust_pickle`` weights in a pickle are read, too, by torch's restricted reader: only for files you trust.
+    With ``trust_pickle`` pickles are read, too, by torch's restricted reader: only for files you trust.
 
     Raises:
-        ModelFileError: missing, damaged, refused, or a model of images.
+        ModelFileError: the model is missing, damaged, refused, or no translation model.
     """
     return read_behind(reference, read, trust_pickle=trust_pickle)
 
 
 def load_translator(path: Path) -> TrainedTranslator:
-    """Read a model folder, or a file of weights with its neighbours; raises `ModelFileError`."""
+    """Read a model folder, or a weights file with the files beside it; raises `ModelFileError`."""
     with Checkpoint.opened(path) as checkpoint:
         return read(checkpoint)
 
@@ -111,27 +112,27 @@ def read(checkpoint: Checkpoint) -> TrainedTranslator:
 
 
 def no_labels(where: object) -> ModelFileError:
-    """Return the error for a translator where a model of images is needed."""
+    """Return the error for a translation model where an image model is needed."""
     hint = "give it to vitrail translate, evaluate, serve, convert or summary"
     return ModelFileError("a translator is no model of images", where=where, hint=hint)
 
 
 def _own(checkpoint: Checkpoint) -> tuple[Any, list[str]]:
-    """Return the configuration and the languages in a folder of our own."""
+    """Return the configuration and the languages of a Vitrail folder."""
     where = checkpoint.file.parent / CONFIG
     if not where.is_file():
         hint = "give the folder of the translator, with its configuration and its tokens"
         raise ModelFileError(f"{CONFIG} is missing", where=where.parent, hint=hint)
     hint = "give the folder of a run that learned to translate, or its best"
-    config, (languages,) = own_config(checkpoint, ROW, "model of texts", hint, (LANGUAGES,))
+    config, (languages,) = own_config(checkpoint, ROW, "translation model", hint, (LANGUAGES,))
     if not _are_languages(languages):
-        what = f"languages is {brief(languages)}, and not two names"
+        what = f"languages is {brief(languages)}, not two names"
         raise ModelFileError(what, where=where, hint="give a complete model folder")
     return config, languages
 
 
 def _foreign_languages(checkpoint: Checkpoint) -> list[str]:
-    """Return the languages in a folder of transformers: our own entry, else the tokenizer's, else two plain words."""
+    """Return the languages of a transformers folder: Vitrail's entry, else the tokenizer's, else "source" and "target"."""
     languages, beside = section(checkpoint.config, FORMAT).get(LANGUAGES), checkpoint.file.parent / TOKENIZER_CONFIG
     if not _are_languages(languages):
         settings = read_json(beside) if beside.is_file() else {}
@@ -144,5 +145,5 @@ def _are_languages(value: Any) -> TypeGuard[list[str]]:
 
 
 def longest(length: int, most: int) -> int:
-    """Return the most tokens of the translation of a text of so many tokens: about twice as many, and no more than ``most``."""
+    """Return the most tokens of a translation: about twice the ``length`` of the source, and at most ``most``."""
     return min(2 * length + 10, most)

@@ -1,4 +1,4 @@
-"""Several models in one file: the average of training is read before the others, and a line names all of them."""
+"""Selection of one model in a file that holds several: by default the moving average of the training."""
 
 import re
 from collections.abc import Mapping
@@ -11,25 +11,25 @@ from vitrail.runtime.terminal import note
 from vitrail.weights.naming import MOST_DROPPED, WRAPPERS, unwrapped
 
 AVERAGED = re.compile(r"(.*_)?(ema|teacher|swa|average|averaged|avg|polyak|shadow|target)(_.*)?", re.IGNORECASE)
-"""Names of averaged weights, or of the teacher that is an average of its student."""
+"""Names of averaged weights, or of a teacher that is an average of its student."""
 STUDENT, TEACHER = "student", "teacher"
 SMALL_PART, MOST = 0.1, 0.9
-"""A model other than a student has more than this fraction of the numbers of the largest one; an average has more than that
-fraction in common."""
+"""A model, unless it is a student, has at least 0.1 of the largest model's numbers. An average has more than 0.9 of its tensors
+in common with another model."""
 Tensors = Mapping[str, Tensor]
 
 
 def one_model(models: Mapping[str, Tensors], file: Path, key: str | None = None) -> dict[str, Tensor]:
-    """Return the tensors of one model; a line on stderr lists all of them where there are several.
+    """Return the tensors of one model; if there are several models, a line on stderr lists them.
 
     Args:
         models: dictionaries of tensors by their path in the file; "" is the path of the outermost one.
-        file: where they are from, for messages.
-        key: path of the requested model: of a dictionary, or what stands before the names of its tensors. By default an average
-            of another model is taken, else a student, else the dictionary of the most tensors.
+        file: the file, for messages.
+        key: path of the requested model: the path of a dictionary, or a prefix of tensor names. By default an average of
+            another model is returned, else a student, else the dictionary with the most tensors.
 
     Raises:
-        ModelFileError: nothing in the file has the path ``key``.
+        ModelFileError: the file holds no tensors under ``key``.
     """
     if key is not None:
         return _requested(models, file, key)
@@ -43,7 +43,7 @@ def one_model(models: Mapping[str, Tensors], file: Path, key: str | None = None)
             taken = _chosen(related, file)
             others = {f"{name}.{rest}" for name, group in related.items() if name != taken for rest in group}
             return {name.removeprefix(f"{taken}."): tensor for name, tensor in inner.items() if name not in others}
-        if [len(group) for group in groups.values()] != [len(inner)]:  # no word stands before all names
+        if [len(group) for group in groups.values()] != [len(inner)]:  # the names have no common first word
             break
         (inner,) = groups.values()
     return tensors
@@ -57,7 +57,7 @@ def _requested(models: Mapping[str, Tensors], file: Path, key: str) -> dict[str,
             known |= {name: group for name, group in groups.items() if name not in known}
             if len(groups) != 1:
                 break
-            (inner,) = groups.values()  # a word stands before all names
+            (inner,) = groups.values()  # all names have the same first word
     fitting = [path for path in known if key and (path == key or path.startswith(f"{key}.") or path.endswith(f".{key}"))]
     if not fitting:
         hint = f"there are: {', '.join(sorted(known, key=lambda path: -_size(known[path]))[:12])}"
@@ -66,7 +66,7 @@ def _requested(models: Mapping[str, Tensors], file: Path, key: str) -> dict[str,
 
 
 def _groups(tensors: Tensors) -> dict[str, dict[str, Tensor]]:
-    """Return tensors by the first word of their names, under the rest of these."""
+    """Return tensors grouped by the first word of their names; in a group, each is under the rest of its name."""
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         word, dot, rest = WRAPPERS.sub("", name).partition(".")
@@ -76,19 +76,19 @@ def _groups(tensors: Tensors) -> dict[str, dict[str, Tensor]]:
 
 
 def _is_nested(tensors: Tensors) -> bool:
-    """Return whether tensors are of a model, which has layers, and not of one layer alone."""
+    """Return whether tensors belong to a model with layers, not to a single layer."""
     return any("." in WRAPPERS.sub("", name) for name in tensors)
 
 
 def _is_related(name: str, models: Mapping[str, Tensors]) -> bool:
-    """Return whether a model is an average of another, has one, or learns from another."""
+    """Return whether a model is an average of another model, has an average, or is a student or teacher."""
     averages = [path for path in models if _is_average(path, models)]
     pair = {STUDENT, TEACHER} <= models.keys() and name in (STUDENT, TEACHER)
     return pair or name in averages or any(_in_common(models[path], models[name]) > MOST for path in averages)
 
 
 def _chosen(models: Mapping[str, Tensors], file: Path) -> str:
-    """Return the path of the model to read; a line names all of them where there are several."""
+    """Return the path of the model to read; if there are several, two lines on stderr list them and say which is read."""
     largest = max(map(_size, models.values()))
     taught = any(TEACHER in path for path in models)
     students = [path for path in models if taught and STUDENT in path and _is_nested(models[path])]
@@ -103,22 +103,22 @@ def _chosen(models: Mapping[str, Tensors], file: Path) -> str:
             if averages
             else ", which learned from the teacher"
             if students
-            else ", of the most tensors"
+            else ", which has the most tensors"
         )
         other = next(name or "." for name in large if name != path)
         note(f"{file.name} holds {len(large)} models: {listed}")
-        note(f"{path or '.'} is read{why}; another one by its name: vitrail convert … --key {other}, in Python key={other!r}")
+        note(f"{path or '.'} is read{why}; to read another: vitrail convert … --key {other}, in Python key={other!r}")
     return path
 
 
 def _is_average(path: str, models: Mapping[str, Tensors]) -> bool:
-    """Return whether a model is called an average and has the tensors of another one."""
+    """Return whether a model's name means an average and its tensors have the names and shapes of another model's."""
     named = any(AVERAGED.fullmatch(word) for word in path.split("."))
     return named and any(_in_common(models[path], models[other]) > MOST for other in models if other != path)
 
 
 def _in_common(tensors: Tensors, others: Tensors) -> float:
-    """Return the fraction of tensors that are in another dictionary under the same name and in the same shape."""
+    """Return the fraction of ``tensors`` that ``others`` has under the same name and in the same shape."""
     shapes = {WRAPPERS.sub("", name): tensor.shape for name, tensor in others.items()}
     return sum(shapes.get(WRAPPERS.sub("", name)) == tensor.shape for name, tensor in tensors.items()) / max(1, len(tensors))
 

@@ -1,4 +1,4 @@
-"""Files of tensors: safetensors and NumPy's .npz are read, pickles are refused unless they are trusted."""
+"""Files of tensors: safetensors and NumPy's .npz are read; pickles are refused unless the user trusts them."""
 
 import math
 import re
@@ -21,11 +21,11 @@ from vitrail.weights.keys import words
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COMPUTED = ("relative_position_index", "position_ids")
-"""Last words of tables of integers that older files hold and every model can compute."""
+"""Last words of names of integer buffers in older files; every model can compute them."""
 OPTIMIZER = "optim"
-"""The first letters of a name for the state of an optimizer, which is no model."""
+"""First letters of the key of an optimizer's state, which is skipped."""
 DEEPEST = 4
-"""Dictionaries in dictionaries that are looked into."""
+"""Most levels of nested dictionaries that are searched."""
 PASSED_OVER = words(
     """
     argparse.Namespace builtins.dict builtins.float builtins.frozenset builtins.int builtins.list builtins.range builtins.slice
@@ -38,13 +38,13 @@ PASSED_OVER = words(
     uuid.UUID
     """
 )
-"""Names of plain values that training scripts keep beside weights. Nothing of that name is imported or called."""
+"""Types of plain values that training scripts save beside weights. These types are never imported or called."""
 MOST_PACKED = 8
-"""The largest ratio of unpacked bytes to a file's: weights hardly shrink."""
+"""The largest accepted ratio of unpacked to packed bytes: weights hardly compress."""
 
 
 class _PassedOver:
-    """Stands in a pickle's content for a value that is not read, whatever it is made of."""
+    """A placeholder for a value in a pickle that is not read."""
 
     def __init__(self, *content: object):
         pass
@@ -57,7 +57,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """Return all tensors of a .safetensors or .npz file.
 
     Raises:
-        ModelFileError: missing or damaged, or a pickle, which is never opened.
+        ModelFileError: the file is missing, damaged, or a pickle, which is never opened.
     """
     refuse_pickle(file)
     if not file.is_file():
@@ -65,13 +65,11 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     if file.suffix.lower() == ".npz":
         return _read_npz(file)
     if not is_text(str(file)):
-        raise ModelFileError(
-            "weights at a path that is not in UTF-8 cannot be opened", where=file, hint="rename the folder or file"
-        )
+        raise ModelFileError("the path of the weights is not valid UTF-8", where=file, hint="rename the folder or file")
     try:
         return load_file(file)
     except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or download the file again") from None
 
 
 def _read_npz(file: Path) -> dict[str, Tensor]:
@@ -82,17 +80,18 @@ def _read_npz(file: Path) -> dict[str, Tensor]:
             for name in arrays.files:
                 tensors[name] = _of_array(arrays[name])
         return tensors
-    except TypeError as error:  # of torch, for an array of anything but numbers
-        what, hint = f"{name} has a type that is not read: {error}", "save the weights as floats"
+    except TypeError as error:  # torch raises it for an array of anything but numbers
+        what, hint = f"{name} has an unsupported type: {error}", "save the weights as floats"
         raise ModelFileError(what, where=file, hint=hint) from None
-    except Exception as error:  # NumPy raises what Python's own readers of archives and of literals raise
-        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+    except Exception as error:  # NumPy lets through any error of Python's zip reader and of literal parsing
+        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or download the file again") from None
 
 
 def _of_array(array: np.ndarray) -> Tensor:
     """Return a NumPy array as a tensor; raises `TypeError` for anything but numbers.
 
-    NumPy has no bfloat16, and reads JAX's as two raw bytes each. Numbers in the other order of bytes are turned.
+    NumPy has no bfloat16: it reads JAX's as two raw bytes each, which are converted. Numbers of the other byte order are
+    swapped.
     """
     array = np.ascontiguousarray(array)
     if array.dtype == np.dtype("V2"):
@@ -101,60 +100,60 @@ def _of_array(array: np.ndarray) -> Tensor:
 
 
 def _require_little(file: Path) -> None:
-    """Refuse an archive of nothing, which would fill the memory; raises `ValueError`."""
+    """Raise `ValueError` for an archive that would fill the memory when unpacked (a zip bomb)."""
     if not zipfile.is_zipfile(file):
         return
     with zipfile.ZipFile(file) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
     if unpacked > MOST_PACKED * file.stat().st_size:
-        raise ValueError(f"it unpacks to {unpacked:,} bytes, which no weights do")
+        raise ValueError(f"it unpacks to {unpacked:,} bytes, more than {MOST_PACKED} times its size")
 
 
 def read_pickle(file: Path) -> dict[str, dict[str, Tensor]]:
-    """Return every dictionary of tensors in a pickle that the user trusts, by its path in it (``state.model``).
+    """Return every dictionary of tensors in a pickle that the user trusts, by its path in the pickle (``state.model``).
 
-    torch's restricted reader opens it and calls nothing it does not know. `PASSED_OVER` beside the weights and the state of an
-    optimizer are left out.
+    The file is opened by torch's restricted reader (``weights_only=True``). Values of the types in `PASSED_OVER` and the state
+    of an optimizer are skipped.
 
     Raises:
-        ModelFileError: damaged, or holding more than tensors and plain values.
+        ModelFileError: the file is damaged, or holds other objects than tensors and plain values.
     """
     try:
         _require_little(file)
         names: list[Any] = [*((_PassedOver, name) for name in PASSED_OVER), (lambda *content: {}, "collections.defaultdict")]
         with torch.serialization.safe_globals(names):
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises what its formats raise
+    except Exception as error:  # torch lets through any error of its formats
         raise ModelFileError(
-            f"torch does not read it as weights alone: {_reason(error)}",
+            f"torch.load(weights_only=True) cannot read the file: {_reason(error)}",
             where=file,
-            hint="save the model's state_dict() as safetensors where it was made",
+            hint="in the program that wrote it, save the model's state_dict() as safetensors",
         ) from None
     models = {path: tensors for path, tensors in _dictionaries(content) if tensors}
     if not models:
-        raise ModelFileError("it holds no tensors by name", where=file, hint="give a file that holds a state_dict()")
+        raise ModelFileError("the file holds no dictionary of tensors", where=file, hint="give a file that holds a state_dict()")
     return models
 
 
 def _reason(error: Exception) -> str:
-    """Return in a line why torch reads no weights."""
+    """Return the reason of torch's error on one line."""
     refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
     return f"it holds {refused[1]}" if refused else next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def dense(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the tensors of one or more pickles, each in memory of its own and in order.
+    """Return the tensors of one or more pickles as contiguous tensors that share no memory.
 
-    A view, say of a transposed matrix, is copied, and so is what shares memory with another tensor. A few bytes can claim any
-    number of views of any size.
+    Views, such as a transposed matrix, and tensors that share memory are copied. The size of all copies is limited, as a few
+    bytes in a pickle can define huge views.
 
     Raises:
-        ModelFileError: tensors without numbers of their own, or views of far more numbers than the files have.
+        ModelFileError: a tensor is sparse, quantised or without data, or the copies need more bytes than the files have.
     """
     strange = [
         name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
     ]
-    problems = [f"{name} is sparse, quantised or without numbers" for name in strange]
+    problems = [f"{name} is sparse, quantised or on the meta device" for name in strange]
     shared = _sharing({name: tensor for name, tensor in tensors.items() if name not in strange})
     copied = {
         name: tensors[name] for name in tensors if name not in strange and (name in shared or not tensors[name].is_contiguous())
@@ -162,9 +161,9 @@ def dense(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> dict[str, Ten
     size = sum(file.stat().st_size for file in files)
     if sum(view.nbytes for view in copied.values()) > max(size, 2**20):
         largest = max(copied, key=lambda name: copied[name].nbytes)
-        problems.append(f"{largest} claims {copied[largest].nbytes:,} bytes, and the file has {size:,}")
+        problems.append(f"{largest} claims {copied[largest].nbytes:,} bytes, but the file has {size:,}")
     if problems:
-        what, hint = f"tensors that are no plain numbers: {some(problems)}", "save them as they are: tensor.contiguous()"
+        what, hint = f"tensors that cannot be read: {some(problems)}", "save them as dense tensors: tensor.contiguous()"
         raise ModelFileError(what, where=files[0], hint=hint)
     return {
         name: tensor.clone(memory_format=torch.contiguous_format) if name in copied else tensor
@@ -173,7 +172,7 @@ def dense(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> dict[str, Ten
 
 
 def _sharing(tensors: Mapping[str, Tensor]) -> set[str]:
-    """Return the names of tensors that begin in memory which another of the tensors has already."""
+    """Return the names of tensors that begin in memory of another of the tensors; the first in memory is not among them."""
     shared, end = set(), 0
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_ptr()):
         if tensor.data_ptr() < end:
@@ -183,7 +182,7 @@ def _sharing(tensors: Mapping[str, Tensor]) -> set[str]:
 
 
 def _dictionaries(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield every dictionary of tensors in what a checkpoint holds, with its path; none of an optimizer."""
+    """Yield every dictionary in a checkpoint with its path, reduced to its tensors; the optimizer's state is skipped."""
     if not isinstance(content, Mapping) or len(path) > DEEPEST:
         return
     yield ".".join(path), {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
@@ -193,7 +192,7 @@ def _dictionaries(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
-    """Refuse tensors that are no plain numbers, and numbers that are not finite; raises `ModelFileError`."""
+    """Raise `ModelFileError` for tensors of other types than floats, and for values that are not finite."""
     types = [
         f"{k} has the type {t.dtype}"
         for k, t in tensors.items()
@@ -201,19 +200,19 @@ def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
     ]
     values = [f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not _finite(t)]
     if types or values:
-        hint = "write them as floats" if types else "take a checkpoint from before training diverged, or fetch the file again"
+        hint = "save them as floats" if types else "use a checkpoint from before training diverged, or download the file again"
         raise ModelFileError(f"the weights cannot be used: {some([*types, *values])}", where=where, hint=hint)
 
 
 def _finite(tensor: Tensor) -> bool:
-    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())  # a sum needs no memory, and is finite of few others
+    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())  # the sum needs no memory
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Write a safetensors file, with some texts beside its tensors. What several names share is written for each of them."""
+    """Write a safetensors file with metadata. A tensor that has several names is written once for each name."""
     file.touch()
     mode = file.stat().st_mode
     written = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     written |= {name: written[name].clone() for name in _sharing(written)}
     save_file(written, file, metadata={"format": "pt", **metadata})
-    file.chmod(mode)  # safetensors keeps its files to their owner, whatever the umask allows
+    file.chmod(mode)  # safetensors makes files readable for their owner alone, whatever the umask

@@ -1,4 +1,4 @@
-"""Every layout that is read and written: one table each. Adding one means adding a table here, and a test."""
+"""All supported layouts of weights. To add one, add a table here and a test."""
 
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import marian, vision_encoder_decoder, vitpose
@@ -42,10 +42,10 @@ LAYOUTS: dict[str, Layout] = {
         dit.ORIGINAL, dit_diffusers.DIFFUSERS, mdt.MDT, mdt.MDT_V2,
     )
 }  # fmt: skip
-"""Layouts of models of images by name. Where several fit a checkpoint equally well, the first counts."""
+"""Layouts of image models by name. If several fit a checkpoint equally well, the first is taken."""
 TEXT_LAYOUTS: dict[str, Layout] = {marian.MARIAN.name: marian.MARIAN}
-"""Layouts of models of texts."""
+"""Layouts of translation models."""
 CAPTIONER_LAYOUTS: dict[str, Layout] = {
     vision_encoder_decoder.VISION_ENCODER_DECODER.name: vision_encoder_decoder.VISION_ENCODER_DECODER
 }
-"""Layouts of models that write about images."""
+"""Layouts of captioning models."""

@@ -1,7 +1,7 @@
 """CTranslate2's Transformer (https://github.com/OpenNMT/CTranslate2): the variables of its ``TransformerSpec``.
 
-Queries, keys and values stand together there as they do here, and positions are a table, so that both orders of sines and
-cosines are possible.
+CTranslate2 also stores queries, keys and values in one matrix. It stores position encodings as a table, so that the order of
+sines and cosines does not matter.
 """
 
 from torch import Tensor
@@ -54,14 +54,14 @@ CTRANSLATE2 = Layout(
     activation_field="activation",
 )
 NEVER = -1e9
-"""Bias of a token that is never written."""
+"""Output bias of tokens that must never be written."""
 
 
 def variables(model: TextModel) -> dict[str, Tensor]:
-    """Return all tensors by CTranslate2's names, with positions and a bias that forbids padding and start.
+    """Return all tensors by CTranslate2's names, with a table of positions and a bias that forbids the pad and start tokens.
 
     Raises:
-        ConfigError: CTranslate2 has no such model.
+        ConfigError: CTranslate2 does not support the model.
     """
     c = model.config
     if not isinstance(c, TransformerConfig):
@@ -87,4 +87,4 @@ def variables(model: TextModel) -> dict[str, Tensor]:
 
 
 def _impossible(what: str) -> ConfigError:
-    return ConfigError(f"CTranslate2 has no place for {what}", where="--to", hint="it runs Transformers")
+    return ConfigError(f"CTranslate2 does not support {what}", where="--to", hint="only Transformers can be exported to it")

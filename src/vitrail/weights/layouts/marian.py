@@ -1,8 +1,7 @@
-"""transformers' MarianMT: a post-norm Transformer whose positions have all sines before all cosines.
+"""The layout of transformers' MarianMT: a post-norm Transformer whose position encodings have all sines before all cosines.
 
-https://github.com/huggingface/transformers, after https://github.com/marian-nmt/marian. Nothing but the
-positions, which are added to the embeddings, tells one channel from another: the channels of a model with sines and cosines in
-turns can change places in all weights, and it answers as before.
+https://github.com/huggingface/transformers, after https://github.com/marian-nmt/marian. A model with alternating sines and
+cosines can be written in this layout: its channels are reordered in all weights, and its output stays the same.
 """
 
 from collections.abc import Mapping
@@ -26,13 +25,13 @@ ENCODER, DECODER = "model.encoder.layers.{i}", "model.decoder.layers.{i}"
 QKV = tuple(f"self_attn.{part}_proj" for part in "qkv")
 LAYERS = ("self_attn_layer_norm", QKV, "self_attn.out_proj", "final_layer_norm", "fc1", "fc2")
 BEAMS = 5
-"""Translations that ``generate`` follows side by side by default: as many as we do."""
+"""Default beam width of ``generate``, the same as Vitrail's."""
 CLOSE = 1e-4
-"""The largest difference of positions in a file from computed ones: some are kept in half precision."""
+"""Largest difference between position encodings in a file and computed ones: some are stored in half precision."""
 
 
 def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: Layout) -> dict[str, Tensor]:
-    """Return our parameters with a bias of the logits, and with channels in the order in which Marian adds positions."""
+    """Return our parameters with a bias of the logits, and with channels in the order of Marian's position encodings."""
     ours = dict(state)
     if not config.output_bias:
         ours["output_bias"] = state["embedding.weight"].new_zeros(config.vocabulary)
@@ -43,7 +42,7 @@ def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: L
 
 
 def _ordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
-    """Return a parameter with the D channels of the residual stream, at its inputs or outputs, in another order."""
+    """Reorder the D channels of the residual stream in a parameter, at its inputs or outputs."""
     if name == "output_bias":
         return tensor
     channels = order.to(tensor.device)
@@ -53,7 +52,7 @@ def _ordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
 
 
 def _extra(config: TransformerConfig) -> dict[str, Any]:
-    """Return the other entries: both sides are alike, and ``generate`` forces no end of its own."""
+    """Return further entries of ``config.json``; encoder and decoder have the same sizes, and no end token is forced."""
     return {
         "decoder_attention_heads": config.heads,
         "decoder_ffn_dim": config.mlp_dim,
@@ -68,15 +67,15 @@ def _extra(config: TransformerConfig) -> dict[str, Any]:
 
 
 SAME = {"silu": "swish", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
-"""Other names that transformers has for its activations."""
+"""Other names of activations in transformers, to the names that this layout uses."""
 
 
 def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the configuration that a ``config.json`` of a MarianMT tells.
+    """Return our configuration fields from MarianMT's ``config.json``.
 
     Raises:
-        ConfigError: a value that cannot be.
-        ModelFileError: something that may change what it writes and is not understood.
+        ConfigError: a value is impossible.
+        ModelFileError: an entry that may change the output is not supported.
     """
     values = {**MARIAN.defaults, **values}
     name = values["activation_function"]
@@ -87,8 +86,8 @@ def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
         ("decoder_vocab_size", "vocab_size"),
     ):
         if values.get(side) not in (None, values[other]):
-            what = f"{side} is {brief(values[side])} and {other} {brief(values[other])}: here they are one number"
-            raise ModelFileError(what, where="config.json", hint="give a model whose encoder and decoder are alike")
+            what = f"{side} is {brief(values[side])}, but {other} is {brief(values[other])}: they must be equal"
+            raise ModelFileError(what, where="config.json", hint="give a model whose encoder and decoder have the same sizes")
     return described(values, MARIAN)
 
 
@@ -153,16 +152,16 @@ MARIAN = Layout(
 
 
 def settle(tensors: dict[str, Tensor], values: Mapping[str, Any], *, where: object) -> None:
-    """Bring tables that a file has under several names, or shares, under the names of `MARIAN`, in place.
+    """Rename embedding tables in place: a file may hold a shared table under several names, `MARIAN` has one name for each.
 
     Raises:
-        ModelFileError: tables that should be the same are not, or positions are not computed ones.
+        ModelFileError: tables that should be equal differ, or position encodings are not sines and cosines.
     """
     for name in POSITIONS:
         table = tensors.pop(name, None)
         if table is not None and not _computed(table):
-            what = f"{name} holds no sines and cosines"
-            raise ModelFileError(what, where=where, hint="give a model whose positions are computed")
+            what = f"{name} does not hold the sines and cosines of a MarianMT"
+            raise ModelFileError(what, where=where, hint="give a model with computed position encodings, not learned ones")
     shared = tensors.pop(SHARED, None)
     encoder, decoder = (tensors.pop(name, shared) for name in TABLES.values())
     tied = values.get("tie_word_embeddings", True) is not False
@@ -170,12 +169,12 @@ def settle(tensors: dict[str, Tensor], values: Mapping[str, Any], *, where: obje
     one_table = tied and values.get("share_encoder_decoder_embeddings", True) is not False
     tables = {TABLES["encoder"]: encoder, TABLES["decoder"]: decoder, LOGITS: logits}
     if not one_table:
-        tensors |= {name: table.clone() for name, table in tables.items() if table is not None}  # each learns for itself
+        tensors |= {name: table.clone() for name, table in tables.items() if table is not None}  # they must not share memory
         return
     given = [table for table in (shared, *tables.values()) if table is not None]
     if any(not torch.equal(table, given[0]) for table in given):
-        what = "embeddings and logits have different tables, and config.json says that they share one"
-        raise ModelFileError(what, where=where, hint="fetch the files again")
+        what = "embeddings and logits have different tables, but config.json states that they share one"
+        raise ModelFileError(what, where=where, hint="download the files again")
     if given:
         tensors[SHARED] = given[0]
 
@@ -188,7 +187,7 @@ def _computed(table: Tensor) -> bool:
 
 
 def generation(config: TextConfig, beams: int = BEAMS) -> dict[str, Any]:
-    """Return ``generation_config.json``, by which transformers writes as Vitrail does but for the length penalty."""
+    """Return ``generation_config.json``, with which transformers decodes as Vitrail does, except for the length penalty."""
     return {
         "decoder_start_token_id": config.start,
         "pad_token_id": config.pad,

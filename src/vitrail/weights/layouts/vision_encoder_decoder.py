@@ -1,7 +1,7 @@
-"""transformers' VisionEncoderDecoder of a ViT and GPT-2.
+"""The layout of transformers' VisionEncoderDecoder of a ViT and GPT-2.
 
-https://github.com/huggingface/transformers. GPT-2's decoder is ours with learned positions and unscaled embeddings. It can hold
-one with computed positions, too, and a scaled table in two copies, one to read and one to write.
+https://github.com/huggingface/transformers. GPT-2 is our decoder with learned positions and unscaled embeddings. Computed
+positions are written as a learned table. Scaled embeddings are written as two tables, one for inputs and one for logits.
 """
 
 import math
@@ -28,13 +28,13 @@ ENCODER, DECODER = "encoder.", "decoder.transformer."
 TABLE, LOGITS, PROJECTION = f"{DECODER}wte.weight", "decoder.lm_head.weight", "enc_to_dec_proj"
 BLOCK = DECODER + "h.{i}"
 OURS = "decoder.{i}"
-HINT = "give a ViT with GPT-2, or take it to transformers"
+HINT = "give a model of a ViT and GPT-2, or use this one with transformers"
 WHOLE = {*EVERYWHERE, "encoder", "decoder", "processor_class"}
-"""Keys of ``config.json`` beside its two sections."""
+"""Entries at the top level of ``config.json``."""
 
 
 def _encoder_rows() -> dict[str, Key]:
-    """Return the rows of the ViT below the encoder's name."""
+    """Return the rows of transformers' ViT, with the prefix ``encoder.``."""
     rows: dict[str, Key] = {}
     for ours, key in VIT.keys.items():
         if isinstance(key, Joined):
@@ -54,12 +54,12 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], size: Size | 
 
 
 def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Layout) -> dict[str, Tensor]:
-    """Return our parameters as GPT-2 has them: a table of positions, scaled embeddings, a memory as wide as a token."""
+    """Return our parameters in GPT-2's form: a position table, scaled embeddings, and image tokens projected to ``dim``."""
     ours, table = dict(state), state["embedding.weight"]
     if why := _no_vit(config.encoder):
         raise KeyError(f"{why} of the encoder")
     if config.patches_behind != "last":
-        raise KeyError("patches of the second last block")
+        raise KeyError("patches_behind other than 'last'")
     if config.cross_heads not in (None, config.heads):
         raise KeyError("another number of heads for the image than for the text")
     if config.position != "learned":
@@ -79,7 +79,7 @@ def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Lay
 
 
 def _no_vit(encoder: ViTConfig) -> str:
-    """Return what an encoder has that transformers' ViT has not; an empty text where it is one."""
+    """Return, in a few words, features of an encoder that transformers' ViT lacks; empty if there are none."""
     if lacking := VIT.lacks(encoder):
         return lacking
     ours = VIT.reading.canonical(_seen(encoder))
@@ -95,7 +95,7 @@ def _encoder(values: Mapping[str, Any]) -> ViTConfig:
 
 def _canonical(config: CaptionerConfig) -> CaptionerConfig:
     return config.changed(
-        cross_heads=None,  # if it is any, it is the number of heads
+        cross_heads=None,  # in this layout it always equals heads
         position="learned",
         tied=config.tied and not config.scale_embedding,
         scale_embedding=False,
@@ -129,20 +129,21 @@ def _describe(config: CaptionerConfig) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the configuration that a ``config.json`` tells.
+    """Return our configuration fields from ``config.json``.
 
     Raises:
-        ConfigError: a value that cannot be.
-        ModelFileError: something that may change what is written and is not understood.
+        ConfigError: a value is impossible.
+        ModelFileError: an entry that may change the output is not supported.
     """
     encoder, decoder = values.get("encoder"), values.get("decoder")
     if not isinstance(encoder, dict) or not isinstance(decoder, dict):
-        raise ModelFileError("config.json describes no encoder and decoder", where="config.json", hint=HINT)
+        raise ModelFileError("config.json has no sections encoder and decoder", where="config.json", hint=HINT)
     kinds = encoder.get("model_type"), decoder.get("model_type")
     if kinds != ("vit", "gpt2"):
-        raise ModelFileError(f"it is made of {brief(kinds[0])} and {brief(kinds[1])}", where="config.json", hint=HINT)
+        what = f"unsupported encoder {brief(kinds[0])} and decoder {brief(kinds[1])}"
+        raise ModelFileError(what, where="config.json", hint=HINT)
     if unknown := [name for name in values if name not in WHOLE and not name.startswith("_")]:
-        raise ModelFileError(f"{unknown[0]} is not understood", where="config.json", hint=HINT)
+        raise ModelFileError(f"unknown entry {unknown[0]}", where="config.json", hint=HINT)
     decoder = {**DECODER_WORDS.defaults, **decoder}
     name = decoder["activation_function"]
     decoder["activation_function"] = {**SAME, "gelu_new": "gelu_new"}.get(name, name) if isinstance(name, str) else name
@@ -152,7 +153,7 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
         stated = decoder.get(theirs) if values.get(theirs) is None else values[theirs]
         stated = decoder.get("bos_token_id") if stated is None and ours == "start" else stated
         if stated is None:
-            raise ModelFileError(f"config.json tells no {theirs}", where="config.json", hint="write it there")
+            raise ModelFileError(f"config.json has no {theirs}", where="config.json", hint=f"add {theirs} to it")
         fields[ours] = CaptionerConfig.read_field(ours, stated, where="config")
     return {**fields, "tied": decoder.get("tie_word_embeddings") is not False}
 
@@ -198,7 +199,7 @@ VISION_ENCODER_DECODER = Layout(
         ),
     },
     aliases={r"^encoder\.(?=layers\.)": "encoder.encoder."},
-    ignored=(r"encoder\.pooler\..*", r".*\.(attn|crossattention)\.(masked_)?bias"),  # of which two are masks of older versions
+    ignored=(r"encoder\.pooler\..*", r".*\.(attn|crossattention)\.(masked_)?bias"),  # the biases are masks of older versions
     fields={"norm": "pre", "position": "learned", "scale_embedding": False, "norm_eps": 1e-5},
     model_types=(MODEL_TYPE,),
     describe=_describe,
@@ -230,30 +231,30 @@ DECODER_WORDS = Layout(
     model_types=("gpt2",),
     classes=("GPT2LMHeadModel", "GPT2LMHeadModel"),
 )  # fmt: skip
-"""The words of its section of ``config.json``."""
+"""The entries of the section ``decoder`` in ``config.json``."""
 
 
 def settle(tensors: dict[str, Tensor], values: Mapping[str, Any], *, where: object) -> None:
-    """Bring tensors to what the model is made of: one table where two are the same, keys and values of the image's own tokens.
+    """Convert tensors to our form, in place: merge equal tables, and fold the projection of image tokens into keys and values.
 
     Raises:
-        ModelFileError: tables that should be the same are not, or matrices do not fit together.
+        ModelFileError: tables that should be equal differ, or matrices do not fit together.
     """
     decoder = values.get("decoder")
     tied = not isinstance(decoder, dict) or decoder.get("tie_word_embeddings") is not False
     if tied and LOGITS in tensors:
         if TABLE in tensors and not torch.equal(tensors[LOGITS], tensors[TABLE]):
-            what = "embeddings and logits have different tables, and config.json says that they share one"
-            raise ModelFileError(what, where=where, hint="fetch the files again")
+            what = "embeddings and logits have different tables, but config.json states that they share one"
+            raise ModelFileError(what, where=where, hint="download the files again")
         tensors[TABLE] = tensors.pop(LOGITS)
     weight, bias = (tensors.pop(f"{PROJECTION}.{part}", None) for part in ("weight", "bias"))
     if weight is None or bias is None:
         return
     for name in [name for name in tensors if name.endswith("crossattention.c_attn.weight")]:
         matrix, own = tensors[name], name.removesuffix("weight") + "bias"
-        try:  # W (P m + b) + c = (W P) m + (W b + c), with matrices that stand on the right
+        try:  # W (P m + b) + c = (W P) m + (W b + c); GPT-2's matrices are transposed
             tensors[own] = (bias.double() @ matrix.double() + tensors[own].double()).float()
             tensors[name] = (weight.T.double() @ matrix.double()).float()
         except (RuntimeError, KeyError) as error:
             what = f"{PROJECTION} does not fit {name}: {error}"
-            raise ModelFileError(what, where=where, hint="fetch the files again") from None
+            raise ModelFileError(what, where=where, hint="download the files again") from None

@@ -1,4 +1,4 @@
-"""The layouts of ViTPose: its authors', which MMPose 0.x has too, MMPose 1.x's and transformers'."""
+"""The layouts of ViTPose: of the authors (and MMPose 0.x), of MMPose 1.x and of transformers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,15 +18,15 @@ COLOURS = Colours(IMAGENET.mean, IMAGENET.std, resampling="bilinear")
 NEEDS = ("position.embedding", "norm.weight", "decoder.heatmaps.weight")
 EXPERTS = "blocks.{i}.mlp.layer.experts.{e}"
 FIXED = {"patch_padding": 2, "shared_position": True}
-"""Fields that all of these models share."""
+"""Fields that all these models share."""
 
 
 def _lacks(config: ViTPoseConfig) -> str:
-    return "single expert, but plain layers" if config.experts == 1 else not_plain(config)
+    return "model with a single expert" if config.experts == 1 else not_plain(config)
 
 
 def _lacks_head(config: ViTPoseConfig) -> str:
-    """Return words for experts other than the first, whose joints stand in heads of their own."""
+    """Return a few words for experts other than the first, as other heads predict their keypoints; else as `_lacks`."""
     return f"keypoint_head for expert {config.expert}" if config.expert else _lacks(config)
 
 
@@ -34,7 +34,7 @@ DECONVOLUTIONS = (("deconv_layers.0", "deconv_layers.3"), ("deconv_layers.1", "d
 ORIGINAL = Layout(
     name="vitpose-original",
     written=False,
-    about="its authors' ViTPose",
+    about="the authors' ViTPose",
     prefix="backbone.",
     reading=READING,
     keys={
@@ -52,7 +52,7 @@ ORIGINAL = Layout(
     colours=COLOURS,
     interpolation=BICUBIC,
 )
-"""The authors' layout. Of ViTPose+ COCO's head and the first expert are read."""
+"""The authors' layout. From ViTPose+, only the head for COCO and the first expert are read."""
 
 MMPOSE = Layout(
     name="mmpose",
@@ -73,14 +73,14 @@ MMPOSE = Layout(
 )
 
 BACKBONE = {**WITH_DROPOUT, "qkv_bias": "qkv_bias", "expert_dim": "part_features"}
-"""Fields that stand in the section of the backbone, by transformers' names."""
+"""Our fields in the section ``backbone_config``, to transformers' names."""
 EXPERT = "expert"
-"""A key of our own beside them: which expert answers, where it is not the first. transformers takes it with every image."""
+"""Vitrail's own entry in this section: the expert to use, if not the first. transformers takes it as an input instead."""
 SECTION = "backbone_config"
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that transformers' ``config.json`` tells; refuses what is not understood."""
+    """Return our fields from transformers' ``config.json``; raises `ModelFileError` for entries that are not supported."""
     backbone = values.get(SECTION)
     if not isinstance(backbone, dict):
         if not values:
@@ -88,32 +88,33 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
         what, hint = f"{SECTION} is {brief(backbone)}", "give the config.json that belongs to the weights"
         raise ModelFileError(what, where="config.json", hint=hint)
     if (kind := backbone.get("model_type", "vitpose_backbone")) != "vitpose_backbone":
-        what, hint = f"a backbone of the model_type {brief(kind)}", "give a ViTPose whose backbone is its own"
+        what = f"unsupported model_type of the backbone: {brief(kind)}"
+        hint = "give a ViTPose with a vitpose_backbone"
         raise ModelFileError(what, where="config.json", hint=hint)
     flat = {**{name: value for name, value in values.items() if name != SECTION}, **backbone, "model_type": "vitpose"}
     stated = described(flat, TRANSFORMERS)
     depth = stated.get("depth", 12)
     if flat.get("out_indices") not in (None, [depth], [-1]) or flat.get("out_features") not in (None, [f"stage{depth}"]):
-        what = f"the decoder reads {brief(flat.get('out_features') or flat['out_indices'])}, and not the last of {depth} blocks"
-        raise ModelFileError(what, where="config.json", hint="give a model that reads the last block")
+        what = f"the decoder reads {brief(flat.get('out_features') or flat['out_indices'])}, not the last of {depth} blocks"
+        raise ModelFileError(what, where="config.json", hint="give a model whose decoder reads the last block")
     stated["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
     if EXPERT in flat:
         stated["expert"] = ViTPoseConfig.read_field("expert", flat[EXPERT])
     count, values_of_an_expert = flat.get("num_experts", 1), stated.pop("expert_dim", 0)
-    if count == 1:  # transformers' way to say none
+    if count == 1:  # transformers' value for a model without experts
         return stated | {"experts": 0}
     return stated | {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": values_of_an_expert}
 
 
 def _describe(config: ViTPoseConfig) -> dict[str, Any]:
-    """Return what transformers builds the same model of; raises `ConfigError` where it cannot."""
+    """Return transformers' ``config.json`` for the model; raises `ConfigError` for one that transformers cannot build."""
     values = describe(config, TRANSFORMERS)
     backbone = {name: values.pop(name) for name in (*BACKBONE.values(), "hidden_act")}
     if config.mlp_dim % config.dim:
-        what = f"transformers' ViTPose has no MLP of {config.mlp_dim} in a width of {config.dim}"
+        what = f"transformers' ViTPose requires an mlp_dim that is a multiple of dim {config.dim}, not {config.mlp_dim}"
         raise ConfigError(what, where="--layout", hint="give another layout")
     if config.decoder == "classic" and config.decoder_dim != DECODER_DIM:
-        what = f"transformers' ViTPose has {DECODER_DIM} channels in its decoder, not {config.decoder_dim}"
+        what = f"transformers' ViTPose requires {DECODER_DIM} channels in its decoder, not {config.decoder_dim}"
         raise ConfigError(what, where="--layout", hint="give another layout")
     own = {
         "model_type": "vitpose_backbone",

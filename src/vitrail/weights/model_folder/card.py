@@ -1,6 +1,6 @@
 """The model card: ``README.md`` of a model folder, as the Hugging Face hub reads it.
 
-It speaks of what others have named (classes, files, models); nothing of that is taken for Markdown, HTML or YAML.
+Names of classes, files and models are escaped, so that they are not read as Markdown, HTML or YAML.
 """
 
 import html
@@ -14,9 +14,9 @@ from vitrail.weights.hub import is_hub_id
 from vitrail.weights.published import published
 
 CLASSIFIER, BACKBONE, TRANSLATOR = "image-classification", "image-feature-extraction", "translation"
-"""The hub's words for what a model does: with labels, without, and with languages."""
+"""The hub's names of tasks: of a model with labels, without labels, and of a translation model."""
 POSES = "keypoint-detection"
-"""The hub's word for a model of joints."""
+"""The hub's name of pose estimation."""
 MOST_LABELS, MOST_LETTERS = 100, 200
 
 
@@ -34,20 +34,22 @@ def model_card(
     languages: tuple[str, str] | None = None,
     joints: Sequence[str] = (),
 ) -> str:
-    """Return a model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
+    """Return a model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993).
+
+    All texts are plain text: Markdown in them is escaped. Sections without content are left out.
 
     Args:
-        name: of the model, the card's title. This and all other texts are plain, and shown letter by letter.
-        labels: the names of the classes, in the order of the logits; none for a model that gives vectors.
-        data: what it was trained on. Where it begins with ``hf:NAME``, the hub's results are those on that data set.
-        recipe: how it was trained; several lines are shown as they stand, like a file.
-        metrics: how good it is, in words: ``{"validation accuracy": 0.98}``. Only floats are results that the hub shows.
-        intended_use: what it is for.
-        base_model: the model that was fine-tuned; an id of the hub, or the name of a published model, becomes a link.
+        name: name of the model, the card's title.
+        labels: the names of the classes, in the order of the logits; empty for a model that returns feature vectors.
+        data: the training data. If it begins with ``hf:NAME``, the hub lists the results under this data set.
+        recipe: how the model was trained; several lines are shown as a code block.
+        metrics: results by name: ``{"validation accuracy": 0.98}``. The hub lists only floats.
+        intended_use: what the model is for.
+        base_model: the model that was fine-tuned; a hub id or the name of a published model becomes a link.
         multi_label: whether an image may have several labels, or none.
         license: an identifier of the hub: ``apache-2.0``.
-        languages: of a translator, the one that it reads and the one that it writes.
-        joints: of a model that finds joints, their names.
+        languages: source and target language of a translation model.
+        joints: names of the keypoints of a pose model.
     """
     metrics = metrics or {}
     if found := published(base_model):
@@ -118,7 +120,7 @@ print(vitrail.translate("FOLDER", ["A sentence."]))""",
         ("translate FOLDER < sentences.txt > translations.txt", "evaluate FOLDER --data pairs.tsv"),
     ),
 }
-"""Python code, and commands with the line before them, by what a model does."""
+"""For each task: Python code, the line before the commands, and the commands."""
 SENTENCES = "It knows only sentences like those it was trained on."
 
 
@@ -213,11 +215,11 @@ def _number(value: float | int | str) -> str:
     return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.2e}"
 
 
-# -- texts that others have written
+# -- escaping
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, without what steers the display: ends of lines, changes of direction, what has no width."""
+    """Return a text on one line, without control characters (line ends, writing direction, zero width)."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 

@@ -1,4 +1,4 @@
-"""A model that answers for some of its classes alone."""
+"""Restriction of a classifier to some of its classes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +14,16 @@ from vitrail.weights.model_folder.trained import fill
 
 
 def read_classes(given: str | Path, labels: Sequence[str]) -> list[int]:
-    """Return the numbers of the classes that are wanted, by a text file with the number or the label of one on every line.
+    """Return the indices of the classes in a text file, which has the index or the label of one class on each line.
 
-    ``imagenet-1k`` means ImageNet-1k's in a model of the 21,841 classes of ImageNet-22k.
+    ``imagenet-1k`` instead of a file selects the ImageNet-1k classes of a model with the 21,841 classes of ImageNet-22k.
 
     Raises:
-        ConfigError: the file cannot be read, a line is neither a number nor a label, or a class is there twice.
+        ConfigError: the file cannot be read, a line is neither an index nor a label, or a class occurs twice.
     """
     if str(given) == IMAGENET_1K:
         if len(labels) != CLASSES_22K:
-            what = f"{IMAGENET_1K} is for a model of {CLASSES_22K:,} classes, and this one has {len(labels):,}"
+            what = f"{IMAGENET_1K} needs a model with {CLASSES_22K:,} classes, but this one has {len(labels):,}"
             raise ConfigError(what, where="--classes", hint="give a text file with a class on every line")
         return numbers_in_22k()
     try:
@@ -33,25 +33,26 @@ def read_classes(given: str | Path, labels: Sequence[str]) -> list[int]:
         raise ConfigError(what, where=given, hint=hint) from None
     places = {str(number): number for number in range(len(labels))} | {label: i for i, label in enumerate(labels)}
     if strange := [line for line in lines if line not in places]:
-        hint = f"write labels, or numbers below {len(labels)}"
+        hint = f"write labels, or class indices below {len(labels)}"
         raise ConfigError(f"{strange[0]!r} is no class of the model", where=given, hint=hint)
     classes = [places[line] for line in lines]
     if not classes or len(set(classes)) < len(classes):
-        raise ConfigError("no class, or one twice", where=given, hint="write each class that is wanted once")
+        hint = "write each class to keep once, on its own line"
+        raise ConfigError("the file names no class, or one class twice", where=given, hint=hint)
     return classes
 
 
 def with_classes(trained: TrainedModel, classes: Sequence[int]) -> TrainedModel:
-    """Return the model with the logits of these classes alone, in this order: the rows of its heads' last layers.
+    """Return a model with the logits of these classes only, in this order. Other rows of its heads' last layers are removed.
 
     Raises:
-        ConfigError: a head whose last layer does not give the logits.
+        ConfigError: the last layer of a head does not return the logits.
     """
     source = trained.model
     rows = {id(parameter) for head in source.heads().values() for parameter in last_layer(head).parameters()}
     if any([*head.modules()][-1] is not last_layer(head) for head in source.heads().values()):
-        what = "something stands behind the last layer of the head, which all classes share"
-        raise ConfigError(what, where="--classes", hint="train it further with the classes that are wanted")
+        what = "the head has a module after its last linear layer, so classes cannot be removed"
+        raise ConfigError(what, where="--classes", hint="fine-tune the model on the classes to keep")
     tensors = {
         name: tensor[list(classes)] if id(tensor) in rows else tensor
         for name, tensor in source.state_dict(keep_vars=True).items()

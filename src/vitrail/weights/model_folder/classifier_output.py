@@ -1,4 +1,4 @@
-"""Labels of a model's output, and thresholds that decide which are given."""
+"""Labels for a model's output, and the thresholds that decide which labels are accepted."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,33 +20,33 @@ class Answer(NamedTuple):
     """The output of a model for one image."""
 
     best: Labels
-    """So many of the best as were asked for."""
+    """The ``top`` most probable labels."""
     accepted: Labels
-    """The labels that count: the surest, or where there may be several all that reach their thresholds, possibly none.
+    """The predicted labels: the most probable one, or with ``multi_label`` all that reach their thresholds, possibly none.
 
-    Of a model that rejects, none where the surest label does not reach its threshold.
+    With ``reject`` it is empty if the most probable label does not reach its threshold.
     """
 
     def to_json(self, image: str, *, several: bool) -> dict[str, Any]:
-        """Return the answer for a program; accepted labels are listed where there may be ``several`` labels, or none."""
+        """Return the prediction as JSON values; with ``several`` (several labels, or none) the accepted labels, too."""
         best = {"image": image, "predictions": [{"label": label, "score": score} for label, score in self.best]}
         return {**best, "labels": [label for label, _ in self.accepted]} if several else best
 
 
 class Labelled:
-    """Whatever answers with labels: a model in Python, or one behind an engine."""
+    """A base of classifiers: of PyTorch models and of exported models."""
 
     labels: list[str]
-    """A name for every logit, by index; none for a model that gives vectors."""
+    """A name for every logit, by index; empty for a model that returns feature vectors."""
     multi_label: bool
-    """True where an image may have several labels, or none."""
+    """True if an image may have several labels, or none."""
     thresholds: Sequence[float]
-    """The least probability of each accepted label, by index; where there may be several, none for one half each."""
+    """The least probability at which each label is accepted, by index; empty with ``multi_label`` means 0.5 for each."""
     reject: bool = False
-    """True where an image has no label if its surest one does not reach its threshold."""
+    """True if an image gets no label when its most probable label does not reach its threshold."""
 
     def answers(self, probabilities: Tensor, top: int) -> list[Answer]:
-        """Return answers for probabilities (B, classes), with the ``top`` labels of each image, best first."""
+        """Return the predictions for probabilities (B, classes), each with the ``top`` most probable labels, best first."""
         best = probabilities.topk(min(top, len(self.labels)), dim=1)
         found = [self._named(*each) for each in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
         if not self.may_tell_none:
@@ -76,17 +76,19 @@ class Labelled:
         return torch.tensor(self.thresholds or [0.5] * len(self.labels))
 
     def relabelled(self, data: ImageData, items: list[Item], note: Note = lambda text: None) -> list[Item]:
-        """Return items of some data with the model's own labels: an index of `labels`, or a tuple of them if it gives several.
+        """Return the items with the model's label indices: an index of `labels`, or a tuple of indices with ``multi_label``.
 
-        How their classes were matched goes to ``note``, see `match_classes`.
+        ``note`` receives a line on how the classes were matched; see `match_classes`.
 
         Raises:
-            DataError: a class of the data is none of the model's, or images have several labels where the model gives one.
+            DataError: the model lacks a class of the data, or the images have several labels but the model predicts one.
         """
         index = match_classes(data.classes, self.labels, where=data.source, aliases=aliases_of(self.labels), note=note)
         if data.multi_label and not self.multi_label:
             raise DataError(
-                "the images have several labels each, the model gives one", where=data.source, hint="give images with one label"
+                "the images have several labels each, but the model predicts one",
+                where=data.source,
+                hint="give images with one label",
             )
         found = [tuple(sorted(index[label] for label in item.labels)) for item in items]
         return [Item(i.name, i.image, own if self.multi_label else own[0]) for i, own in zip(items, found, strict=True)]

@@ -1,4 +1,4 @@
-"""The architecture in a ``config.json`` in the words of a layout: written, and read with nothing ignored."""
+"""The architecture in the ``config.json`` of a layout: written, and read so that no unknown entry is ignored."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from vitrail.weights.layout import Layout
 
 
 def describe(config: Any, layout: Layout) -> dict[str, Any]:
-    """Return the entries of ``config.json`` on the architecture in a layout of transformers."""
+    """Return the entries of transformers' ``config.json`` that describe the architecture."""
     values: dict[str, Any] = {
         "architectures": [layout.classes[0 if layout.has_head(config) else 1]],
         "model_type": layout.model_types[0],
@@ -38,44 +38,44 @@ EVERYWHERE = words(
     torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache vitrail
     """
 )
-"""Keys of any ``config.json`` of transformers that never change an output."""
+"""Entries of any transformers ``config.json`` that never change an output."""
 NO_MODEL = words("num_classes num_features label_names label_descriptions pretrained_cfg")
-"""Keys of timm's ``config.json`` on labels and images, and those that the weights show as well."""
+"""Entries of timm's ``config.json`` on labels, on images, and on sizes that the weights show as well."""
 
 
 def require_no_model(values: Mapping[str, Any], name: str) -> None:
-    """Refuse what a ``config.json`` without the ``name`` that all of a model hangs on says of a model.
+    """Refuse a ``config.json`` that describes an architecture but lacks its entry ``name``, such as ``model_type``.
 
     Raises:
-        ModelFileError: what else than labels and preparation stands there, by name.
+        ModelFileError: there is an entry on anything else than labels and preparation.
     """
     for word, value in values.items():
         if word not in {name, *EVERYWHERE, *NO_MODEL} and not word.startswith("_"):
-            what = f"{word} is not understood without {name}, which config.json says is {brief(value)}"
-            raise ModelFileError(what, where="config.json", hint=f"give {name}, or take it out")
+            what = f"{word} is {brief(value)}, which cannot be understood without {name}"
+            raise ModelFileError(what, where="config.json", hint=f"add {name}, or remove {word}")
 
 
 def _require_understood(values: Mapping[str, Any], layout: Layout) -> None:
-    """Refuse what may change the answer and is not known; raises `ModelFileError` with its name."""
+    """Raise `ModelFileError` for an entry that may change the output and is not supported."""
     known = {*layout.described.values(), layout.activation, *layout.harmless, *layout.fixed, *EVERYWHERE}
     for name, value in values.items():
         if name not in known and not name.startswith("_"):
             raise ModelFileError(
-                f"{name} is not understood, which config.json says is {brief(value)}",
+                f"unknown entry {name}: {brief(value)}",
                 where="config.json",
-                hint=f"where it changes nothing of what {layout.about} answers, take it out",
+                hint=f"remove {name} if it does not change the output of {layout.about}",
             )
         if name in layout.fixed and value not in layout.fixed[name]:
             choices = ", ".join(map(brief, layout.fixed[name]))
-            raise ModelFileError(f"{name} {brief(value)} is not known here", where="config.json", hint=f"known: {choices}")
+            raise ModelFileError(f"{name} {brief(value)} is not supported", where="config.json", hint=f"supported: {choices}")
 
 
 def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """Return the fields of the configuration that a ``config.json`` of this layout tells.
+    """Return the configuration fields in a ``config.json`` of this layout.
 
     Raises:
-        ConfigError: a value that cannot be.
-        ModelFileError: something that may change the answer and is not understood.
+        ConfigError: a value is impossible.
+        ModelFileError: an entry that may change the output is not supported.
     """
     _require_understood(values, layout)
     if values.get("model_type") in layout.model_types:
@@ -99,25 +99,25 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
 def read_description(
     values: Mapping[str, Any], layout: Layout, where: Path, *, flat: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
-    """Return the fields of the configuration that a ``config.json`` tells, by the layout's function or its tables.
+    """Return the configuration fields in a ``config.json``, read by the layout's ``read`` or its tables.
 
     Args:
-        values: what it says; nothing where there is none.
-        layout: whose words it is in.
-        where: the file, for errors.
-        flat: what it says without the sections of transformers; the same where there are none.
+        values: content of ``config.json``; empty if there is no file.
+        layout: the layout whose entries it has.
+        where: the file, for error messages.
+        flat: the content with transformers' sections flattened; by default ``values``.
 
     Raises:
-        ModelFileError: something that may change the answer and is not understood, or a value that cannot be.
+        ModelFileError: an entry that may change the output is not supported, or a value is impossible.
     """
     flat = values if flat is None else flat
     try:
         return layout.read(values) if layout.read else described(flat, layout) if values else {}
     except ConfigError as error:
         what = f"the configuration is damaged: {error}"
-        raise ModelFileError(what, where=where, hint="give the one that belongs to it") from None
+        raise ModelFileError(what, where=where, hint="give the config.json that belongs to the weights") from None
     except ModelFileError as error:
         raise ModelFileError(error.what, where=where, hint=error.hint) from None
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError) as error:  # a value of an unforeseen kind
         what = f"the configuration is damaged: {type(error).__name__}: {error}"
-        raise ModelFileError(what, where=where, hint="give the one that belongs to it") from error
+        raise ModelFileError(what, where=where, hint="give the config.json that belongs to the weights") from error

@@ -1,4 +1,4 @@
-"""A model of images with the names of its classes: what most models are."""
+"""A trained image model with the names of its classes and its preparation of images."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -23,24 +23,24 @@ from vitrail.weights.model_folder.preparation import makes_latents
 from vitrail.weights.model_folder.trained import FORMAT, Trained
 
 MOST_LABELS = 20
-"""In a table of a notebook."""
+"""Most labels that the table of a model in a notebook shows."""
 
 
 class TrainedModel(Labelled, Trained):
-    """A model with what it needs to answer: prepared images (B, C, H, W) to logits (B, classes).
+    """A model with its labels and preparation; maps prepared images (B, C, H, W) to logits (B, classes).
 
     Args:
-        model: what answers: a model of this library, or any module from prepared images to logits, for `predict` and `evaluate`
-            alone.
-        labels: a name for every logit, by index; none for a model that gives vectors.
-        preparation: what makes its input of a picture.
+        model: a model of this library, or any module from prepared images to logits, which only `predict` and `evaluate`
+            accept.
+        labels: a name for every logit, by index; empty for a model that returns feature vectors.
+        preparation: converts an image to the model's input.
         multi_label: whether an image may have several labels, or none.
         card: the model card, as Markdown.
-        thresholds: the least probability of each accepted label: where there may be several, none for one half each; where an
-            image has one, where others are rejected.
+        thresholds: the least probability at which each label is accepted. With ``multi_label``, empty means 0.5 for each.
+            Otherwise they are used to reject images.
 
     Raises:
-        ConfigError: another kind of model, labels or preparation.
+        ConfigError: the model, the labels or the preparation have a wrong type.
     """
 
     layouts = LAYOUTS
@@ -64,7 +64,7 @@ class TrainedModel(Labelled, Trained):
         """Return the model's configuration.
 
         Raises:
-            ConfigError: the model is none of this library.
+            ConfigError: the model is not one of this library.
         """
         if not isinstance(self.model, Model):
             require_of_images(self.model)
@@ -81,11 +81,11 @@ class TrainedModel(Labelled, Trained):
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        return [("images", str(self.preparation)), ("labels", self.first_labels or "none: it gives vectors")]
+        return [("images", str(self.preparation)), ("labels", self.first_labels or "none: it returns feature vectors")]
 
     @property
     def first_labels(self) -> str:
-        """The labels with commas between them, of many the first."""
+        """The labels with commas between them; of many labels only the first."""
         return ", ".join(self.labels[:MOST_LABELS]) + (" …" if len(self.labels) > MOST_LABELS else "")
 
     @property
@@ -103,7 +103,7 @@ class TrainedModel(Labelled, Trained):
         return {**label_description(self), **self.more, PREPARED: self.preparation.to_hugging_face()}
 
     def description(self, layout: Layout | None) -> dict[str, Any]:
-        """Return ``config.json``: the architecture in the words of the layout, what only training needs in ours, the labels."""
+        """Return ``config.json``: the architecture as the layout writes it, Vitrail's training-only fields, and the labels."""
         config: Any = self.config
         if layout is None:
             return super().description(None) | label_description(self) | self.more
@@ -132,42 +132,42 @@ class TrainedModel(Labelled, Trained):
 
 
 def _require_parts(model: object, labels: object, preparation: object) -> None:
-    """Refuse what no `TrainedModel` can be made of."""
+    """Raise `ConfigError` for arguments of `TrainedModel` that have a wrong type."""
     made_of = (("model", model, nn.Module), ("preparation", preparation, Settings))
     for where, value, kind in made_of:
         if not isinstance(value, kind):
             hint = "vitrail.TrainedModel(model, labels, preparation) takes a module, a list of names and a vitrail.Preparation"
-            raise ConfigError(f"a {type(value).__name__} is no {where}", where=where, hint=hint)
+            raise ConfigError(f"{where} is a {type(value).__name__}", where=where, hint=hint)
     if isinstance(labels, str) or not isinstance(labels, Collection) or not all(isinstance(label, str) for label in labels):
-        raise ConfigError(f"the labels are no list of names: {brief(labels)}", where="labels", hint='give ["ant", "bee"]')
+        raise ConfigError(f"labels is not a list of names: {brief(labels)}", where="labels", hint='give ["ant", "bee"]')
 
 
 def require_of_images(model: nn.Module) -> None:
-    """Refuse a module that is no model of images of this library; raises `ConfigError`."""
+    """Raise `ConfigError` for a module that is not an image model of this library."""
     if isinstance(model, Model) and isinstance(model.config, ImageConfig) and not isinstance(model, ImageModel):
         hint = "give a model that was trained for another task"
-        raise ConfigError(f"a {type(model).__name__} gives neither labels nor vectors of an image", where="model", hint=hint)
+        raise ConfigError(f"a {type(model).__name__} returns neither labels nor feature vectors", where="model", hint=hint)
     if not isinstance(model, ImageModel):
-        hint = "predict and evaluate take it; all else needs a model of vitrail.create_model, before torch.compile"
-        raise ConfigError(f"{type(model).__name__} is no model of this library", where="model", hint=hint)
+        hint = "only predict and evaluate accept it; otherwise give a model of vitrail.create_model, before torch.compile"
+        raise ConfigError(f"{type(model).__name__} is not a model of this library", where="model", hint=hint)
 
 
 def _require_fitting(trained: TrainedModel) -> None:
-    """Refuse labels or a preparation that are not the model's; raises `ConfigError`."""
+    """Raise `ConfigError` for labels or a preparation that do not fit the model's configuration."""
     config, preparation = trained.config, trained.preparation
     if trained.labels and len(trained.labels) != config.num_classes:
-        what = f"{len(trained.labels)} labels, and the model has {config.num_classes} classes"
+        what = f"{len(trained.labels)} labels, but the model has {config.num_classes} classes"
         raise ConfigError(what, where="labels", hint="give a name for each class")
     if isinstance(preparation, Preparation) and not makes_latents(config):
         made, taken = ((of.channels, *of.image_size) for of in (preparation, config))
         if made != taken:
-            what = f"the preparation makes images of shape {made}, the model takes {taken}"
+            what = f"the preparation returns images of shape {made}, but the model takes {taken}"
             raise ConfigError(what, where="preparation", hint="give vitrail.Preparation.standard(model.config.image_size)")
 
 
 def keep_thresholds(folder: Path, thresholds: Sequence[float]) -> None:
-    """Write into a model folder the least probability of each accepted label."""
+    """Write into a model folder the least probability at which each label is accepted."""
     values = {**read_json(folder / CONFIG), THRESHOLDS: list(thresholds)}
-    (folder / SUMS).unlink(missing_ok=True)  # whoever is killed here leaves a folder without sums, not one that is refused
+    (folder / SUMS).unlink(missing_ok=True)  # a process killed here leaves a folder without sums, not one with wrong sums
     write_json(folder / CONFIG, values)
     write_sums(folder)

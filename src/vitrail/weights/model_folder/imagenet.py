@@ -1,4 +1,4 @@
-"""ImageNet-1k's classes: their names, which most files of weights leave out, WordNet's ids and the numbers in ImageNet-22k."""
+"""ImageNet-1k's classes: their names (most weights files hold none), WordNet ids, and indices in ImageNet-22k."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -12,20 +12,20 @@ IMAGENET_1K = "imagenet-1k"
 
 
 def class_names() -> list[str]:
-    """Return the first name of each class by index; two cranes and two maillots are among them."""
+    """Return the first name of each class, by index; "crane" and "maillot" occur twice."""
     return _lines("imagenet_classes.txt")
 
 
 def class_ids() -> list[str]:
-    """Return WordNet's id of each class by its index, ``n01440764`` first; they are sorted."""
+    """Return the WordNet id of each class, by index; they are sorted, ``n01440764`` is the first."""
     return _lines("imagenet_ids.txt")
 
 
 def aliases_of(labels: Sequence[str]) -> dict[str, int]:
-    """Return further names of a model's labels that are ImageNet-1k's, with their indices, in small letters.
+    """Return alternative names, in lower case, of a model's labels that are ImageNet-1k classes, with the labels' indices.
 
-    These are WordNet's id of a label that is a name, the name of a label that is an id, and each name of a label with several,
-    ``tench, Tinca tinca``; none that two labels share.
+    For a label that is a name, this is the WordNet id; for an id, the name; for a label with several names
+    (``tench, Tinca tinca``), each name. Names that two labels share are left out.
     """
     ids, names = class_ids(), list(map(plain, class_names()))
     id_of, name_of = single(zip(names, ids, strict=True)), dict(zip(ids, names, strict=True))
@@ -43,9 +43,9 @@ def aliases_of(labels: Sequence[str]) -> dict[str, int]:
 
 
 def numbers_in_22k() -> list[int]:
-    """Return the index of each among the 21,841 classes of autumn 2011, as the authors of Swin have them.
+    """Return the index of each ImageNet-1k class in ImageNet-22k (21,841 classes of autumn 2011), as in Swin's repository.
 
-    The teddy bear is not among those; its number is that of a class like it.
+    ImageNet-22k has no teddy bear; the index is that of a similar class.
     """
     return [int(line) for line in _lines("imagenet_22k_classes.txt")]
 

@@ -1,4 +1,4 @@
-"""The labels of a model as ``config.json`` has them, in transformers' words."""
+"""The labels of a model in ``config.json``, in transformers' format."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from vitrail.files import is_text
 from vitrail.weights.model_folder.classifier_output import Labelled
 
 THRESHOLDS = "thresholds"
-"""Key of ``config.json`` for the least probabilities of accepted labels: of one label, where images are rejected."""
+"""Entry of ``config.json`` for the least probability at which each label is accepted. With one label per image: to reject."""
 PROBLEMS = ("single_label_classification", "multi_label_classification")
-"""transformers' names for one label an image, and for any number."""
+"""transformers' names for one label per image, and for any number of labels."""
 
 
 def label_description(model: Labelled) -> dict[str, Any]:
-    """Return the entries of ``config.json`` on labels and their thresholds."""
+    """Return the entries of ``config.json`` for labels and their thresholds."""
     return {
         **problem_description(model),
         "id2label": {str(i): label for i, label in enumerate(model.labels)},
@@ -23,19 +23,19 @@ def label_description(model: Labelled) -> dict[str, Any]:
 
 
 def problem_description(model: Labelled) -> dict[str, Any]:
-    """Return the entries that say if there may be several labels, and the least probability of each accepted label."""
+    """Return the entries for the problem type (one or several labels per image) and for the thresholds, if there are any."""
     bounds = {THRESHOLDS: list(model.thresholds)} if model.thresholds else {}
     return {"problem_type": PROBLEMS[model.multi_label], **bounds}
 
 
 def require_text(labels: Sequence[str]) -> None:
-    """Refuse a label that is no text; raises `ConfigError`."""
+    """Raise `ConfigError` for a label that cannot be encoded in UTF-8."""
     if strange := [label for label in labels if not is_text(label)]:
-        raise ConfigError(f"the label {strange[0]!r} is not in UTF-8", where="labels", hint="name the class otherwise")
+        raise ConfigError(f"the label {strange[0]!r} is not valid UTF-8", where="labels", hint="rename the class")
 
 
 def distinct(labels: list[str]) -> list[str]:
-    """Return names of which none stands for two classes: ImageNet has two cranes, the second becomes ``crane (517)``."""
+    """Return labels without duplicates: ImageNet has two cranes, the second becomes ``crane (517)``."""
     seen: set[str] = set()
     result = []
     for i, label in enumerate(labels):

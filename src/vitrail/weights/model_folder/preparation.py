@@ -1,4 +1,4 @@
-"""The preparation of images for a checkpoint: as its files say, else as is usual for its layout."""
+"""The preparation of images for a checkpoint: the one in its files, otherwise the usual one of its layout."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from vitrail.weights.layout import Size
 from vitrail.weights.normalization import IMAGENET
 
 CHANNELS = (1, 3)
-"""Numbers of channels that are prepared: grey and coloured images."""
+"""Supported numbers of channels: grey and colour images."""
 TIMM_USUAL = {
     "crop_pct": 0.875,
     "crop_mode": "center",
@@ -24,20 +24,20 @@ TIMM_USUAL = {
     "mean": IMAGENET.mean,
     "std": IMAGENET.std,
 }
-"""timm's preparation where its description says nothing."""
+"""timm's defaults for entries that a ``pretrained_cfg`` omits."""
 
 
 def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) -> Preparation:
-    """Return the preparation for a model of ``config``, which may differ from the checkpoint's in size and channels."""
+    """Return the preparation for a model of ``config``; its image size and channels may differ from the checkpoint's."""
     colours, own = source.colours, source.config
     if own.answer == "heatmaps":
         return _of_boxes(checkpoint, own).at(config.image_size)
     if makes_latents(own):
         return _of_latents(checkpoint, own, config)
-    channels = own.channels if own.channels in CHANNELS else config.channels  # of other images none are prepared
+    channels = own.channels if own.channels in CHANNELS else config.channels  # others cannot be prepared
     if channels not in CHANNELS:
-        what = f"the model takes images of {own.channels} channels; grey and coloured ones are prepared here"
-        raise ModelFileError(what, where=checkpoint.file, hint="from_pretrained(…, channels=3) makes a model for coloured ones")
+        what = f"the model takes images of {own.channels} channels; only 1 (grey) and 3 (colour) are supported"
+        raise ModelFileError(what, where=checkpoint.file, hint="load it for colour images: from_pretrained(…, channels=3)")
     usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
     if channels == 3:
         usual |= {"mean": colours.mean, "std": colours.std}
@@ -51,7 +51,7 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
         preparation = from_timm(timm, own.image_size, channels, checkpoint.file.parent / CONFIG)
     other_size = not source.about and preparation.image_size != own.image_size
     if preparation.channels != channels or other_size:
-        what = "the preparation makes other images than the model takes"
+        what = "the preparation returns images of another size or number of channels than the model takes"
         raise ModelFileError(what, where=checkpoint.file.parent / PREPROCESSOR, hint="write the folder again")
     if config.channels != channels:
         mean, std = (sum(values) / channels for values in (preparation.mean, preparation.std))
@@ -87,13 +87,15 @@ def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
     preparation = BoxPreparation.from_hugging_face(checkpoint.preprocessor, where=where)
     if preparation.channels != config.channels:
         raise ModelFileError(
-            "the preparation makes other images than the model takes", where=where, hint="write the folder again"
+            "the preparation returns images of another number of channels than the model takes",
+            where=where,
+            hint="write the folder again",
         )
     return preparation
 
 
 def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Preparation:
-    """Return the preparation that a ``preprocessor_config.json`` of transformers describes, beside this checkpoint."""
+    """Return the preparation in transformers' ``preprocessor_config.json``, whose content is ``values``."""
     kind, where = checkpoint.config.get("model_type"), checkpoint.file.parent / PREPROCESSOR
     cuts_out = str(values.get("image_processor_type")).startswith(PROCESSOR)
     reader = BoxPreparation if cuts_out else Preparation
@@ -101,18 +103,18 @@ def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Prepara
 
 
 def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:
-    """Replace SigLIP 2's preparation, which keeps the shape of an image, by squashing to the model's grid."""
+    """Replace SigLIP 2's preparation, which keeps the aspect ratio, with a resize to the model's image size."""
     rest = {name: value for name, value in values.items() if name not in ("max_num_patches", "patch_size")}
     size = dict(zip(("height", "width"), config.image_size, strict=True))
     return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
 
 
 def from_timm(values: Mapping[str, Any], image_size: tuple[int, int], channels: int, where: Path) -> Preparation:
-    """Return the ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
+    """Return the preparation in timm's ``pretrained_cfg``; entries that it omits are as in timm's class ``PretrainedCfg``."""
     stated = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:
         if stated["crop_mode"] not in ("center", "squash"):
-            raise ValueError(f"'crop_mode' {brief(stated['crop_mode'])} is not done here")
+            raise ValueError(f"'crop_mode' {brief(stated['crop_mode'])} is not supported")
         return Preparation.standard(
             image_size,
             channels,
@@ -123,5 +125,5 @@ def from_timm(values: Mapping[str, Any], image_size: tuple[int, int], channels: 
             fit="squash" if stated["crop_mode"] == "squash" else "cover",
         )
     except (ConfigError, TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
-        what = f"the description of the preprocessing is incomplete or damaged: {error}"
-        raise ModelFileError(what, where=where, hint="mend pretrained_cfg") from None
+        what = f"pretrained_cfg is incomplete or damaged: {error}"
+        raise ModelFileError(what, where=where, hint="correct pretrained_cfg") from None

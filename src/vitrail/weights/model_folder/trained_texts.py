@@ -1,4 +1,4 @@
-"""A trained model that writes texts, whatever it reads: tokens, and a folder that keeps them."""
+"""A trained model that writes text (translations, captions), with its tokens and its model folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,12 +21,12 @@ from vitrail.weights.state_dict import recognise
 
 
 class TrainedTexts(Trained):
-    """A model that writes texts, with its tokens."""
+    """A model that writes text, with its tokens."""
 
     labels: tuple[()] = ()
     thresholds: tuple[()] = ()
     usual_layout = FORMAT
-    needs_folder = "a model that writes texts is a folder, with its tokens"
+    needs_folder = "a model that writes text needs a folder, to hold its tokens"
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Return logits (B, T, vocabulary) for tokens (B, T) and sources: tokens (B, S) or images (B, C, H, W)."""
@@ -34,15 +34,15 @@ class TrainedTexts(Trained):
         return logits
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = FORMAT) -> None:
-        """Write the model folder as `Trained.save_pretrained` does, in our own layout unless another is named."""
+        """Write the model folder as `Trained.save_pretrained` does; the default is Vitrail's layout."""
         super().save_pretrained(folder, layout=layout)
 
 
 def own_config(checkpoint: Checkpoint, row: TaskRow, what: str, hint: str, others: Sequence[str] = ()) -> tuple[Any, list[Any]]:
-    """Read the configuration in a folder of our own, and the values of ``others`` beside it; None for what is not there.
+    """Read the configuration of a Vitrail folder, and the entries ``others`` of its ``config.json``, None for a missing one.
 
     Raises:
-        ModelFileError: it is of another kind of model than the task's: no ``what``.
+        ModelFileError: the model belongs to another task than ``row``; the message says that it is no ``what``.
     """
     values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
     names, found = values.pop("architectures", None), [values.pop(name, None) for name in others]
@@ -55,7 +55,7 @@ def own_config(checkpoint: Checkpoint, row: TaskRow, what: str, hint: str, other
 def recognised(
     checkpoint: Checkpoint, tensors: dict[str, Tensor], layouts: Mapping[str, Layout]
 ) -> tuple[Any, dict[str, Tensor]]:
-    """Return the configuration and the parameters of a folder of transformers; raises `ModelFileError`."""
+    """Return the configuration and the parameters of a transformers folder; raises `ModelFileError`."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
     def described(layout: Layout) -> Mapping[str, Any]:
@@ -66,7 +66,7 @@ def recognised(
 
 
 def model_of_tokens(config: Any, tokens: Tokens, tensors: dict[str, Tensor], checkpoint: Checkpoint) -> Any:
-    """Return the model of a checkpoint, in evaluation mode; raises `ModelFileError` for tokens that are not the model's."""
+    """Return the model of a checkpoint in evaluation mode; raises `ModelFileError` if its tokens do not fit its config."""
     there = {"vocabulary": len(tokens), "pad": tokens.pad, "start": tokens.start, "end": tokens.end}
     others = {name: (getattr(config, name), number) for name, number in there.items() if getattr(config, name) != number}
     if others:

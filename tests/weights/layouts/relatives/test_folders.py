@@ -153,12 +153,12 @@ def test_a_field_of_transformers_that_changes_the_answer_is_refused_by_name(kind
     (tmp_path / "config.json").write_text(json.dumps({**config, **changed}))
     (name,) = changed
     told = {
-        "something": "something is not understood",
+        "something": "unknown entry something",
         "patch_sizes": r"patch_sizes is \(4, 2\), not \(2, 2\)",
         "window_size": "window_size is 7, not 4",
         "linear_attention": "pooled is False, not True",
     }
-    with pytest.raises(ModelFileError, match=told.get(name, f"{name} .* is not known here")):
+    with pytest.raises(ModelFileError, match=told.get(name, f"{name} .* is not supported")):
         from_pretrained(tmp_path)
 
 
@@ -179,17 +179,17 @@ def named(tmp_path_factory) -> Callable[[str], Path]:
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("resnet18", {"avg_down": True}, "avg_down=True is not known"),
-        ("resnet26", {"aa_layer": "blur"}, "aa_layer='blur' is not known"),
-        ("resnet18", {"output_stride": 8}, "output_stride=8 is not known"),
-        ("resnetv2_50x1_bit", {"stem_type": "deep"}, "stem_type='deep' is not known"),
-        ("resnetv2_50x1_bit", {"global_pool": "max"}, "global_pool='max' is not known"),
-        ("resnet18", {"block_args": {"attn_layer": "se"}}, "block_args=.* is not known"),
-        ("mixer_s32_224", {"act_layer": "relu"}, "act_layer='relu' is not known"),
-        ("pvt_v2_b0", {"norm_layer": "rmsnorm"}, "norm_layer='rmsnorm' is not known"),
+        ("resnet18", {"avg_down": True}, "avg_down=True is not supported"),
+        ("resnet26", {"aa_layer": "blur"}, "aa_layer='blur' is not supported"),
+        ("resnet18", {"output_stride": 8}, "output_stride=8 is not supported"),
+        ("resnetv2_50x1_bit", {"stem_type": "deep"}, "stem_type='deep' is not supported"),
+        ("resnetv2_50x1_bit", {"global_pool": "max"}, "global_pool='max' is not supported"),
+        ("resnet18", {"block_args": {"attn_layer": "se"}}, "block_args=.* is not supported"),
+        ("mixer_s32_224", {"act_layer": "relu"}, "act_layer='relu' is not supported"),
+        ("pvt_v2_b0", {"norm_layer": "rmsnorm"}, "norm_layer='rmsnorm' is not supported"),
         ("pvt_v2_b0", {"linear": True}, "pooled is False, not True"),
         ("pvt_v2_b0", {"sr_ratios": [4, 4, 2, 1]}, r"reductions is \(8, 4, 2, 1\), not \(4, 4, 2, 1\)"),
-        ("tnt_s_patch16_224", {"global_pool": "avg"}, "global_pool='avg' is not known"),
+        ("tnt_s_patch16_224", {"global_pool": "avg"}, "global_pool='avg' is not supported"),
         ("tnt_s_patch16_224", {"embed_dim": 48}, "dim is 24, not 48"),
         ("tnt_s_patch16_224", {"legacy": True}, "legacy is False, not True"),
     ],
@@ -264,30 +264,30 @@ ONE = {"width": 64, "depths": (1, 1, 1, 1), "root": "cifar"}
 @pytest.mark.parametrize(
     ("kind", "layout", "fields", "told"),
     [
-        ("CvT", "cvt", {}, "activation is quick-gelu, there gelu"),
-        ("CvT", "cvt", {"activation": "gelu", "depths": (1, 1)}, "no stage 2 of 1 blocks"),
+        ("CvT", "cvt", {}, "activation is quick-gelu, would be read as gelu"),
+        ("CvT", "cvt", {"activation": "gelu", "depths": (1, 1)}, "stage 2 with fewer than 2 blocks: 1"),
         ("Mixer", "timm", {"norm_eps": 1e-3}, "epsilon of 0.001, only of 1e-6"),
         ("Mixer", "timm", {}, "timm has no Mixer of width 24, depth 2 and patches of 4×4"),
-        ("Mixer", "torchvision", {}, "no such layout can hold a MLP-Mixer"),
-        ("PVT", "pvt", {}, "grid_norm_eps is 1e-05, there 1e-06"),
+        ("Mixer", "torchvision", {}, "the layout cannot hold a MLP-Mixer"),
+        ("PVT", "pvt", {}, "grid_norm_eps is 1e-05, would be read as 1e-06"),
         ("PVT", "pvt", {"image_size": (64, 96)}, "images that are not square"),
         ("PVT", "pvt", {"image_size": 16, "grid_norm_eps": 1e-6}, "positions for patches of 4-2-2-2 in images of 16 pixels"),
-        ("PVT", "pvt", {"mlp_ratios": (2, 2.5, 2, 2)}, "transformers has no MLPs of 2-2.5-2-2 times the width"),
+        ("PVT", "pvt", {"mlp_ratios": (2, 2.5, 2, 2)}, "integer MLP ratios, not 2-2.5-2-2"),
         ("PVTv2", "timm", {"patch_sizes": (3, 3, 3, 3), "strides": (2, 2, 2, 2)}, "patches of 3-3-3-3"),
-        ("PVTv2", "timm", {"strides": (4, 2, 2, 1)}, r"strides is \(4, 2, 2, 1\), there \(4, 2, 2, 2\)"),
-        ("PVTv2", "pvt-v2", {}, "grid_norm_eps is 1e-05, there 1e-06"),
-        ("Swin", "timm", {"norm_eps": 1e-6}, "norm_eps is 1e-06, there 1e-05"),
-        ("Swin", "swin", {"norm_eps": 1e-6}, "norm_eps is 1e-06, there 1e-05"),
+        ("PVTv2", "timm", {"strides": (4, 2, 2, 1)}, r"strides is \(4, 2, 2, 1\), would be read as \(4, 2, 2, 2\)"),
+        ("PVTv2", "pvt-v2", {}, "grid_norm_eps is 1e-05, would be read as 1e-06"),
+        ("Swin", "timm", {"norm_eps": 1e-6}, "norm_eps is 1e-06, would be read as 1e-05"),
+        ("Swin", "swin", {"norm_eps": 1e-6}, "norm_eps is 1e-06, would be read as 1e-05"),
         ("TNT", "timm", {"mlp_ratio": 2}, "MLP ratio 2 and norm epsilon 1e-05, only of 4 and 1e-5"),
-        ("ResNet", "timm", {}, "ResNet with width 32 and 2 stages, in place of 64 and 4"),
+        ("ResNet", "timm", {}, "ResNet with width 32 and 2 stages, instead of 64 and 4"),
         ("ResNet", "timm", {"block": "pre-activation"}, "timm has no BiT of depths 1-1"),
         ("ResNet", "timm", ONE, "root of one 3×3 convolution"),
         ("ResNet", "torchvision", {"block": "basic"}, "width 32 and 2 stages"),
         ("ResNet", "bit", {"block": "pre-activation", "width": 16}, "width 16, which 32 groups do not divide"),
         ("ResNet", "bit", {"block": "pre-activation", "depths": (1,) * 5}, "more than four stages"),
         ("ResNet", "google", {"block": "pre-activation", "root": "cifar"}, "root of one 3×3 convolution"),
-        ("ResNet", "google", {}, "no such layout can hold a Residual network of bottleneck blocks 1-1"),
-        *((LAYOUTS[name].reading.architecture, name, {}, "is read and not written") for name in (
+        ("ResNet", "google", {}, "the layout cannot hold a Residual network of bottleneck blocks 1-1"),
+        *((LAYOUTS[name].reading.architecture, name, {}, "can be read but not written") for name in (
             "cvt-original", "google-mixer", "pvt-original", "pvt-v2-original", "swin-original", "tnt-original", "t2t",
         )),
     ],
@@ -315,7 +315,7 @@ def test_a_cvt_without_the_last_norm_is_refused_by_name(tmp_path):
     transformers.CvtModel(transformers.CvtConfig(**CVT)).save_pretrained(tmp_path)
     for reference in (tmp_path, tmp_path / "model.safetensors"):
         with pytest.raises(
-            ModelFileError, match=r"nearest to transformers' CvT, .*missing: layernorm\.bias; layernorm\.weight\n"
+            ModelFileError, match=r"nearest to transformers' CvT: .*missing: layernorm\.bias; layernorm\.weight\n"
         ):
             from_pretrained(reference)
 

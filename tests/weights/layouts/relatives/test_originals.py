@@ -63,7 +63,7 @@ def test_a_file_of_the_authors_of_cvt_is_read_with_quick_gelu(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("fields", "told"),
-    [({"dims": (24, 48)}, "do not tell heads"), ({"patch_sizes": (5, 3)}, "do not tell strides")],
+    [({"dims": (24, 48)}, "do not show heads"), ({"patch_sizes": (5, 3)}, "do not show strides")],
 )
 def test_what_a_file_of_a_cvt_does_not_tell_must_be_said(fields, told, tmp_path):
     model = small_cvt(**fields)
@@ -189,7 +189,7 @@ def test_a_file_of_the_authors_of_pvt_v2_is_what_timm_reads_and_is_read(pooled, 
     assert torch.equal(again(images()), model(images()))
     torch.save({"model": state, "epoch": 300}, tmp_path / "theirs.pth")
     assert from_pretrained(tmp_path / "theirs.pth", trust_pickle=True, heads=HEADS).config.pooled == pooled
-    with pytest.raises(ModelFileError, match="do not tell how many heads there are in stages of 8-16-24-32"):
+    with pytest.raises(ModelFileError, match="do not show the number of heads in stages of width 8-16-24-32"):
         from_pretrained(tmp_path / "theirs.pth", trust_pickle=True)
 
 

@@ -43,7 +43,7 @@ def test_a_file_of_the_authors_is_written_and_read(tmp_path, capsys):
     assert state["pos_embed1"].shape == (1, 256, 8) and state["pos_embed4"].shape == (1, 5, 32)
     again = from_pretrained(tmp_path / "theirs.safetensors", heads=(1, 2, 2, 4))
     assert again.config == model.config and torch.equal(again(images(size=(64, 64))), model(images(size=(64, 64))))
-    with pytest.raises(ModelFileError, match="do not tell how many heads there are in stages of 8-16-24-32"):
+    with pytest.raises(ModelFileError, match="do not show the number of heads in stages of width 8-16-24-32"):
         from_pretrained(tmp_path / "theirs.safetensors")
     torch.save({"model": state, "epoch": 300}, tmp_path / "theirs.pth")
     assert from_pretrained(tmp_path / "theirs.pth", trust_pickle=True, heads=(1, 2, 2, 4)).config == model.config
@@ -83,7 +83,7 @@ def test_images_of_another_size_have_positions_as_a_pass_would_resize_them(tmp_p
         (lambda state: state.pop("pos_embed1"), "no pos_embed1"),
         (
             lambda state: state.update({"block1.0.attn.sr.weight": torch.zeros(8, 8)}),
-            r"block1\.0\.attn\.sr\.weight of the shape \(8, 8\)",
+            r"block1\.0\.attn\.sr\.weight has the shape \(8, 8\)",
         ),
         (lambda state: state.update({"pos_embed1": torch.zeros(1, 255, 8)}), "255 patches form no square"),
         (lambda state: state.update({"pos_embed2": torch.zeros(1, 63, 16)}), r"wrong shape: pos_embed2 \(1, 63, 16\)"),

@@ -66,7 +66,7 @@ def test_the_authors_checkpoint_is_read(mixer, tmp_path, capsys):
 def test_a_file_of_grey_images_that_are_no_square_and_of_other_heads_is_read_where_that_is_said(tmp_path):
     made = model(image_size=(64, 96), channels=1, heads=4)
     save_file(theirs(made), tmp_path / "weights.safetensors")
-    with pytest.raises(ModelFileError, match="positions of 24 tokens are those of no square image"):
+    with pytest.raises(ModelFileError, match="no square image has 24 tokens"):
         from_pretrained(tmp_path / "weights.safetensors")
     ours = from_pretrained(tmp_path / "weights.safetensors", image_size=(64, 96), heads=4, attention_scale="width")
     images = torch.randn(2, 1, 64, 96)
@@ -85,7 +85,7 @@ def test_keys_come_first_in_their_fused_layer():
     [
         (lambda name, tensor: None if name == "pos_embed" else tensor, "no pos_embed"),
         (lambda name, tensor: None if name.endswith("attention1.w") else tensor, re.escape("tokens_to_token.attention1.w")),
-        (lambda name, tensor: tensor[:99] if "attention1.norm1" in name else tensor, "no squares"),
+        (lambda name, tensor: tensor[:99] if "attention1.norm1" in name else tensor, "not square"),
         (lambda name, tensor: tensor[..., :100] if name == "norm.weight" else tensor, r"norm.weight \(100\), expected \(128\)"),
     ],
 )
@@ -98,5 +98,5 @@ def test_damaged_files_are_refused_by_name(change, told, tmp_path):
 
 def test_a_width_of_other_heads_must_be_said(tmp_path):
     save_file(theirs(model(dim=24, heads=2)), tmp_path / "weights.safetensors")
-    with pytest.raises(ModelFileError, match="24 wide, which is no multiple of 64"):
+    with pytest.raises(ModelFileError, match="the width 24 of tokens is not a multiple of 64"):
         from_pretrained(tmp_path / "weights.safetensors")

@@ -54,6 +54,6 @@ def test_another_epsilon_cannot_be_written(randomized, kept, tmp_path):
     theirs = randomized(build(norm_layer=partial(nn.LayerNorm, eps=1e-3)))
     ours = from_pretrained(kept(theirs.state_dict()), norm_eps=1e-3)
     assert torch.is_tensor(ours.model.norm.weight)
-    with pytest.raises(Exception, match=r"norm_eps is 0\.001, there 1e-06"):
+    with pytest.raises(Exception, match=r"norm_eps is 0\.001, would be read as 1e-06"):
         convert(ours, tmp_path / "out.safetensors", layout="torchvision")
     assert not (tmp_path / "out.safetensors").exists()

@@ -102,7 +102,7 @@ def test_patches_that_are_cut_inside_of_the_embedding_are_read_as_those_before_i
 
 
 def test_simple_vit_does_not_tell_the_size_of_its_images(randomized, kept):
-    with pytest.raises(ModelFileError, match="do not tell the size") as error:
+    with pytest.raises(ModelFileError, match="do not show the image size") as error:
         from_pretrained(kept(randomized(vit_pytorch.SimpleViT(**SMALL)).state_dict()))
     assert "image_size" in (error.value.hint or "")
 
@@ -116,7 +116,7 @@ def test_two_versions_of_the_same_keys_are_told_apart_by_name_alone(randomized, 
 
 
 def test_a_mean_with_the_class_token_in_it_is_refused(randomized, kept):
-    with pytest.raises(ModelFileError, match="reads class, not mean"):
+    with pytest.raises(ModelFileError, match="pooling class, not mean"):
         from_pretrained(kept(randomized(build("1.0.2")).state_dict()), pool="mean")
 
 

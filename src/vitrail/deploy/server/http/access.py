@@ -1,4 +1,4 @@
-"""Who may ask: by a token, or from this machine."""
+"""Access control: by a token, or restricted to this machine."""
 
 import hmac
 import ipaddress
@@ -18,17 +18,17 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: whoever has the token, or without one any program of this machine."""
+    """Rules for access: clients with the token; if there is no token, any program on this machine."""
 
     token: str | None = None
     origins: frozenset[str] = frozenset()
-    """Pages of other origins that browsers may let ask, and read the answers."""
+    """Origins of web pages that may send requests from a browser and read the responses (CORS)."""
 
     def require(self, scope: Scope, unguarded: Collection[str]) -> None:
-        """Refuse a request that may not be.
+        """Refuse a request that is not allowed.
 
-        Without a token it must be meant for this machine by name, and not come from a page of another site: a browser sends
-        what any page asks it to, also to a name that its owner has pointed here.
+        Without a token, the Host must be this machine and the Origin must not be another site. A browser sends requests for
+        any page, also to a foreign host name that resolves to this machine (DNS rebinding).
 
         Args:
             scope: the request.
@@ -46,7 +46,7 @@ class Access:
     def _require_local(self, method: str, headers: Headers) -> None:
         host = headers.get("host", "")
         if not _is_local(_name(host)):
-            raise ProblemError(421, "the Host is not this machine", hint="ask for localhost, or start the server with a token")
+            raise ProblemError(421, "the Host is not this machine", hint="use localhost, or start the server with a token")
         origin = headers.get("origin")
         if method not in SAFE and origin is not None and origin not in self.origins and not _is_of(origin, host):
             raise foreign_page(origin)
@@ -60,13 +60,13 @@ def _require_token(headers: Headers, token: str) -> None:
 
 
 def foreign_page(origin: str) -> ProblemError:
-    """Return the error for a page of an origin that is not allowed."""
-    what = f"a page of another site asks: {origin[:LONGEST]}"
-    return ProblemError(403, what, hint="start the server with --allow-origin and that address, or ask from a program")
+    """Return the error for a web page of an origin that is not allowed."""
+    what = f"the request comes from a page of another site: {origin[:LONGEST]}"
+    return ProblemError(403, what, hint="start the server with --allow-origin and this origin, or send it from a program")
 
 
 def _name(host: str) -> str:
-    """The name in a Host, without the port."""
+    """The name in a Host header, without the port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -74,7 +74,7 @@ def _name(host: str) -> str:
 
 
 def _is_local(name: str) -> bool:
-    """Return whether a name can only be this machine: a loopback address, which nobody can redirect, or ``localhost``."""
+    """Return whether a name always means this machine: a loopback address or ``localhost``, which DNS cannot redirect."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
@@ -82,7 +82,7 @@ def _is_local(name: str) -> bool:
 
 
 def _is_of(origin: str, host: str) -> bool:
-    """Return whether an Origin is a page of that Host."""
+    """Return whether an Origin header is a page of this Host."""
     try:
         return urlsplit(origin).netloc == host
     except ValueError:

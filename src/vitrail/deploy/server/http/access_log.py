@@ -1,4 +1,4 @@
-"""A line for every request, for those who want one."""
+"""The access log: a line for every request."""
 
 import time
 from urllib.parse import quote
@@ -10,9 +10,9 @@ MOST_PATH, MOST_METHOD = 200, 16
 
 
 def line(scope: Scope, status: int, sent: int, seconds: float) -> str:
-    """Time, address, method, path, status, bytes of the answer's body (none for HEAD), and milliseconds.
+    """Return time, client address, method, path, status, bytes of the response body (0 for HEAD), and milliseconds.
 
-    The path is escaped: whatever a stranger asks for stays one word of one line.
+    The path is escaped, so that it is always a single word.
     """
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     client = scope["client"][0] if scope["client"] else "-"

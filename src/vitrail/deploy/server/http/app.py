@@ -1,4 +1,4 @@
-"""The application: what is at which path."""
+"""The ASGI application: the operations, state and page of a server at their paths."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,16 @@ from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
 MAY_REFUSE = (403, 408, 413, 415, 422, 429, 500, 503, 504)
-"""Statuses of any request that has a body."""
+"""Error statuses of any request with a body."""
 NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready", *HEALTH)
-"""The description that the page links to, and what load balancers check; and the page, which asks for the token."""
+"""Paths without a token, besides the page, which asks for it: the description, and the paths that load balancers check."""
 
 
 def application(service: Service, access: Access, on_answer: Callable[[str], None] | None = None) -> Middleware:
-    """Return the server as an ASGI application; `Service.start` comes before the first request. ``on_answer`` is for a log."""
+    """Return the server as an ASGI application; call `Service.start` before the first request.
+
+    ``on_answer`` gets a log line for each request.
+    """
 
     @contextlib.asynccontextmanager
     async def watched(app: FastAPI) -> AsyncIterator[None]:
@@ -40,7 +43,7 @@ def application(service: Service, access: Access, on_answer: Callable[[str], Non
         title="Vitrail",
         version=version("vitrail"),
         summary=service.task.summary,
-        docs_url=None,  # they would load their scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from another site
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -70,7 +73,7 @@ def application(service: Service, access: Access, on_answer: Callable[[str], Non
 
 
 def _add(app: FastAPI, service: Service, operation: Operation[Any, Any, Any]) -> None:
-    """Have an application answer at the path of an operation."""
+    """Add an operation to an application."""
 
     async def respond(request: Request, fields: Any) -> Response:
         return await service.respond(operation, request, fields)
@@ -91,19 +94,19 @@ def _add(app: FastAPI, service: Service, operation: Operation[Any, Any, Any]) ->
 def _state(app: FastAPI, service: Service) -> None:
     @app.get("/model", response_model=service.task.document, responses=refusals(), summary="What answers")
     async def model() -> Response:
-        """The model, how it takes what it is asked about, and the limits of a request."""
+        """The model, its preparation of inputs, and the limits of a request."""
         return JSONResponse(service.described())
 
     @app.get("/health", response_model=schema.Status, responses=refusals(503), summary="Whether the server lives")
     async def health() -> Response:
-        """It answers, so it does, unless only a start can mend it."""
+        """Status 200, or 503 if only a restart of the server can help."""
         if service.watch.lost:
             raise stuck(str(service.watch.trouble))
         return JSONResponse({"status": "alive"})
 
     @app.get("/ready", response_model=schema.Status, responses=refusals(503), summary="Whether it takes requests")
     async def ready() -> Response:
-        """Not while the model is at one batch for too long, nor once it is shutting down."""
+        """Status 200, or 503 while the model takes too long for one batch or while the server shuts down."""
         service.require_ready()
         return JSONResponse({"status": "ready"})
 
@@ -114,7 +117,7 @@ def _state(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", response_class=Response, responses=responses, summary="Counters for Prometheus")
     async def metrics() -> Response:
-        """Requests, batches, what waits, and what the process takes."""
+        """Requests, batches, the queue, and the resources of the process."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -126,7 +129,7 @@ def _file(content: bytes, kind: str) -> Any:
 
 
 def _described(app: FastAPI, access: Access) -> None:
-    """Add to the description of the application what FastAPI cannot know."""
+    """Complete the OpenAPI description of the application with problem documents and the token."""
     described = app.openapi()
     problem = schema.ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
     described["components"]["schemas"][schema.ProblemDocument.__name__] = problem

@@ -1,4 +1,4 @@
-"""The kinds of body that a request may have: images, or JSON."""
+"""The two kinds of request bodies: images, or JSON."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,16 +17,16 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Images:
-    """An image as the body itself, or a form of several; the fields of the request stand in the address."""
+    """A body that is one image, or a form with several; the other fields of the request are in the query string."""
 
     most: int
-    """Images of a request."""
+    """Most images in a request."""
     check: Callable[[bytes], int]
-    """Returns the pixels of an image that will be decoded, by its head alone; raises `DataError`."""
+    """Returns how many pixels of an image will be decoded, from the header of the file only; raises `DataError`."""
     openapi: dict[str, Any]
-    """Description of the body."""
+    """Description of the body for OpenAPI."""
     form_fields: tuple[str, ...] = ()
-    """Fields of the request that the form may have in place of the address."""
+    """Fields of the request that may be in the form instead of the query string."""
     fields_in_address: ClassVar[bool] = True
 
     def require_type(self, headers: Headers) -> None:
@@ -34,25 +34,25 @@ class Images:
         require_image(headers)
 
     def read(self, content: bytes, headers: Headers, fields: BaseModel) -> tuple[BaseModel, list[File]]:
-        """Return the fields of a request, from its address and its form, and its images; raises `ProblemError`."""
+        """Return the fields of a request, from its query string and its form, and its images; raises `ProblemError`."""
         form = form_of(content, headers, self.most, tuple(type(fields).model_fields))
         for name in form.fields:
             if name not in self.form_fields:
-                raise ProblemError(422, f"{name} is no field of a form here", hint=f"send it in the address: ?{name}=…")
+                raise ProblemError(422, f"{name} cannot be sent in the form", hint=f"send it in the query string: ?{name}=…")
             if name in fields.model_fields_set:
-                raise ProblemError(422, f"the field {name} comes twice", hint="send it in the address or in the form")
+                raise ProblemError(422, f"the field {name} comes twice", hint="send it in the query string or in the form")
         with _explained("form"):
             return type(fields).model_validate({**fields.model_dump(exclude_unset=True), **form.fields}), form.files
 
 
 @dataclass(frozen=True)
 class Json:
-    """A document that holds the fields of the request."""
+    """A body that is a JSON document with all fields of the request."""
 
     document: type[BaseModel]
     example: str
     context: Any = None
-    """What the document's validators are given."""
+    """The context of pydantic's validators for the document."""
     check: ClassVar[None] = None
     fields_in_address: ClassVar[bool] = False
 
@@ -67,10 +67,10 @@ class Json:
         require_plain(headers)
         kind = media_type(headers)
         if kind not in ("", JSON):
-            raise ProblemError(415, f"{kind} is no JSON", hint=f"send {self.example} as {JSON}: curl --json does")
+            raise ProblemError(415, f"{kind} is not JSON", hint=f"send {self.example} as {JSON}, for example with curl --json")
 
     def read(self, content: bytes, headers: Headers, fields: BaseModel) -> tuple[BaseModel, list[File]]:
-        """Return the fields of a request, and the whole document as its only part; raises `ProblemError`."""
+        """Return the fields of a request, and the whole document as its only file; raises `ProblemError`."""
         with _explained("body", hint=f"send {self.example}"):
             return self.document.model_validate_json(content, context=self.context), [File("body", content)]
 

@@ -1,4 +1,4 @@
-"""The threads that decode pictures, of which no request and no large picture can hold all."""
+"""Threads that decode images. No single request and no large image can occupy all of them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -11,21 +11,21 @@ from vitrail.deploy.server.queue import FullError
 from vitrail.errors import DataError
 
 THREADS = 2
-"""For small pictures. For large ones there is one more, so that they wait for each other alone."""
+"""Threads for small images. One more thread decodes large images, so that small images never wait for them."""
 LARGE = 4_000_000
-"""Pixels. A photograph of a telephone has 12 million, of which a JPEG decodes a quarter or less."""
+"""Pixels from which an image is large. A phone's photo has 12 million, but a quarter or less of a JPEG's are decoded."""
 MOST_PIXELS = 100_000_000
-"""Pixels of the large pictures of a request."""
+"""Most pixels of all large images of a request."""
 MOST_LARGE = 8
-"""Requests with large pictures that may wait; each picture takes a fraction of a second, and the worst 2 seconds."""
+"""Most requests with large images that may wait; an image takes a fraction of a second, 2 seconds at worst."""
 
 D = TypeVar("D")
 
 
 class Decoders:
-    """Decode the pictures of a request one after another, beside the pictures of other requests.
+    """A decoder of images: one image of a request at a time, in parallel with those of other requests.
 
-    Of large pictures one is decoded at a time, whoever sent it: that bounds the memory of all requests together.
+    Only one large image of all requests is decoded at a time, which limits the memory of the server.
     """
 
     def __init__(self) -> None:
@@ -33,24 +33,24 @@ class Decoders:
         self._small, self._large = ThreadPoolExecutor(THREADS, "decode"), ThreadPoolExecutor(1, "decode-large")
 
     async def sizes(self, contents: list[bytes], check: Callable[[bytes], int]) -> list[int | DataError]:
-        """Return the pixels that will be decoded of each picture of a request, or why it is refused.
+        """Return for each image of a request how many pixels will be decoded, or the error for which it is refused.
 
         Args:
             contents: the files.
-            check: a file's content to the pixels that will be decoded, by its head alone.
+            check: returns how many pixels of a file will be decoded, from its header only.
 
         Raises:
-            ProblemError: the large ones are too large together.
+            ProblemError: the large images have too many pixels together.
         """
         found = await asyncio.get_running_loop().run_in_executor(self._small, _results, check, contents)
         if sum(pixels for pixels in found if isinstance(pixels, int) and pixels > LARGE) > MOST_PIXELS:
-            what = f"the large pictures of the request have more than {MOST_PIXELS:,} pixels together"
+            what = f"the large images of the request have more than {MOST_PIXELS:,} pixels together"
             raise ProblemError(413, what, hint="send fewer at a time, or smaller ones")
         return found
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Be one of the requests with large pictures that wait; raises `FullError` where these are too many."""
+        """Count as a waiting request with large images; raises `FullError` if too many wait."""
         if self._waiting >= MOST_LARGE:
             raise FullError(MOST_LARGE / 2)
         self._waiting += 1
@@ -60,7 +60,7 @@ class Decoders:
             self._waiting -= 1
 
     async def decode(self, contents: list[bytes], sizes: list[int], work: Callable[[bytes], D]) -> list[D | DataError]:
-        """The results of ``work``, or why there is none, for pictures of these `sizes`."""
+        """Return the result of ``work`` for each file, or its error; ``sizes`` are the results of `sizes`."""
         loop, found = asyncio.get_running_loop(), []
         for content, pixels in zip(contents, sizes, strict=True):
             threads = self._large if pixels > LARGE else self._small
@@ -68,7 +68,7 @@ class Decoders:
         return found
 
     def close(self) -> None:
-        """Begin nothing new."""
+        """Stop the threads after their current images."""
         for threads in (self._small, self._large):
             threads.shutdown(wait=False, cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""Images in the body of a request: the body itself, or the files of a form, with the form's fields."""
+"""Images in the body of a request: a single image, or a form with files and fields."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 FIELDS = 8
-"""Parts of a form that are no images."""
+"""Most parts of a form that are not images."""
 LONGEST_FIELD = 2**16
-"""Bytes of such a part that is read."""
+"""Most bytes of a field."""
 RAW = "application/octet-stream"
 FORM = "multipart/form-data"
 
 
 class File(NamedTuple):
-    """A file as it came."""
+    """A file of a request."""
 
     name: str
     content: bytes
@@ -35,18 +35,18 @@ class Form(NamedTuple):
 
 
 def require_image(headers: Headers) -> None:
-    """Refuse a body whose declared type cannot hold images."""
+    """Raise `ProblemError` for a body whose Content-Type cannot hold images."""
     require_plain(headers)
     kind = media_type(headers)
     if kind not in ("", RAW, FORM) and not kind.startswith("image/"):
-        raise ProblemError(415, f"{kind} is no image", hint=f"send it as image/jpeg (or the like), {RAW} or {FORM}")
+        raise ProblemError(415, f"{kind} is not an image", hint=f"send it as image/jpeg (or similar), {RAW} or {FORM}")
 
 
 def form_of(content: bytes, headers: Headers, most: int, fields: tuple[str, ...] = ()) -> Form:
-    """Return the images of a body and, where it is a form, those of the ``fields`` that it has; any others are passed over.
+    """Return the images of a body and, if it is a form, its fields that are in ``fields``; other fields are ignored.
 
     Raises:
-        ProblemError: there are no images, more than ``most``, a field is too long, or the form is damaged.
+        ProblemError: there are no images or more than ``most``, a field is too long, or the form is damaged.
     """
     if media_type(headers) != FORM:
         if not content:
@@ -67,7 +67,7 @@ def form_of(content: bytes, headers: Headers, most: int, fields: tuple[str, ...]
 
 
 class _Parts:
-    """The files of a form and the fields that are wanted, collected while it is parsed."""
+    """The files of a form and its fields named in ``wanted``, collected during parsing."""
 
     def __init__(self, most: int, wanted: tuple[str, ...]):
         self.files: list[tuple[str, bytearray]] = []

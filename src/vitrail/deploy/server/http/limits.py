@@ -1,4 +1,4 @@
-"""What the server takes on."""
+"""Limits of the server."""
 
 from dataclasses import dataclass
 
@@ -7,24 +7,24 @@ MEBIBYTE, MILLION = 2**20, 10**6
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a request, and of all of them together."""
+    """Upper limits of one request, and of all requests together."""
 
     body: int = 20 * MEBIBYTE
-    """Bytes of a request's body."""
+    """Bytes in a request's body."""
     items: int = 32
-    """Images, people or texts of a request."""
+    """Images, people or texts in a request."""
     characters: int = 5000
-    """Characters of a text."""
+    """Characters in a text."""
     waiting: int = 256
-    """Images, people, or pieces of texts, that are in the server at a time."""
+    """Images, people, or pieces of texts, in the server at a time."""
     batch: int = 16
-    """Images, people, or pieces of texts, that are computed together."""
+    """Images, people, or pieces of texts, in a batch."""
     pixels: int = 25 * MILLION
-    """Pixels of an image, which may take 16 bytes each while it is decoded."""
+    """Pixels of an image; decoding may take 16 bytes for each."""
     deadline: float = 10.0
-    """Seconds from a request's body to its answer."""
+    """Seconds from the end of a request's body to the response."""
 
 
 IMAGES = Limits()
 TEXTS = Limits(body=MEBIBYTE)
-"""What servers of models of images and of translators take on, where nobody says otherwise."""
+"""Default limits: `IMAGES` for image models, `TEXTS` for translation models."""

@@ -1,4 +1,4 @@
-"""The way of every request to the application, and of every answer back."""
+"""ASGI middleware for every request and every response: access, headers, logging."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from vitrail.deploy.server.http.origins import is_preflight, preflight_headers, 
 from vitrail.deploy.server.http.problems import GONE, ProblemError, shutting_down
 
 LINGER = 3.0
-"""Seconds that are spent on the rest of a body which nobody wants."""
+"""Seconds spent on reading the rest of a body after the response."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -30,19 +30,19 @@ HEADERS = {
 
 
 class Middleware:
-    """Lets in who may be, and answers them all alike: the same headers, counted, and never cut off.
+    """Middleware that checks access, sets headers, counts requests, and makes sure that responses arrive.
 
-    A request may be answered before its body is read. If the connection were closed on it then, the client would lose the
-    answer: so the rest is read and thrown away for a while, and then it is closed.
+    A request may be answered before its body is read. If the connection were closed at this moment, the client could lose the
+    response. Therefore the rest of the body is read and discarded for a while before the connection is closed.
 
     Args:
         app: the application.
-        access: who may ask.
-        paths: those that are counted by name.
-        unguarded: those that need no token.
+        access: rules for access.
+        paths: paths that are counted by name; all others count as ``other``.
+        unguarded: paths that need no token.
         answered: called with path, status and seconds of every request.
-        leaving: whether connections are to be closed.
-        on_answer: called with a line about every request; see `access_log.line`.
+        leaving: returns whether connections are closed after a response.
+        on_answer: called with a log line for every request; see `access_log.line`.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Middleware:
                 await self._preflight(headers)(scope, exchange.receive, exchange.send)
                 return
             self._access.require(scope, self._unguarded)
-            # where there is something to get, HEAD asks for all of it but the body, which uvicorn leaves out
+            # HEAD is handled as GET: uvicorn sends no body for it
             await self._app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, exchange.receive, exchange.send)
         except ClientDisconnect:
-            pass  # which counts as such
+            pass  # counted with the status GONE
         except ProblemError as problem:
             await problem.response(scope, exchange.receive, exchange.send)
-        except asyncio.CancelledError:  # an end at once, which still answers the clients that wait
+        except asyncio.CancelledError:  # the server ends at once, but clients that wait still get a response
             if not exchange.ended:
                 await shutting_down().response(scope, receive, send)
         finally:
@@ -96,14 +96,14 @@ class Middleware:
 
 @dataclass
 class _Exchange:
-    """A request and its answer, as they go by."""
+    """A request and its response, whose messages pass through ``receive`` and ``send``."""
 
     receive_next: Receive
     send_next: Send
     unread: bool
     leaving: Callable[[], bool]
     headers: Mapping[str, str]
-    """Headers of the answer, where it has no others of these names."""
+    """Headers to add to the response, unless it has headers of the same names."""
     status: int = GONE
     ended: float = 0.0
     sent: int = 0
@@ -139,7 +139,7 @@ class _Exchange:
 
 
 def _require_one_length(headers: Headers) -> None:
-    """Refuse a request with two accounts of where it ends: a proxy may believe the other one, and take the rest for a request."""
+    """Refuse a request that declares its length in two ways, as a proxy may see two requests in it (request smuggling)."""
     if "transfer-encoding" in headers and "content-length" in headers:
         raise ProblemError(400, "the request has both Content-Length and Transfer-Encoding", hint="send one of them")
 

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, which clients of Triton and KServe speak: a model's tensors by JSON.
+"""The Open Inference Protocol, used by clients of Triton and KServe: a model's tensors as JSON.
 
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 """
@@ -56,7 +56,7 @@ class InferResponse(Document):
 
 
 def infer(name: str, model: TensorModel, limits: Limits) -> Operation[Any, Any, Any]:
-    """Return the operation that computes the tensors of a model."""
+    """Return the operation that computes a model's output tensor from its input tensor."""
 
     def prepare(content: bytes, request: InferRequest) -> Prepared[np.ndarray]:
         return Prepared(list(_pixels(request.inputs[0], model, limits.items)))
@@ -72,8 +72,8 @@ def infer(name: str, model: TensorModel, limits: Limits) -> Operation[Any, Any, 
     def understood(request: InferRequest) -> InferRequest:
         for output in request.outputs:
             if output.get("name") != model.output or output.get("parameters", {}).get("binary_data"):
-                what = f"the model has the output {model.output}, in JSON; found {output}"
-                raise ProblemError(400, what, hint="ask for it without binary_data")
+                what = f"found the output {output}; expected {model.output}, in JSON"
+                raise ProblemError(400, what, hint="request it without binary_data")
         return request
 
     return Operation(
@@ -91,7 +91,7 @@ def infer(name: str, model: TensorModel, limits: Limits) -> Operation[Any, Any, 
 
 
 def _pixels(tensor: InputTensor, model: TensorModel, most: int) -> np.ndarray:
-    """Return the images of a request, uint8 (B, C, H, W); raises `ProblemError` where they are none."""
+    """Return the images of a request, uint8 (B, C, H, W); raises `ProblemError` for any other tensor."""
     shape = tuple(tensor.shape)
     if (tensor.name, tensor.datatype, shape[1:]) != ("images", "UINT8", model.shape):
         what = f"found the input {tensor.name}, {tensor.datatype} {list(shape)}; expected images, UINT8 {[-1, *model.shape]}"
@@ -108,7 +108,7 @@ def _pixels(tensor: InputTensor, model: TensorModel, most: int) -> np.ndarray:
 
 
 def add_inference_protocol(app: FastAPI, service: Service) -> None:
-    """Have an application describe its model and its health as the protocol has it; `infer` is an operation of the service."""
+    """Add the protocol's paths for metadata and health to an application; `infer` is added as an operation of the service."""
     name, model = repository_name(service.name), service.task.tensors
 
     def require(requested: str) -> None:

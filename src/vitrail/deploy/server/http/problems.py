@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 has them: ``application/problem+json``, whatever went wrong."""
+"""All errors as problem documents of RFC 9457, ``application/problem+json``."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,22 +16,22 @@ from vitrail.errors import DataError
 
 MEDIA_TYPE = "application/problem+json"
 LATEST = 60.0
-"""Seconds of the longest `Retry-After`: what waits is done by then, or beyond its deadline."""
+"""The longest ``Retry-After``, in seconds: by then all waiting requests are answered, or have exceeded their deadline."""
 TOLD = 20
-"""Number of mistakes of one request that are listed."""
+"""Most mistakes of one request that are listed."""
 GONE = 499
-"""What counts as the status of a request whose client has gone."""
+"""Status that is counted for a request whose client has disconnected."""
 
 
 class ProblemError(Exception):
-    """A request that is not answered, and why.
+    """An error response to a request.
 
     Args:
-        status: of HTTP.
+        status: HTTP status.
         detail: what happened.
         hint: what to do.
-        headers: of the response.
-        members: further members of the document.
+        headers: headers of the response.
+        members: further members of the problem document.
     """
 
     def __init__(
@@ -45,35 +45,35 @@ class ProblemError(Exception):
 
     @property
     def response(self) -> JSONResponse:
-        """The response that describes it."""
+        """The response with the problem document."""
         return JSONResponse(self.content, self.content["status"], self.headers, MEDIA_TYPE)
 
 
 def busy(seconds: float) -> ProblemError:
-    """No place in the queue, and when there may be one."""
+    """The error for a full queue; ``seconds`` until there may be room."""
     headers = {"Retry-After": str(max(1, math.ceil(min(seconds, LATEST))))}
-    return ProblemError(429, "the server is busy", hint="try again after the seconds of Retry-After", headers=headers)
+    return ProblemError(429, "the server is busy", hint="try again after the seconds in Retry-After", headers=headers)
 
 
 def shutting_down() -> ProblemError:
-    """Nothing is taken any more."""
-    return ProblemError(503, "the server is shutting down", hint="ask another one", headers={"Retry-After": "5"})
+    """The error while the server shuts down."""
+    return ProblemError(503, "the server is shutting down", hint="use another server", headers={"Retry-After": "5"})
 
 
 def stuck(why: str) -> ProblemError:
-    """Nothing is computed."""
-    return ProblemError(503, why, hint="ask another server, or this one later", headers={"Retry-After": "5"})
+    """The error while the model computes nothing."""
+    return ProblemError(503, why, hint="use another server, or try again later", headers={"Retry-After": "5"})
 
 
 def unseen(why: str, *, hint: str | None = None) -> ProblemError:
-    """The refusal to tell where the model looks."""
-    return ProblemError(501, f"this server cannot tell where the model looks: {why}", hint=hint)
+    """The error for a request for attention maps that this server cannot compute."""
+    return ProblemError(501, f"this server cannot show where the model looks: {why}", hint=hint)
 
 
 def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = (), hint: str | None = None) -> ProblemError:
-    """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin.
+    """The error for an invalid request, from pydantic's errors; ``within`` is prepended to their locations.
 
-    An answer with all of them could be many times as large as its request: it says how many more there are.
+    At most `TOLD` errors are listed, with the number of the others: a list of all could be much larger than the request.
     """
     errors = [{"where": ".".join(map(str, (*within, *each["loc"]))), "reason": each["msg"]} for each in found[:TOLD]]
     more = f"; {len(found) - 1:,} more mistakes" if len(found) > TOLD else ""
@@ -81,7 +81,7 @@ def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = ()
 
 
 def _problem_of(request: Request, error: Any) -> ProblemError:
-    """Return the problem that an error is."""
+    """Return the problem document's error for any exception."""
     match error:
         case ProblemError():
             return error
@@ -100,13 +100,13 @@ def _problem_of(request: Request, error: Any) -> ProblemError:
         case DataError():
             return ProblemError(422, error.what, hint=error.hint)
         case TimeoutError():
-            hint = "send less at a time, or when the server is less busy"
-            return ProblemError(504, "there was no answer before the deadline", hint=hint)
+            hint = "send less at a time, or try again when the server is less busy"
+            return ProblemError(504, "the answer was not ready before the deadline", hint=hint)
     return ProblemError(500, str(error) if isinstance(error, FailedError) else "an unforeseen error")
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Have an application answer every error with a problem; the Open Inference Protocol reads it under ``error``."""
+    """Make an application answer every error with a problem document; for the Open Inference Protocol it has ``error``, too."""
 
     async def answered(request: Request, error: Exception) -> Response:
         if isinstance(error, ClientDisconnect):

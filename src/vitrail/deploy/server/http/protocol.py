@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn has it, with a limit on the time of a request's head, and errors as problem documents."""
+"""uvicorn's HTTP/1.1, with a time limit for the head of a request, and with errors as problem documents."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from vitrail.deploy.server.http.problems import MEDIA_TYPE, ProblemError
 
 HEAD_SECONDS = 10.0
-"""Seconds in which the head of a request must have come."""
+"""Seconds within which the head of a request must arrive."""
 
 
 class Protocol(H11Protocol):
@@ -34,7 +34,7 @@ class Protocol(H11Protocol):
             self._late.cancel()
 
     def _expect_head(self) -> None:
-        """Start the timer when a head is to come, and stop it when the head is complete."""
+        """Start the timer while waiting for a head, and stop it when the head is complete."""
         between = self.cycle is None or self.cycle.response_complete
         if between and self._late is None:
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
@@ -43,7 +43,7 @@ class Protocol(H11Protocol):
             self._late = None
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no HTTP, unless another answer has begun, and close."""
+        """Answer bytes that are not HTTP with status 400, unless another response has begun, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             content = json.dumps(ProblemError(400, msg).content).encode()
             headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(content))), ("connection", "close")]

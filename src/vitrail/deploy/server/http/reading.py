@@ -1,4 +1,4 @@
-"""The body of a request, within limits that hold while it is read."""
+"""Reading the body of a request, with limits on size, memory and time that are checked during the read."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -11,13 +11,13 @@ from starlette.requests import ClientDisconnect, Request
 from vitrail.deploy.server.http.problems import ProblemError, busy
 
 BODY_SECONDS = 10.0
-"""A body takes at most so long to come."""
+"""Seconds within which a body must arrive."""
 T = TypeVar("T")
 
 
 @dataclass
 class Memory:
-    """The bytes of bodies that are held at a time, of all requests together."""
+    """The bytes of the bodies of all requests that are in memory now, and the limit ``most``."""
 
     most: int
     held: int = 0
@@ -25,17 +25,17 @@ class Memory:
 
 @dataclass
 class Body:
-    """The bytes of a request read so far. They count in ``memory`` until `release`."""
+    """The bytes of a request's body that have been read. They count in ``memory`` until `release`."""
 
     memory: Memory
     chunks: list[bytes] = field(default_factory=list)
     size: int = 0
 
     async def read(self, request: Request, most: int) -> bytes:
-        """All of it.
+        """Return the complete body.
 
         Raises:
-            ProblemError: it is larger than ``most`` bytes, there is no memory for it, or it does not come.
+            ProblemError: the body is larger than ``most`` bytes, there is no memory for it, or it does not arrive in time.
         """
         require_size(request.headers, most)
         try:
@@ -43,7 +43,7 @@ class Body:
                 async for chunk in request.stream():
                     self._keep(chunk, most)
         except TimeoutError:
-            raise ProblemError(408, f"the body did not come within {BODY_SECONDS:g} seconds") from None
+            raise ProblemError(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
         whole, self.chunks = b"".join(self.chunks), []
         return whole
 
@@ -57,27 +57,27 @@ class Body:
         self.chunks.append(chunk)
 
     def release(self) -> None:
-        """Nothing of it is kept any more."""
+        """Subtract the body from ``memory``, once the caller has dropped it."""
         self.memory.held -= self.size
         self.size = 0
 
 
 def too_large(most: int) -> ProblemError:
-    """The refusal of a body of more bytes."""
+    """The error for a body of more than ``most`` bytes."""
     return ProblemError(413, f"the body is larger than {most:,} bytes", hint="send less at a time")
 
 
 def require_size(headers: Headers, most: int) -> None:
-    """Refuse a body that declares a larger size."""
+    """Raise `ProblemError` if Content-Length is larger than ``most``."""
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise too_large(most)
 
 
 def require_plain(headers: Headers) -> None:
-    """Refuse a compressed body: how large it is would only show when it is read."""
+    """Raise `ProblemError` for a compressed body, whose size is not known before it is unpacked."""
     if headers.get("content-encoding", "identity") != "identity":
-        raise ProblemError(415, "compressed bodies are not read", hint="send it as it is, without Content-Encoding")
+        raise ProblemError(415, "compressed bodies are not supported", hint="send it uncompressed, without Content-Encoding")
 
 
 def media_type(headers: Headers) -> str:
@@ -86,11 +86,11 @@ def media_type(headers: Headers) -> str:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T], expires: float) -> T:
-    """The result of some work, which is given up when the client goes; for a request whose body is read.
+    """Return the result of ``work``, which is cancelled if the client disconnects. The request's body must be read already.
 
     Raises:
-        TimeoutError: it is not there when it ``expires``, on the clock of the event loop.
-        ClientDisconnect: nobody waits for it any more.
+        TimeoutError: there is no result at the time ``expires``, on the clock of the event loop.
+        ClientDisconnect: the client has disconnected.
     """
     working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
     try:

@@ -1,4 +1,4 @@
-"""A data set of captions: images, each with the sentences that people wrote about it."""
+"""A data set of captions: images, each with one or several sentences."""
 
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -22,30 +22,30 @@ class Captioned:
     """An image and its captions."""
 
     name: str
-    """The file below the data's folder."""
+    """Path of the file, relative to the data's folder."""
     image: Source
     target: tuple[str, ...]
     """The captions, at least one."""
     own_name: str | None = None
-    """The name of the file, where `name` has the split before it because another split has a file of this name."""
+    """The file's name if `name` has the split as a prefix, because several splits have a file of this name; else None."""
 
 
 @dataclass(frozen=True)
 class CaptionContents:
-    """A data set of captions as it is read, before it is split."""
+    """A data set of captions as read from files, before the split."""
 
     source: str
     """The ``--data`` argument that opens it again from anywhere."""
     splits: dict[str, list[Captioned]]
-    """Its own splits; all images are under "all" where it has none."""
+    """The splits in the files; all images are under "all" if there are none."""
     issues: list[Issue] = field(default_factory=list)
     """Faults that prevent use."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """Number of images that are left out, by the reason."""
+    """Number of images that are left out, by reason."""
     notes: list[str] = field(default_factory=list)
-    """Lines on how tables were read."""
+    """Notes on how tables were read."""
     groups: dict[str, str] = field(default_factory=dict)
-    """The group of each image that has one, by its path: images of a group belong in one split."""
+    """Path of an image to its group, if it has one; all images of a group belong in the same split."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CaptionData(Data):
     has_splits: bool = True
     notes: tuple[str, ...] = ()
     tokenizer: Tokens | None = None
-    """Tokens of the captions, where they are chosen."""
+    """Tokens of the captions, once they are chosen."""
 
     things = "images"
 
@@ -74,7 +74,7 @@ class CaptionData(Data):
         return [item.image for items in self.splits.values() for item in items]
 
     def without(self, names: Container[str]) -> "CaptionData":
-        """Return the data without some images, by name; older runs hold names of files, which count in all splits."""
+        """Return the data without the images of these names; a file's own name, as in older runs, matches in every split."""
         splits = {
             split: [i for i in items if i.name not in names and i.own_name not in names] for split, items in self.splits.items()
         }
@@ -87,7 +87,7 @@ class CaptionData(Data):
 
 
 def tidy(caption: str) -> str:
-    """Return a caption as it is learned: `clean`, and without spaces before a full stop or a comma."""
+    """Return a caption as it is used in training: after `clean`, and without spaces before punctuation."""
     return _BEFORE_MARKS.sub(r"\1", clean(caption))
 
 
@@ -99,7 +99,7 @@ def paths_of(splits: Mapping[str, Sequence[Captioned]]) -> dict[str, list[str]]:
 def with_splits(
     contents: CaptionContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
 ) -> CaptionData:
-    """Return a data set with the three splits: its own, or drawn with ``seed`` image by image, or those of an ``assignment``."""
+    """Return a data set with three splits: its own, those of an ``assignment``, or splits drawn by image with ``seed``."""
 
     def assign(items: list[Captioned], shares: Mapping[str, float]) -> Assignment:
         copies = same_files([item.image for item in items])
@@ -112,7 +112,7 @@ def with_splits(
     notes = [*contents.notes, *(f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count)]
     notes += group_notes(paths_of(made.splits), contents.groups)
     if made.added:
-        notes.append(f"images added since the splits were made, which are in none: {made.added:,}")
+        notes.append(f"images added since the splits were made, which are in no split: {made.added:,}")
     splits = named_apart(made.splits, lambda item, name: replace(item, name=name, own_name=item.name))
     return CaptionData(contents.source, splits, made.assignment, made.own, tuple(notes))
 
@@ -122,4 +122,4 @@ def _require_no_leak(source: str, splits: dict[str, list[Captioned]]) -> None:
     images = ((split, item.name, item.image) for split, items in splits.items() for item in items)
     for (split, name), (other, copy) in leaks(images):
         what = f"the image {name} is in the {split} split, and the same is in {other} as {copy}"
-        raise DataError(what, where=source, hint="take it out of one: a model knows what it has learned from")
+        raise DataError(what, where=source, hint="remove it from one split: a model knows its training images")

@@ -1,4 +1,4 @@
-"""A check of images with captions: what is wrong or suspicious, and a summary."""
+"""A check of images with captions: faults, suspicious findings, and a summary."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ class CaptionCheck(Found):
     """Result of a check of captions.
 
     Kinds of issues: ``missing-file`` and ``unreadable`` (images), ``leak`` (the same image in several splits), ``no-caption``,
-    ``bad-image``, ``bad-annotation``, ``bad-row``; of notices: ``copy`` (the same image under several names), ``repeated`` (an
-    image has the same caption more than once).
+    ``bad-image``, ``bad-annotation``, ``bad-row``. Kinds of notices: ``copy`` (the same image under several names),
+    ``repeated`` (an image has the same caption more than once).
     """
 
     contents: CaptionContents
@@ -37,12 +37,12 @@ class CaptionCheck(Found):
 
     @property
     def captions(self) -> dict[str, float]:
-        """The least, median and most captions of an image."""
+        """Minimum, median and maximum number of captions of an image."""
         return _summary([len(item.target) for item in self.items])
 
     @property
     def words(self) -> dict[str, float]:
-        """The least, median and most words of a caption."""
+        """Minimum, median and maximum number of words of a caption."""
         return _summary([len(caption.split()) for item in self.items for caption in item.target])
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,10 @@ def check_captions(
     on_start: Callable[[int], None] = lambda count: None,
     on_image: Callable[[int], None] = lambda count: None,
 ) -> CaptionCheck:
-    """Read captions as `open_captions` does, and every image, calling ``on_start`` with their number, ``on_image`` with 1."""
+    """Read captions as `open_captions` does, decode every image, and list all issues.
+
+    ``on_start`` is called with the number of images, ``on_image`` with 1 after each.
+    """
     contents = read_captions(data)
     places = [(split, item) for split, items in contents.splits.items() for item in items]
     issues = list(contents.issues)

@@ -16,11 +16,11 @@ from vitrail.tasks.captioning.images.captioned_images import Captioned
 
 
 class CaptionDataset(ImageDataset):
-    """Images prepared for a model, as in `ImageDataset`; a batch has the K captions of each image, too.
+    """Images prepared for a model, as in `ImageDataset`; a batch also has the K captions of each image.
 
-    These are ``target``, int64 (B, K, T), which begins with the start; ``labels`` (B, K, T), what follows each token of the
-    target; and ``number``, the place among the items (B,). Rows are filled up with ``pad``; where an image has fewer captions
-    than another, whole rows are. Of a caption of more than ``most`` tokens, the model's positions, the rest is left out.
+    A batch has ``target``, int64 (B, K, T), which begins with the start token; ``labels`` (B, K, T), the token that follows
+    each token of the target; and ``number``, the index of each item (B,). Captions are cut to ``most`` tokens and padded with
+    ``pad``. If an image has fewer than K captions, its remaining rows consist of ``pad``.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class CaptionDataset(ImageDataset):
         self.captions = [[next(encoded)[:most] for _ in item.target] for item in items]
 
     def units(self, keys: Sequence[Key]) -> int:
-        """Return the number of tokens to be written, with the ends."""
+        """Return the number of tokens to predict, including end tokens."""
         return sum(len(caption) for _, number in keys for caption in self.captions[number % len(self)])
 
     def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:

@@ -1,4 +1,4 @@
-"""Where captions come from: the ``--data`` argument of captioning to named splits."""
+"""Sources of captions: from the ``--data`` argument of captioning to named splits."""
 
 import os
 import re
@@ -23,19 +23,19 @@ from vitrail.plain_text import is_odd
 from vitrail.settings import brief
 from vitrail.tasks.captioning.images.captioned_images import CaptionContents, CaptionData, Captioned, tidy, with_splits
 
-SHAPE = "the columns are image and caption, perhaps split; an image has a line for each of its captions"
+SHAPE = "the columns are image, caption and optionally split; an image has a line for each of its captions"
 HINT = f"give captions.csv ({SHAPE}), or captions.json in COCO's format, or a folder with such a file for each split"
 ENDINGS = (*NAMED_ENDINGS, ".json", ".token")
 CLEAR, VAGUE = ("captions", "sentence"), ("text", "description", "comment")
-"""Other names of the column ``caption``, the second of which other tables have, too; the first that is there counts."""
+"""Other names of the column ``caption``, in the order of search; `VAGUE` ones occur in tables without captions, too."""
 NUMBER = re.compile(r"(.*[ _])?(number|id|index)", re.IGNORECASE)
-"""The name of a column that may stand beside vague ones: of a number."""
+"""Names of columns of numbers, which a table with a `VAGUE` column may have and still count as captions."""
 OF_FLICKR = re.compile(r"([^\t]+)#\d+\t(.*)")
 """A line of Flickr8k.token.txt, which has no header: the image, the caption's number, the caption."""
 NO_CAPTION = "images without a caption"
 
 Line = tuple[str, str, str, str]
-"""Where a caption stands, the name of its image, its split and the caption."""
+"""Location of a caption (file and line), name of its image, split, and the caption."""
 
 
 def open_captions(
@@ -49,27 +49,27 @@ def open_captions(
     """Open images with captions, with their splits.
 
     Args:
-        source: a table ``captions.csv`` with the columns ``image,caption`` and perhaps ``split``; ``captions.json`` in COCO's
-            format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see
-            `split_files`. Images lie beside it, or in a folder ``images``.
-        split_seed: data without splits is split by it, image by image.
+        source: a table ``captions.csv`` with the columns ``image,caption`` and optionally ``split``; ``captions.json`` in
+            COCO's format, Karpathy's, or as a list; JSON lines; or a folder with such a file, or with one for each split, see
+            `split_files`. Images are in the folder of the file, or in a folder ``images`` there.
+        split_seed: seed that splits data without splits, image by image.
         shares: fractions of test and validation in such data, {"test": 0.2, "val": 0.1} by default.
-        assignment: repeats an earlier split.
-        group: the column that names the group of each image, ``group`` by default; a group is in one split.
+        assignment: an earlier split to repeat.
+        group: the column with the group of each image, ``group`` by default; a group is always in one split.
 
     Raises:
-        DataError: nothing there, something is wrong with it, or an image is in several splits.
+        DataError: there is no data, it has faults, or an image is in several splits.
     """
     contents = read_captions(source, group)
     if contents.issues:
         first, *others = contents.issues
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
-        raise DataError(what, where=first.path, hint="correct it; vitrail data check --task caption lists all there is")
+        raise DataError(what, where=first.path, hint="correct it; vitrail data check --task caption lists all faults")
     return with_splits(contents, split_seed, assignment, shares)
 
 
 def read_captions(source: str | Path, group: str | None = None) -> CaptionContents:
-    """Read a data set of captions with everything that is wrong with it; see `open_captions`."""
+    """Read a data set of captions, and collect all its faults instead of raising an error; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
     contents, groups = CaptionContents(str(path), {}), dict[str, str]()
@@ -81,7 +81,7 @@ def read_captions(source: str | Path, group: str | None = None) -> CaptionConten
         for own, items in _by_split(lines, folder, contents.issues).items():
             contents.splits.setdefault(own if own != "all" else split, []).extend(items)
             groups |= {str(item.image): contents.groups[item.name] for item in items if item.name in contents.groups}
-        contents.groups.clear()  # names are those of one file, paths of all
+        contents.groups.clear()  # names are unique in one file only, paths in all
     contents.groups.update(groups)
     if group and not groups and not contents.issues:
         raise DataError(f"the data has no column {group!r} of groups", where=path, hint="leave out --data.group")
@@ -96,7 +96,7 @@ def read_captions(source: str | Path, group: str | None = None) -> CaptionConten
 
 
 def require_there(source: str | Path) -> Path:
-    """Return the path of data; raises `DataError` where there is none."""
+    """Return the path of the data; raises `DataError` if there is no file or folder with captions."""
     path = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(path):
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
@@ -108,7 +108,7 @@ def require_there(source: str | Path) -> Path:
 
 
 def tells_captions(source: str | Path) -> bool:
-    """Return whether a file can only hold captions: by the columns of a table, and by the name of a JSON file."""
+    """Return whether a file certainly holds captions, by the columns of a table or by the name of a JSON file."""
     path = path_of(source)
     if not os.path.isfile(path) or path.suffix.lower() not in ENDINGS:
         return False
@@ -121,7 +121,7 @@ def tells_captions(source: str | Path) -> bool:
     except DataError:
         return False
     if column_of(table.names, "caption", ()) is not None:
-        return column_of(table.names, "label", ()) is None  # a category beside a caption is not what is learned
+        return column_of(table.names, "label", ()) is None  # with a label, the table may be for classification
     others = [name for name in table.names if name and name not in table.columns.values() and not NUMBER.fullmatch(name)]
     clear = column_of(table.names, "caption", CLEAR, first=True) is not None or not others
     return clear and not has_labels(table.names)
@@ -132,7 +132,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
-    """Return the columns of images, captions and splits; raises `DataError` where one of the first two is lacking."""
+    """Return the columns of images, captions, splits and groups; raises `DataError` if images or captions have none."""
     columns = {
         "image": column_of(names, "image", IMAGE, first=True),
         "caption": column_of(names, "caption", (*CLEAR, *VAGUE), first=True),
@@ -140,14 +140,14 @@ def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
         GROUP: column_of(names, group or GROUP),
     }
     if group and columns[GROUP] is None:
-        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="name a column by --data.group")
+        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="give a column with --data.group")
     if lacking := next((word for word in ("image", "caption") if columns[word] is None), None):
         raise DataError(f"no column is called {lacking!r}; there are {listed(names)}", hint=SHAPE)
     return {word: name for word, name in columns.items() if name is not None}
 
 
 def _read_table(file: Path, contents: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
-    """Return the folder that images lie in, and a line for each caption."""
+    """Return the folder of the images, and a line for each caption."""
     lines: list[Line] = []
     if _is_flickrs(file):
         lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, contents.issues)]
@@ -173,7 +173,7 @@ def _rows_of(table: Table, contents: CaptionContents) -> list[Line]:
 
 
 def _is_flickrs(file: Path) -> bool:
-    """Return whether a file is a list of captions as Flickr8k and Flickr30k have it."""
+    """Return whether a file is a list of captions in the format of Flickr8k and Flickr30k."""
     with text_lines(file) as lines:
         return bool(OF_FLICKR.fullmatch(next(lines, "").strip("\ufeff\r\n")))
 
@@ -188,7 +188,7 @@ def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]
 
 
 def _read_json(file: Path, contents: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
-    """Read a JSON file as `_read_table`: COCO's, Karpathy's, or a list of images with their captions."""
+    """Read a JSON file (COCO's, Karpathy's, or a list of images with captions); return the same as `_read_table`."""
     values = read_json(file)
     if isinstance(values, list):
         lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), contents)
@@ -243,7 +243,7 @@ def _read_coco(file: Path, values: Any, contents: CaptionContents) -> tuple[Path
 
 
 def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[str, list[Captioned]]:
-    """Return the images of each split with all of their captions, in the order of the lines."""
+    """Return the images of each split with all their captions, in the order of the lines."""
     captions: dict[str, dict[str, list[str]]] = {}
     split_by_name: dict[str, str] = {}
     for where, name, split, text in lines:

@@ -1,4 +1,4 @@
-"""transformers' BEiT and data2vec: a ViT with relative positions."""
+"""The layouts of transformers' BEiT and data2vec: a ViT with relative positions."""
 
 from dataclasses import replace
 
@@ -15,12 +15,13 @@ OWN = f"{BLOCK}.attention.attention.relative_position_bias"
 
 
 def _beit(config: ViTConfig) -> dict[str, object]:
-    """Return the entries on positions and pooling.
+    """Return the entries for positions and pooling.
 
-    Relative positions are what a BEiT is written for; without them its images would be resized in another way than ours.
+    Raises:
+        ConfigError: the model has no relative positions. transformers interpolates other positions in another way than Vitrail.
     """
     if not config.is_relative:
-        what = "transformers' BEiT is written with relative positions alone"
+        what = "transformers' BEiT can be written with relative positions only"
         raise ConfigError(what, where="--layout", hint="give another layout")
     return {
         "use_mean_pooling": config.final_norm == "pooled",
@@ -78,7 +79,7 @@ BEIT = replace(
         """
     ),
     pools=("class", "mean"),
-    lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),  # it takes rows of their tables for columns
+    lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),  # transformers swaps rows and columns of the tables
     extra=_beit,
     model_types=("beit",),
     classes=("BeitForImageClassification", "BeitModel"),

@@ -1,4 +1,4 @@
-"""transformers' DINOv2, with and without registers, and DINOv3."""
+"""The layouts of transformers' DINOv2, with and without registers, and DINOv3."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from vitrail.weights.normalization import IMAGENET
 
 
 def _dinov2(config: ViTConfig) -> dict[str, object]:
-    """Return the whole ratio that gives the MLP's width; of SwiGLU two thirds of that in multiples of 8."""
+    """Return the integer ratio that gives the MLP's width; with SwiGLU the width is 2/3 of this, rounded up to multiples of 8."""
     gated = config.mlp == "swiglu"
 
     def width(ratio: int) -> int:
@@ -34,7 +34,7 @@ def _dinov2(config: ViTConfig) -> dict[str, object]:
 
     ratio = next((ratio for ratio in range(1, 17) if width(ratio) == config.mlp_dim), None)
     if ratio is None:
-        what = f"transformers' Dinov2 has no MLP of {config.mlp_dim} in a width of {config.dim}"
+        what = f"transformers' Dinov2 cannot have an mlp_dim of {config.mlp_dim} with a dim of {config.dim}"
         raise ConfigError(what, where="--layout", hint="give another layout")
     return {"mlp_ratio": ratio, "use_swiglu_ffn": gated}
 
@@ -81,7 +81,7 @@ DINOV2_REGISTERS = replace(
     needs=("registers", *DINOV2.needs),
     ignored=(r"(dinov2_with_registers\.)?embeddings\.mask_token",),
     described={**DINOV2.described, "registers": "num_register_tokens"},
-    lacks=lambda config: not_plain(config) or not_square(config),  # which transformers takes every table of positions for
+    lacks=lambda config: not_plain(config) or not_square(config),  # transformers reads every position table as a square
     model_types=("dinov2_with_registers",),
     classes=("Dinov2WithRegistersForImageClassification", "Dinov2WithRegistersModel"),
     interpolation=ANTIALIASED,

@@ -1,4 +1,4 @@
-"""transformers' image encoders that learn beside a model of texts: SigLIP, CLIP and AIMv2."""
+"""The layouts of transformers' image encoders that were trained with a text tower: SigLIP, CLIP and AIMv2."""
 
 from dataclasses import replace
 
@@ -18,14 +18,14 @@ TOWER_BLOCK = {
     **weight_and_bias({"norm": "post_layernorm"}),
 }
 TEXT = (r"text_model\..*", r"text_projection\..*", r"logit_(scale|bias)", r"(vision_model\.)?embeddings\.position_ids")
-"""Keys of CLIP and SigLIP beside the model of images."""
+"""Keys of CLIP and SigLIP outside the image tower."""
 TOWERS = words(
     """
     direct_kd dropout logit_scale_init_value num_layers projection_dim text_config text_config_dict text_model_name vision_config
     vision_model_name
     """
 )
-"""Entries of ``config.json`` for a model of images and texts together."""
+"""Entries in the ``config.json`` of a model with an image tower and a text tower."""
 TOWER_DESCRIBED = {**DESCRIBED, "mlp_dim": "intermediate_size", "attention_dropout": "attention_dropout"}
 
 SIGLIP = ViTLayout(
@@ -53,7 +53,7 @@ SIGLIP = ViTLayout(
     defaults=DEFAULTS,
     described=TOWER_DESCRIBED,
     harmless=TOWERS,
-    fixed={"vision_use_head": (True,), "vision_config_dict": (None,)},  # it passes over what CLIP reads there
+    fixed={"vision_use_head": (True,), "vision_config_dict": (None,)},  # SigLIP ignores it, unlike CLIP
     activations=ACTIVATIONS,
     lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),
     model_types=("siglip_vision_model", "siglip"),
@@ -94,9 +94,9 @@ CLIP = ViTLayout(
 
 
 def _siglip2(config: ViTConfig) -> dict[str, object]:
-    """Return the number of positions, which form a square of square patches."""
+    """Return the entry for the number of positions; raises `ConfigError` unless grid and patches are square."""
     if len(set(config.grid)) > 1 or len(set(config.patch_size)) > 1 or config.crop_remainder:
-        what = "transformers' Siglip2VisionModel has no positions and patches that are not square"
+        what = "transformers' Siglip2VisionModel requires square patches in a square grid"
         raise ConfigError(what, where="--layout", hint="give another layout")
     return {"num_patches": config.grid[0] * config.grid[1]}
 

@@ -1,6 +1,6 @@
-"""Hugging Face transformers' ViT and the models that are written like it: MAE, DeiT, MSN and I-JEPA.
+"""The layouts of Hugging Face transformers' ViT and of models with similar keys: MAE, DeiT, MSN and I-JEPA.
 
-https://github.com/huggingface/transformers. What its other families share with these stands at the top.
+https://github.com/huggingface/transformers. The constants at the top are shared with its other model families.
 """
 
 from dataclasses import replace
@@ -12,9 +12,9 @@ from vitrail.weights.layouts.vit.reading import ViTLayout
 from vitrail.weights.normalization import IMAGENET, Colours
 
 BICUBIC = Interpolation(antialias=False)
-"""The interpolation of positions in transformers."""
+"""transformers' method to interpolate position embeddings."""
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_pytorch_tanh", "quick-gelu": "quick_gelu"}
-"""Our activations by transformers' names."""
+"""Our names of activations to transformers'."""
 DESCRIBED = {
     "image_size": "image_size",
     "patch_size": "patch_size",
@@ -25,7 +25,7 @@ DESCRIBED = {
     "norm_eps": "layer_norm_eps",
 }
 DEFAULTS = {"image_size": 224, "num_attention_heads": 12}
-"""What most of transformers' configurations mean where a ``config.json`` leaves it out and the weights do not tell."""
+"""Values of most transformers configurations for entries that a ``config.json`` omits and that weights do not show."""
 WITH_DROPOUT = {**DESCRIBED, "dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
 EMBEDDINGS = {
     "class_token": Key("embeddings.cls_token", ndim=3),
@@ -42,7 +42,7 @@ IN_MEMORY = {
     r"\.attention\.k_proj\.": ".attention.attention.key.",
     r"\.attention\.v_proj\.": ".attention.attention.value.",
 }
-"""Names in the memory of transformers 5, to the older ones that it writes."""
+"""Parameter names of modules in transformers 5, to the older names that it writes to files."""
 
 VIT = ViTLayout(
     name="vit",

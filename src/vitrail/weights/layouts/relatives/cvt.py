@@ -16,11 +16,11 @@ STAGE = "stages.{s}"
 BLOCK = "stages.{s}.blocks.{j}"
 PATCH = "stages.{}.embedding.projection.weight"
 USUAL = {7: (4, 2), 3: (2, 1)}
-"""Strides and paddings of all that is published, by the side of a patch."""
+"""Stride and padding of all published models, by the side of a patch."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration fields for parameters of these shapes, which show the images' channels but not their size."""
     depths = depths_of(shapes)
     patches = [shapes.get(PATCH.format(stage), ()) for stage in range(len(depths))]
     hidden = shapes.get("stages.0.blocks.0.mlp.layer.expand.weight", ())
@@ -49,8 +49,8 @@ def _usual(dims: tuple[int, ...], sides: tuple[int, ...], known: Mapping[str, An
         fields["heads"] = tuple(dim // HEAD_DIM for dim in dims)
     for name in ("heads", "strides", "paddings"):
         if name not in known and name not in fields:
-            hint = f"give the config.json that belongs to them, or say it: {name}=… in Python"
-            raise ModelFileError(f"the weights do not tell {name} of the stages", where="weights", hint=hint)
+            hint = f"put the model's config.json beside the weights, or pass {name}=… in Python"
+            raise ModelFileError(f"the weights do not show {name} of the stages", where="weights", hint=hint)
     return fields
 
 
@@ -58,13 +58,13 @@ READING = Reading(
     architecture="CvT",
     fields=_fields,
     any_size=True,
-    optional=r".*\.num_batches_tracked",  # which no answer needs
+    optional=r".*\.num_batches_tracked",  # it does not change the output
     not_in_file=("activation", "heads", "strides", "paddings"),
 )
 
 
 def _keys(layers: Mapping[str, str], attention: str, theirs: Mapping[str, tuple[str, str, str]]) -> dict[str, Key]:
-    """Return the rows of all layers; for queries, keys and values linear layer, convolution and norm below ``attention``."""
+    """Return the rows of all layers; queries, keys and values have a linear layer, a convolution and a norm each."""
     keys = weight_and_bias(layers)
     for kind, (linear, convolution, norm) in theirs.items():
         ours = f"{BLOCK}.attention.layer"
@@ -120,13 +120,13 @@ def _extra(config: CvTConfig) -> dict[str, Any]:
 
 
 ALIKE = {"stride_q": 1, "stride_kv": 2, "padding_q": 1, "padding_kv": 1}
-"""Entries that neither key nor shape shows, the same in all stages."""
+"""Entries of ``config.json`` that neither keys nor shapes show; they are the same in all stages."""
 
 
 def _lacks(config: CvTConfig) -> str:
-    """Refuse stages that transformers cannot build, as it takes the drop path of the block with the stage's number."""
+    """Return a few words if a stage has fewer blocks than its number: transformers indexes drop paths by the stage's number."""
     short = [stage for stage, depth in enumerate(config.depths) if depth <= stage]
-    return f"stage {short[0] + 1} of {config.depths[short[0]]} blocks, and none with fewer than its number" if short else ""
+    return f"stage {short[0] + 1} with fewer than {short[0] + 1} blocks: {config.depths[short[0]]}" if short else ""
 
 
 HUGGING_FACE = Layout(
@@ -154,7 +154,7 @@ HUGGING_FACE = Layout(
             },
         ),
     },
-    aliases={r"^encoder\.": "cvt.encoder."},  # of the class that has no last norm, so that this is what is found missing
+    aliases={r"^encoder\.": "cvt.encoder."},  # keys of the class without a last norm: only the norm is then reported missing
     fields={"activation": "gelu", "norm_eps": 1e-5},
     described={
         "channels": "num_channels", "dims": "embed_dim", "depths": "depth", "heads": "num_heads", "patch_sizes": "patch_sizes",

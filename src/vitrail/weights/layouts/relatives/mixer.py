@@ -1,4 +1,4 @@
-"""The layouts of MLP-Mixers: timm's, and Google's Flax (``.npz``)."""
+"""The layouts of MLP-Mixers: of timm, and of Google's Flax (``.npz``)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +17,11 @@ NEEDED = (
     "blocks.0.tokens.layer.contract.weight",
     "blocks.0.channels.layer.expand.weight",
 )
-"""Parameters that all else follows from."""
+"""Parameters without which the configuration cannot be inferred."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    """Return the configuration fields for parameters of these shapes; images are square unless another size is given."""
     require_shapes(shapes, {name: 4 if name == NEEDED[0] else 2 for name in NEEDED}, "an MLP-Mixer")
     dim, channels, *sides = shapes[NEEDED[0]]
     patch = (sides[0], sides[1])
@@ -52,7 +52,7 @@ ARGUMENTS = Arguments(
     fixed={"global_pool": ("avg",)},
 )  # fmt: skip
 SHOWN = ("token_dim", "channel_dim")
-"""Fields that shapes tell, whatever a name says."""
+"""Fields that shapes show; they are not taken from the preset of a name."""
 MODELS = {
     name: {field: value for field, value in (preset_of(name) or {}).items() if field not in SHOWN}
     for name in (f"mixer_{size.lower()}{patch}_224" for size in SIZES for patch in (16, 32))
@@ -60,7 +60,7 @@ MODELS = {
 
 
 def _describe_timm(config: MixerConfig) -> dict[str, Any]:
-    """Return what timm builds the same model of."""
+    """Return timm's ``config.json`` for the model."""
     if config.norm_eps != 1e-6:
         raise inexpressible(f"Mixer with a norm epsilon of {config.norm_eps:g}, only of 1e-6")
     sizes = [size for size, fields in SIZES.items() if (fields["dim"], fields["depth"]) == (config.dim, config.depth)]

@@ -1,4 +1,4 @@
-"""The layouts of Pyramid Vision Transformers: their authors' and transformers'."""
+"""The layouts of Pyramid Vision Transformers: of the authors and of transformers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +17,11 @@ FIRST_TABLE = "stages.0.embedding.position.embedding"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    """Return the configuration fields for parameters of these shapes; images are square unless another size is given."""
     fields, table = common.stages_in(shapes, known), shapes.get(FIRST_TABLE, ())
     if len(table) < 2:
         raise ModelFileError(f"no {FIRST_TABLE} of a Pyramid Vision Transformer", where="weights")
-    tokens = table[-2] - (len(fields["depths"]) == 1)  # a class token is among those of the last stage
+    tokens = table[-2] - (len(fields["depths"]) == 1)  # the last stage has a class token
     patch = fields["patch_sizes"][0]
     return {**fields, "image_size": image_size_of(tokens, (patch, patch), (known.get("image_size"), image_size))}
 
@@ -30,7 +30,7 @@ READING = Reading(architecture="PVT", fields=_fields, canonical=common.same_widt
 
 
 def _other_positions(config: PVTConfig) -> str:
-    """Return words for tables that authors and transformers have not: theirs are for patches of 4, then 2."""
+    """Return a few words for position tables of other sizes than the authors' and transformers' (patches of 4, then 2)."""
     side = config.image_size[0]
     sides = [side, *(side // 2 ** (stage + 1) for stage in range(1, len(config.depths)))]
     if len(set(config.image_size)) != 1:
@@ -41,7 +41,7 @@ def _other_positions(config: PVTConfig) -> str:
 
 
 def _extra(config: PVTConfig) -> dict[str, Any]:
-    """Return the other entries; classes, too, as transformers' default of 1000 outweighs their names."""
+    """Return further entries of ``config.json``, including ``num_labels``: transformers' default of 1000 overrides the names."""
     classes = {"num_labels": config.num_classes} if config.num_classes else {}
     return common.for_transformers(config, strides=list(config.patch_sizes), **classes)
 
@@ -49,12 +49,12 @@ def _extra(config: PVTConfig) -> dict[str, Any]:
 ORIGINAL = Layout(
     name="pvt-original",
     written=False,
-    about="its authors' PVT",
+    about="the authors' PVT",
     reading=READING,
     keys={
         **weight_and_bias({f"{EMBEDDING}.projection": "patch_embed{S}.proj", f"{EMBEDDING}.norm": "patch_embed{S}.norm"}),
         f"{EMBEDDING}.position.embedding": Key("pos_embed{S}", ndim=3),
-        "stages.3.embedding.class_token": Key("cls_token", ndim=3),  # theirs have four stages
+        "stages.3.embedding.class_token": Key("cls_token", ndim=3),  # the authors' models have four stages
         **common.blocks("block{S}.{j}", **common.AUTHORS),
         **weight_and_bias({"norm": "norm", "head.linear": "head"}),
     },
@@ -96,7 +96,7 @@ TRANSFORMERS = Layout(
     fields={"norm_eps": 1e-6, "grid_norm_eps": 1e-6},
     defaults={**common.DEFAULTS, "patch_sizes": [4, 2, 2, 2]},
     described={**common.DESCRIBED, "reductions": "sequence_reduction_ratios"},
-    harmless=common.HARMLESS | {"strides"},  # which mean the sides of patches there
+    harmless=common.HARMLESS | {"strides"},  # in transformers' PVT they are the sides of patches
     fixed={"hidden_act": ("gelu",)},
     lacks=_other_positions,
     extra=_extra,

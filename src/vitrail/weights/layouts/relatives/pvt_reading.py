@@ -1,4 +1,4 @@
-"""Rules to read the weights of both Pyramid Vision Transformers, whatever library wrote them."""
+"""Rules to read the weights of both versions of Pyramid Vision Transformers from any library."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ PATCHES = "stages.{}.embedding.projection.weight"
 EXPAND = "stages.{}.blocks.0.mlp.layer.expand.weight"
 REDUCTION = "stages.{}.blocks.0.attention.layer.reduction.projection.weight"
 EPSILONS = {"norm_eps": 1e-6, "grid_norm_eps": 1e-5}
-"""The authors'; transformers has one for all norms."""
+"""The authors' epsilons; transformers has one epsilon for all norms."""
 HEADS = {(64, 128, 320, 512): (1, 2, 5, 8), (32, 64, 160, 256): (1, 2, 5, 8)}
-"""Attention heads of the papers' widths, which no shape tells."""
+"""Attention heads by the papers' widths, as no shape shows them."""
 DESCRIBED = {
     "image_size": "image_size",
     "channels": "num_channels",
@@ -31,17 +31,17 @@ DESCRIBED = {
     "attention_dropout": "attention_probs_dropout_prob",
     "stochastic_depth": "drop_path_rate",
 }
-"""Fields of both by the names that transformers has for them."""
+"""Our fields of both versions to transformers' names."""
 DEFAULTS = {"image_size": 224, "num_attention_heads": [1, 2, 5, 8], "layer_norm_eps": 1e-6}
 NOT_IN_FILE = ("heads", "GELU", *EPSILONS)
 HARMLESS = words("num_encoder_blocks")
-"""It shows in the keys."""
+"""An entry that the keys show."""
 
 Shapes = Mapping[str, Shape]
 
 
 def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that both versions have, but for the size of images."""
+    """Return the configuration fields of both versions, except the image size."""
     depths = depths_of(shapes)
     patches, expand, reduced = ([name.format(stage) for stage in range(len(depths))] for name in (PATCHES, EXPAND, REDUCTION))
     convolutions = [*patches, *(name for name in reduced if name in shapes)]
@@ -68,7 +68,7 @@ def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
     if dims not in HEADS:
-        what = f"the weights do not tell how many heads there are in stages of {'-'.join(map(str, dims))}"
+        what = f"the weights do not show the number of heads in stages of width {'-'.join(map(str, dims))}"
         raise ModelFileError(
             what, where="weights", hint="give heads: heads=(1, 2, 5, 8) in Python, --heads 1,2,5,8 in vitrail convert"
         )
@@ -76,22 +76,22 @@ def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def same_widths(config: PyramidConfig) -> PyramidConfig:
-    """Return the same with the ratios that the widths of the MLPs tell: others are rounded to the same."""
+    """Return the configuration with MLP ratios computed from the MLP widths; several ratios may give the same width."""
     ratios = tuple(ratio_of(int(dim * ratio), dim) for dim, ratio in zip(config.dims, config.mlp_ratios, strict=True))
     return config.changed(mlp_ratios=ratios)
 
 
 def for_transformers(config: PyramidConfig, **more: Any) -> dict[str, Any]:
-    """Return the entries beside the fields; raises `ConfigError` for ratios that are no whole numbers."""
+    """Return further entries of transformers' ``config.json``; raises `ConfigError` for MLP ratios that are not integers."""
     whole = [int(ratio) for ratio in config.mlp_ratios]
     if whole != list(config.mlp_ratios):
-        what = f"transformers has no MLPs of {'-'.join(f'{ratio:g}' for ratio in config.mlp_ratios)} times the width"
+        what = f"transformers requires integer MLP ratios, not {'-'.join(f'{ratio:g}' for ratio in config.mlp_ratios)}"
         raise ConfigError(what, where="--layout", hint="give another layout")
     return {"mlp_ratios": whole, "num_encoder_blocks": len(config.depths), "hidden_act": "gelu", **more}
 
 
 def blocks(theirs: str, **parts: str | tuple[str, ...]) -> dict[str, Any]:
-    """Return the rows of blocks whose keys begin with ``theirs``; parts are called as their authors call them."""
+    """Return the rows of blocks whose keys begin with ``theirs``; ``parts`` are the authors' names to keys below it."""
     ours = {
         "norm1": "attention.norm", "q": "attention.layer.attention.query", "kv": "attention.layer.attention.key_value",
         "proj": "attention.layer.attention.output", "sr": "attention.layer.reduction.projection",
@@ -110,4 +110,4 @@ AUTHORS = {
     "norm1": "norm1", "q": "attn.q", "kv": "attn.kv", "proj": "attn.proj", "sr": "attn.sr", "sr_norm": "attn.norm",
     "norm2": "norm2", "fc1": "mlp.fc1", "fc2": "mlp.fc2",
 }  # fmt: skip
-"""The authors' names of the parts of a block, which are timm's too."""
+"""The parts of a block to their keys in the authors' files and in timm's."""

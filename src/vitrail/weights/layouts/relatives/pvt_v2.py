@@ -1,4 +1,4 @@
-"""The layouts of Pyramid Vision Transformers v2: their authors', timm's and transformers'."""
+"""The layouts of Pyramid Vision Transformers v2: of the authors, of timm and of transformers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +16,9 @@ EMBEDDING = "stages.{s}.embedding"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration fields for parameters of these shapes, which show the images' channels but not their size."""
     fields = common.stages_in(shapes, known)
-    pooled = common.REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a convolution that reduces is wider
+    pooled = common.REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a reducing convolution has a larger kernel
     if pooled:
         fields["reductions"] = known.get("reductions", fields["reductions"])
     strides = tuple((side + 1) // 2 for side in fields["patch_sizes"])
@@ -43,7 +43,7 @@ def _other_patches(config: PVTv2Config) -> str:
 ORIGINAL = Layout(
     name="pvt-v2-original",
     written=False,
-    about="its authors' PVT v2",
+    about="the authors' PVT v2",
     reading=READING,
     keys={
         **weight_and_bias(
@@ -62,7 +62,7 @@ ORIGINAL = Layout(
 )
 
 NAMED = ("dims", "depths", "heads", "reductions", "mlp_ratios", "pooled")
-"""Fields that a name of timm's fixes."""
+"""Fields that follow from timm's name of a model."""
 MODELS: dict[str, dict[str, Any]] = {
     name.lower().replace("pvtv2-", "pvt_v2_").replace("-", "_"): {
         field: getattr(config, field) for config in [PVTv2Config(**preset)] for field in NAMED
@@ -81,7 +81,7 @@ ARGUMENTS = Arguments(
 
 
 def _describe_timm(config: PVTv2Config) -> dict[str, Any]:
-    """Return what timm builds the same model of: a name, and all that makes it this model."""
+    """Return timm's ``config.json`` for the model: a name and arguments."""
     fields = {field: getattr(config, field) for field in NAMED}
     name = next((name for name, usual in MODELS.items() if usual == fields), next(iter(MODELS)))
     arguments = ARGUMENTS.describe(config, "img_size", "num_classes")

@@ -1,4 +1,4 @@
-"""Google's .npz files of BiT (https://github.com/google-research/big_transfer)."""
+"""The layout of Google's BiT, .npz (https://github.com/google-research/big_transfer)."""
 
 from vitrail.weights.keys import Key, Transposed, layers
 from vitrail.weights.layout import Layout

@@ -1,4 +1,4 @@
-"""transformers' ResNet and BiT."""
+"""The layouts of transformers' ResNet and BiT."""
 
 from vitrail.weights.keys import weight_and_bias, words
 from vitrail.weights.layout import Layout
@@ -68,7 +68,7 @@ BIT = Layout(
         "width_factor": (1,),
     },
     lacks=lambda config: common.odd_groups(config) or ("more than four stages" if len(config.depths) > 4 else ""),
-    # wide models have wide stages and a factor of 1: with another one transformers leaves stem and last norm narrow
+    # width_factor is always 1, and hidden_sizes are wide: with another factor transformers leaves stem and last norm narrow
     extra=lambda config: {
         "hidden_sizes": common.widths(config),
         "layer_type": "preactivation",

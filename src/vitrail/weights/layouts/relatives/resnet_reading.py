@@ -1,4 +1,4 @@
-"""Rules to read the weights of ResNet and BiT, whatever library wrote them."""
+"""Rules to read the weights of ResNet and BiT from any library."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from vitrail.weights.layouts.shapes import depths_of
 BLOCK = "features.stages.{s}.{j}"
 ROOT = "features.root.0.weight"
 GROUPS = 32
-"""Groups of every GroupNorm of other libraries' BiT; ours are as many where the width divides by them."""
+"""Number of groups in every GroupNorm of other libraries' BiT; ours is the same if it divides the width."""
 
 Kind = Literal["basic", "bottleneck", "pre-activation"]
 PARTS: Mapping[Kind, tuple[str, ...]] = {"basic": ("first", "second"), "bottleneck": ("reduce", "spread", "expand")}
-"""The convolutions of a block, each with its norm, which timm and transformers number."""
+"""Our names of a block's convolutions, each with a norm; timm and transformers number them."""
 KINDS: Mapping[Kind, str] = {"basic": " of basic blocks", "bottleneck": ""}
-"""Words that tell the two layouts of a library's ResNets apart."""
+"""Words in messages for the two layouts of a library's ResNets."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration fields for parameters of these shapes, which show the images' channels but not their size."""
     root, head = shapes.get(ROOT, ()), shapes.get("head.linear.weight")
     if len(root) != 4:
         raise ModelFileError("no root of a residual network", where="weights")
@@ -45,17 +45,17 @@ NOT_IN_FILE: Mapping[Kind, tuple[str, ...]] = {
     "bottleneck": ("ReLU", "strides without blurring, on the 3×3 convolutions"),
     "pre-activation": ("ReLU", "padding by half a kernel on every side"),
 }
-"""Traits that no key and no shape shows: timm's resnetblur50 and transformers' ``downsample_in_bottleneck`` have the same."""
+"""Properties that neither keys nor shapes show. They are guessed: timm's resnetblur50, for example, has the same keys."""
 
 
 def reading(kind: Kind) -> Reading:
-    """Return the reading of residual networks with blocks of one kind."""
+    """Return the rules for residual networks with one kind of blocks."""
     return Reading(
         architecture="ResNet",
         fields=lambda *stated: {**_fields(*stated), "block": kind},
         covers=lambda config: config.block == kind,
         any_size=True,
-        optional=r".*\.num_batches_tracked",  # which files from before torch 0.4.1 have not, and no answer needs
+        optional=r".*\.num_batches_tracked",  # absent before torch 0.4.1; it does not change the output
         not_in_file=NOT_IN_FILE[kind],
     )
 
@@ -64,7 +64,7 @@ READINGS: Mapping[Kind, Reading] = {kind: reading(kind) for kind in NOT_IN_FILE}
 
 
 def batch_norms(rows: Mapping[str, str]) -> dict[str, Key]:
-    """Return the rows of BatchNorms, running statistics included."""
+    """Return the rows of BatchNorms, including running statistics."""
     leaves = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     return {f"{ours}.{leaf}": Key(f"{theirs}.{leaf}") for ours, theirs in rows.items() for leaf in leaves}
 
@@ -76,7 +76,7 @@ def convolutions(rows: Mapping[str, str]) -> dict[str, Key]:
 
 BIT_NORMS = {"activate.0": "norm1", "spread.0": "norm2", "expand.0": "norm3"}
 BIT_CONVOLUTIONS = {"shortcut": "downsample.conv", "reduce": "conv1", "spread.2": "conv2", "expand.2": "conv3"}
-"""The names of the parts of BiT's blocks in timm and transformers."""
+"""Our parts of BiT's blocks to their names in timm and transformers."""
 
 
 def below(rows: Mapping[str, str], theirs: str) -> dict[str, str]:
@@ -86,7 +86,7 @@ def below(rows: Mapping[str, str], theirs: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Pointwise(Key):
-    """A linear layer of ours that is a 1×1 convolution of theirs: (out, in, 1, 1), or ``turned`` (1, 1, in, out)."""
+    """One of our linear layers that they store as a 1×1 convolution: (out, in, 1, 1), or (1, 1, in, out) if ``turned``."""
 
     turned: bool = False
 
@@ -104,17 +104,17 @@ class Pointwise(Key):
 
 
 def widths(config: ResNetConfig) -> list[int]:
-    """Return the channels of the feature map behind every stage."""
+    """Return the number of channels after each stage."""
     expansion = 1 if config.block == "basic" else 4
     return [expansion * config.width * 2**stage for stage in range(len(config.depths))]
 
 
 def unusual_root(config: ResNetConfig) -> str:
-    """Return words for a root for small images, which is ours alone."""
+    """Return a few words for a stem for small images, which only Vitrail has; else an empty text."""
     roots = {"cifar": "root of one 3×3 convolution without a maximum", "whitened": "root of whitened patches"}
     return roots.get(config.root, "")
 
 
 def odd_groups(config: ResNetConfig) -> str:
-    """Return words for that, and where a norm would have fewer groups than other libraries give it."""
+    """Return the result of `unusual_root`, otherwise a few words if `GROUPS` does not divide the width."""
     return unusual_root(config) or (f"width {config.width}, which {GROUPS} groups do not divide" if config.width % GROUPS else "")

@@ -1,4 +1,4 @@
-"""timm's and torchvision's ResNet, which have the same keys, and timm's BiT."""
+"""The layouts of timm's and torchvision's ResNet, which have the same keys, and of timm's BiT."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ NAMED = words(
     resnetv2_152x2_bit resnetv2_152x4_bit
     """
 )
-"""timm's names of sizes that have one here, too."""
+"""timm's names of models that are presets here, too."""
 MODELS: dict[str, dict[str, Any]] = {
     name: {"width": 64, "block": "bottleneck", **fields}
     for name, fields in {
@@ -28,7 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "resnet200": {"depths": (3, 24, 36, 3)},
     }.items()
 }
-"""The models of timm's that are read, and the fields that their names fix."""
+"""The supported models of timm, and the fields that follow from their names."""
 SAME = {"img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "layers": "depths"}
 WIDTHS = words("channels stem_chs width_factor")
 HARMLESS = WIDTHS | words(
@@ -37,12 +37,12 @@ HARMLESS = WIDTHS | words(
     zero_init_last
     """
 )
-"""Arguments of training, and what shows in shapes."""
+"""Arguments that matter only in training, or that shapes show."""
 FIXED: dict[str, tuple[Any, ...]] = {
     "global_pool": ("avg",), "output_stride": (32,), "avg_down": (False,), "replace_stem_pool": (False,),
     "act_layer": (None, "relu"), "norm_layer": (None,), "aa_layer": (None, ""), "block_args": (None, {}),
 }  # fmt: skip
-"""Arguments that are known with these values alone; ``stem_type`` with the one that its class begins with."""
+"""Arguments that are supported with these values only; ``stem_type`` only with the default of its class."""
 
 
 def _reader(kind: common.Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -53,7 +53,8 @@ def _reader(kind: common.Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         if name is None:
             return {}
         if MODELS[name]["block"] != kind:
-            raise ModelFileError(f"{name} has no {kind} blocks", where="config.json", hint="give what belongs together")
+            hint = "give weights and config.json of the same model"
+            raise ModelFileError(f"{name} has no {kind} blocks", where="config.json", hint=hint)
         own = own_arguments(values)
         usual = {field: value for field, value in MODELS[name].items() if field != "width" or not own.keys() & WIDTHS}
         return {**usual, **known.read(own)}
@@ -62,7 +63,7 @@ def _reader(kind: common.Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
 
 def _describe(config: ResNetConfig) -> dict[str, Any]:
-    """Return what timm builds the same model of: a name, and arguments where no name has its depths and width."""
+    """Return timm's ``config.json``: a name, and arguments if no named model has these depths and this width."""
     fields = {"width": config.width, "block": config.block, "depths": config.depths}
     arguments: dict[str, Any] = {"in_chans": config.channels}
     name = next((name for name, fixed in MODELS.items() if fixed == fields), None)
@@ -78,7 +79,10 @@ def _describe(config: ResNetConfig) -> dict[str, Any]:
 
 
 def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
-    """Return a BiT of another width, by the narrowest name with its depths, which timm multiplies a stem and stages by."""
+    """Return name and arguments of a BiT of unusual width: the narrowest named model with its depths, and smaller channels.
+
+    timm multiplies the channels in the arguments by the factor in the name.
+    """
     fitting = [
         (fixed["width"] // 64, name) for name, fixed in MODELS.items() if fixed["depths"] == config.depths and "bit" in name
     ]
@@ -89,9 +93,9 @@ def _bit(config: ResNetConfig) -> tuple[str, dict[str, Any]]:
 
 
 def not_torchvisions(config: ResNetConfig) -> str:
-    """Return what a ResNet has that torchvision's and timm's cannot have."""
+    """Return, in a few words, a feature that torchvision's and timm's ResNet cannot have; empty if there is none."""
     if config.width != 64 or len(config.depths) != 4:
-        return f"width {config.width} and {len(config.depths)} stages, in place of 64 and 4"
+        return f"width {config.width} and {len(config.depths)} stages, instead of 64 and 4"
     return common.unusual_root(config)
 
 

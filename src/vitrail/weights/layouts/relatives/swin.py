@@ -1,4 +1,4 @@
-"""The layouts of Swin Transformers: the authors', timm's and transformers'."""
+"""The layouts of Swin Transformers: of the authors, of timm and of transformers."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,22 +29,22 @@ SMALLER = "smaller than a window"
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    """Return the configuration fields for parameters of these shapes, which show the images' channels but not their size."""
     depths = depths_of(shapes)
     tables, expand = [TABLE.format(stage) for stage in range(len(depths))], EXPAND.format(len(depths) - 1)
     require_shapes(shapes, {PATCHES: 4, expand: 2, **dict.fromkeys(tables, 2)}, "a Swin Transformer")
     dim, channels, *patch = shapes[PATCHES]
     side = math.isqrt(shapes[tables[0]][0])
     if side * side != shapes[tables[0]][0] or side % 2 == 0 or len({*patch}) > 1:
-        what = "windows and patches that are no squares"
+        what = "the windows or patches are not square"
         raise ModelFileError(what, where="weights")
     window, rows = (side + 1) // 2, [shapes[table][0] for table in tables]
     size = image_size or known.get("image_size")
     if size is None and len({*rows}) > 1:
         size = image_size = _size_of(layout, patch[0], window, depths, rows)
     if size and (unlike := _unlike(layout, size, patch[0], window, depths, rows)):
-        what = f"{layout.about} computes something else than is known here of {unlike}"
-        raise ModelFileError(what, where="weights", hint="give a size of images whose grids its windows divide")
+        what = f"{layout.about} computes another output than Vitrail for {unlike}"
+        raise ModelFileError(what, where="weights", hint="give an image size whose grids are multiples of the window")
     head = shapes.get("head.linear.weight")
     return {
         "image_size": image_size or (224, 224),
@@ -62,30 +62,30 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _unlike(layout: Layout, size: Size, patch: int, window: int, depths: tuple[int, ...], rows: Sequence[int]) -> str:
-    """Return what their library computes otherwise than ours of images of this size; nothing where all is alike.
+    """Return a grid for which their library computes another output than ours; empty if all outputs are equal.
 
-    Where windows do not divide a grid, timm shifts it and then pads it; ours, as transformers', is padded first. That is the same
-    only where half a window is left over. Where one side is as short as a window, timm and ours shift along the other;
-    transformers and the authors shift along neither. Where a grid is smaller than a window, timm and the authors make a smaller
-    window with a table of fewer ``rows``.
+    The libraries differ in three cases. If windows do not divide a grid, timm shifts the grid and then pads it; Vitrail and
+    transformers pad first, which is the same only if half a window is left over. If one side of a grid is as long as a
+    window, timm and Vitrail shift along the other side; transformers and the authors do not shift. If a grid is smaller than
+    a window, timm and the authors use a smaller window, whose table has fewer ``rows``.
     """
     by_timm = layout.name == TIMM_NAME
     if by_timm and any(side % patch for side in size):
-        return f"images of {size[0]}×{size[1]}, which patches of {patch}×{patch} do not divide"
+        return f"images of {size[0]}×{size[1]}, which are no multiple of patches of {patch}×{patch}"
     for stage, (grid, depth) in enumerate(zip(_grids(size, patch, len(depths)), depths, strict=True)):
         short, long = sorted(grid)
         text = f"grids of {grid[0]}×{grid[1]}"
         if rows[stage] != _offsets(grid, window) and rows[stage] < rows[0]:
             own = (math.isqrt(rows[stage]) + 1) // 2
-            return f"{text} in stage {stage + 1}, whose windows are of {own}×{own}"
+            return f"{text} in stage {stage + 1}, which has windows of {own}×{own}"
         if short < window and rows[stage] != _offsets(grid, window):
             return f"{text}, {SMALLER}"
         if short < window and not (by_timm or (layout.name == AUTHORS_NAME and short == long)):
             return f"{text}, {SMALLER}"
         if depth > 1 and by_timm and any(side > window and 2 * (side % window) not in (0, window) for side in grid):
-            return f"{text}, which it shifts before they are padded"
+            return f"{text}, which it shifts before the padding"
         if depth > 1 and not by_timm and short == window < long:
-            return f"{text}, of which it shifts neither side"
+            return f"{text}, which it does not shift"
     return ""
 
 
@@ -95,23 +95,23 @@ def _grids(size: Size, patch: int, stages: int) -> list[Size]:
 
 
 def _offsets(grid: Size, window: int) -> int:
-    """Return the rows of a table for a window that is no larger than the grid."""
+    """Return the number of rows (offsets) in the table of a window that is cut to the grid's size."""
     return math.prod(2 * min(side, window) - 1 for side in grid)
 
 
 def _size_of(layout: Layout, patch: int, window: int, depths: tuple[int, ...], rows: Sequence[int]) -> Size:
-    """Return the size of square images for which smaller windows in the last stages were made."""
+    """Return the size of square images for which the last stages have windows as small as in ``rows``."""
     stage = next(stage for stage, count in enumerate(rows) if count != rows[0])
     step, own = patch * 2**stage, (math.isqrt(rows[stage]) + 1) // 2
     for side in range(step * own, step * (own - 1), -patch):
         if side // patch % window == 0 and not _unlike(layout, (side, side), patch, window, depths, rows):
             return side, side
     what = f"stage {stage + 1} has windows of {own}×{own}, smaller than the {window}×{window} of the others"
-    raise ModelFileError(what, where="weights", hint="give the size of the images they were made for: image_size=(height, width)")
+    raise ModelFileError(what, where="weights", hint="give the image size of the model: image_size=(height, width)")
 
 
 def _small_tables(names: Iterable[str], config: Any) -> dict[str, Size]:
-    """Return the windows of the tables that are smaller than the others in images of this size."""
+    """Return the window of each table whose grid, for images of this size, is smaller than ``window_size``."""
     grids = _grids(config.image_size, config.patch_size, len(config.depths))
     tables = {name: grids[int(name.split(".")[1])] for name in names if name.endswith(TABLE_END)}
     windows = {name: (min(grid[0], config.window_size), min(grid[1], config.window_size)) for name, grid in tables.items()}
@@ -124,7 +124,7 @@ def _holds(name: str, shape: Shape, config: Any) -> bool | None:
 
 
 def _settle(ours: dict[str, Tensor], config: Any) -> None:
-    """Put tables of smaller windows into the middle of whole ones. Farther offsets, which no token has, get the nearest value."""
+    """Enlarge tables of smaller windows to ``window_size``. Larger offsets, which no two tokens have, get the nearest value."""
     for name, window in _small_tables(ours, config).items():
         table = ours[name].unflatten(0, [2 * side - 1 for side in window])
         places = [
@@ -134,7 +134,7 @@ def _settle(ours: dict[str, Tensor], config: Any) -> None:
 
 
 def _share_out(ours: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
-    """Cut the offsets of smaller windows out of the middle of their tables, as timm has such windows."""
+    """For timm, which has smaller windows, cut the offsets of such windows out of the middle of the tables."""
     whole, cut = 2 * config.window_size - 1, dict(ours)
     for name, window in _small_tables(ours, config).items() if layout.name == TIMM_NAME else ():
         rows, columns = (slice(config.window_size - side, config.window_size + side - 1) for side in window)
@@ -154,13 +154,16 @@ READING = Reading(
 ATTENTION = f"{BLOCK}.attention.layer.attention"
 OUTER = {"stages.0.embedding.projection": "patch_embed.proj", "stages.0.embedding.norm": "patch_embed.norm", "norm": "norm"}
 BICUBIC = Interpolation(antialias=False)
-"""As the authors make tables for larger windows."""
+"""The authors' method to resize tables for larger windows."""
 REBUILT = (r"layers\.\d+\.blocks\.\d+\.(attn_mask|attn\.relative_position_index)",)
-"""Tables that older files hold, and everybody can compute."""
+"""Buffers in older files that can be computed."""
 
 
 def _authors(merging: str, head: str) -> dict[str, Key]:
-    """Return the authors' keys. The merging before our stage S belongs to their stage before, and to timm's same stage."""
+    """Return the authors' keys; ``merging`` is our stage whose patch merging they store in ``layers.{s}``.
+
+    The merging before our stage S is part of stage S - 1 in the authors' files, and of stage S in timm's.
+    """
     theirs = "layers.{s}.blocks.{j}"
     return {
         **block(theirs, "norm1", "", "", "norm2", "mlp.fc1", "mlp.fc2", ours=BLOCK),
@@ -187,7 +190,7 @@ MODELS = {f"swin_{size}": preset_of(f"swin_{size}") or {} for size in SIZES}
 
 
 def _describe_timm(config: SwinConfig) -> dict[str, Any]:
-    """Return what timm builds the same model of: the first of its names, and arguments for all that it says."""
+    """Return timm's ``config.json`` for the model: always the first name, with all arguments."""
     arguments = {**ARGUMENTS.describe(config, "num_classes"), "strict_img_size": False}
     return named(next(iter(MODELS)), config, arguments, config.widths[-1], global_pool="avg")
 

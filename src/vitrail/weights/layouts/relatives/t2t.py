@@ -1,4 +1,4 @@
-"""The layout of the authors' T2T-ViTs, whose files hold weights under ``state_dict_ema``; no library has another."""
+"""The layout of the authors' T2T-ViTs, whose files hold weights under ``state_dict_ema``."""
 
 import math
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ NEEDED = (
     "embedding.layers.0.norm.weight", "embedding.layers.0.mlp.norm.weight", "embedding.projection.weight",
     "blocks.0.attention.norm.weight", "blocks.0.mlp.layer.expand.weight", "position.embedding",
 )  # fmt: skip
-"""Parameters that all else follows from."""
+"""Parameters without which the configuration cannot be inferred."""
 DIMENSIONS = {"norm.weight": 1, "projection.weight": 2, "expand.weight": 2, "features": 2, "head.linear.weight": 2,
               "position.embedding": 3}  # fmt: skip
-"""Numbers of dimensions by the ends of names."""
+"""Number of dimensions by the suffix of a parameter's name."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
+    """Return the configuration fields for parameters of these shapes; images are square unless another size is given."""
     names = sorted({*NEEDED, *shapes})
     require_shapes(shapes, {name: n for name in names for end, n in DIMENSIONS.items() if name.endswith(end)}, "a T2T-ViT")
     dim, head = shapes["blocks.0.attention.norm.weight"][0], shapes.get("head.linear.weight")
@@ -55,14 +55,14 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
 
 
 def _sides(widths: list[int], token_dim: int) -> list[int]:
-    """Return channels, and the side of a patch in every split: the first of colours or of grey, others of tokens."""
+    """Return the images' channels (3 or 1), then the side of a patch in every split; ``widths`` are their products."""
     for channels in (3, 1):
         squares = [width / wide for width, wide in zip(widths, [channels, *[token_dim] * (len(widths) - 1)], strict=True)]
         sides = [math.isqrt(max(0, int(square))) for square in squares]
         if all(side and side**2 == square for side, square in zip(sides, squares, strict=True)):
             return [channels, *sides]
-    what = f"patches of {', '.join(map(str, widths))} numbers are no squares"
-    raise ModelFileError(what, where="weights", hint="give the weights of a T2T-ViT of images with 3 channels or 1")
+    what = f"patches of {', '.join(map(str, widths))} numbers are not square"
+    raise ModelFileError(what, where="weights", hint="give the weights of a T2T-ViT for images with 3 channels or 1")
 
 
 def _image_size(tokens: int, fields: Mapping[str, Any], image_size: Size | None) -> Size:
@@ -71,8 +71,8 @@ def _image_size(tokens: int, fields: Mapping[str, Any], image_size: Size | None)
     for size in (*tried, (side * config.patch_size[0], side * config.patch_size[1])):
         if min(size) and math.prod(config.changed(image_size=size).grid) == tokens:
             return tuple(size)
-    what = f"the positions of {tokens} tokens are those of no square image"
-    raise ModelFileError(what, where="weights", hint="give the size of the images: image_size=(height, width)")
+    what = f"no square image has {tokens} tokens"
+    raise ModelFileError(what, where="weights", hint="give the image size of the model: image_size=(height, width)")
 
 
 def _performs(config: T2TConfig) -> bool:
@@ -84,13 +84,13 @@ def _transforms(config: T2TConfig) -> bool:
 
 
 def _canonical(config: T2TConfig) -> T2TConfig:
-    """Return the same without random features where they are not a Performer's."""
+    """Return the configuration with the default of ``random_features``, unless the model is a Performer, which uses it."""
     return config if _performs(config) else config.changed(random_features=T2TConfig.model_fields["random_features"].default)
 
 
 @dataclass(frozen=True)
 class KeysFirst(Key):
-    """Keys, queries and values in one matrix, of which ours has the queries first."""
+    """Keys, queries and values in one matrix, in this order; in ours the queries come first."""
 
     def read(self, tensors: list[Tensor], config: Any) -> Tensor:
         first, second, values = tensors[0].chunk(3)

@@ -1,4 +1,4 @@
-"""The layouts of TNT: its authors' (https://github.com/huawei-noah/Efficient-AI-Backbones) and timm's."""
+"""The layouts of TNT: of the authors (https://github.com/huawei-noah/Efficient-AI-Backbones) and of timm."""
 
 import math
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ NEEDED = {
     FIRST: 4, "word_position.embedding": 2, "position.embedding": 2, "fold.projection.weight": 2, "blocks.0.fold.norm.weight": 1,
     "blocks.0.mlp.layer.expand.weight": 2,
 }  # fmt: skip
-"""Parameters that all else follows from, and their numbers of dimensions."""
+"""Parameters without which the configuration cannot be inferred, and their numbers of dimensions."""
 WORD_HEADS, WORD_STRIDE = 4, 4
-"""The values of everything that is published."""
+"""The values of all published models."""
 
 
 @dataclass(frozen=True)
 class Row(Key):
-    """A table of ours, (N, D), that has a leading dimension of one there."""
+    """One of our tables, (N, D), that they store as (1, N, D)."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         _, count, width = shapes[0]
@@ -40,7 +40,7 @@ class Row(Key):
 
 @dataclass(frozen=True)
 class AsMap(Key):
-    """The positions of words, (n, d), that are a map (1, d, rows, columns) there."""
+    """Our position table of words, (n, d), that timm stores as a feature map (1, d, rows, columns)."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         _, dim, rows, columns = shapes[0]
@@ -54,7 +54,7 @@ class AsMap(Key):
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
-    """Return the configuration of these shapes; images and patches are square if nobody says otherwise."""
+    """Return the configuration fields for these shapes; images and patches are square unless other sizes are given."""
     require_shapes(shapes, NEEDED, "a TNT")
     word_dim, channels = shapes[FIRST][:2]
     dim, count = shapes["fold.projection.weight"][0], shapes["word_position.embedding"][0]
@@ -98,11 +98,11 @@ LAYERS = {
     "mlp.layer.expand": ("mlp.fc1", "outer_mlp.fc1"),
     "mlp.layer.contract": ("mlp.fc2", "outer_mlp.fc2"),
 }
-"""The layers of a block, as timm and as the authors call them. Those of the first folding stand outside of the blocks, too."""
+"""Our layers of a block to timm's and the authors' names. Those of ``fold`` exist outside of the blocks, too."""
 
 
 def _keys(column: int, embedding: str, inner: str, outer: str) -> dict[str, Key]:
-    """Return the rows of all layers; attention has queries and keys in one layer there, and values in another."""
+    """Return the rows of all layers. They store queries and keys in one tensor, and values in another."""
     rows = {"norm": "norm", "head.linear": "head", "embedding.projection": embedding}
     rows |= {ours: theirs[column] for ours, theirs in LAYERS.items() if ours.startswith("fold.")}
     rows |= {f"{BLOCK}.{ours}": f"{BLOCK}.{theirs[column]}" for ours, theirs in LAYERS.items()}
@@ -129,7 +129,7 @@ MODELS = {name: {**USUAL, **(preset_of(name) or {})} for name in NAMES}
 
 
 def _describe_timm(config: TNTConfig) -> dict[str, Any]:
-    """Return what timm builds the same model of."""
+    """Return timm's ``config.json`` for the model."""
     if config.norm_eps != 1e-5 or config.mlp_ratio != 4:
         raise inexpressible(f"TNT of MLP ratio {config.mlp_ratio:g} and norm epsilon {config.norm_eps:g}, only of 4 and 1e-5")
     fields = config.model_dump()
@@ -165,7 +165,7 @@ ORIGINAL = Layout(
         "word_position.embedding": Row("inner_pos"),
         **_keys(1, "patch_embed.proj", "inner_attn", "outer_attn"),
     },
-    ignored=(r"outer_tokens",),  # zeros that nothing reads
+    ignored=(r"outer_tokens",),  # zeros that are never used
     fields={"norm_eps": 1e-5},
     lacks=lambda config: "convolution across the borders of patches" if config.legacy else "",
     colours=Colours(crop_ratio=0.9),

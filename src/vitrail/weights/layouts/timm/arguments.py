@@ -1,6 +1,6 @@
-"""Arguments of timm's constructors in its ``config.json``, one by one, as fields of our configuration.
+"""Conversion of timm's constructor arguments in ``config.json`` to fields of our configuration.
 
-What stands in none of the tables is refused.
+An argument that is in none of the tables is refused.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,14 +16,14 @@ from vitrail.weights.layouts.timm.models import MODELS
 from vitrail.weights.model_folder.description import require_no_model
 
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_tanh", "quick-gelu": "quick_gelu", "swiglu": "silu"}
-"""Our activations by timm's names."""
+"""Our names of activations to timm's."""
 HARMLESS = words(
     """
     attn_drop_rate attn_type drop_path_rate drop_rate dynamic_img_pad dynamic_img_size fix_init head_init_scale patch_drop_rate
     pos_drop_rate proj_drop_rate qkv_fused rope_jitter_coords rope_rescale_coords rope_shift_coords swiglu_align_to weight_init
     """
 )
-"""They change nothing of what a trained model answers to images of its size."""
+"""Arguments that do not change a trained model's output for images of its size."""
 SHOWN = words(
     """
     attn_only_layer_scale attn_pool_mlp_ratio class_token fc_norm final_norm init_values mlp_ratio no_embed_class num_reg_tokens
@@ -31,17 +31,17 @@ SHOWN = words(
     use_abs_pos_emb use_post_transformer_norm use_pre_transformer_norm use_rel_pos_bias use_shared_rel_pos_bias
     """
 )
-"""They show in keys and shapes."""
+"""Arguments that keys and shapes show already."""
 SAME = {
     "img_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes",
     "embed_dim": "dim", "depth": "depth", "num_heads": "heads", "attn_pool_num_heads": "pool_heads",
     "rope_temperature": "rotary_base", "rope_grid_offset": "rotary_offset", "ref_feat_shape": "rotary_grid",
 }  # fmt: skip
-"""Fields of ours that mean the same."""
+"""Arguments to our fields of the same meaning."""
 FIXED: dict[str, tuple[Any, ...]] = {
     "attn_layer": ("", "attn"), "num_kv_heads": (None,), "pos_embed": ("learn",), "rope_mrope_section": (None,)
 }  # fmt: skip
-"""Others that are known with these values alone."""
+"""Arguments that are supported with these values only."""
 MEANT = words(
     """
     act_layer block_fn embed_norm_layer global_pool norm_layer pool_include_prefix rope_grid_indexing rope_rotate_half rope_type
@@ -50,27 +50,27 @@ MEANT = words(
 )
 """Arguments that `_fields` reads."""
 NORMS = {"layernorm": ("layer", 1e-6), "rmsnorm": ("rms", 1e-6)}
-"""timm's names of norms, with the epsilon that they have there."""
+"""timm's names of norms to our name and timm's epsilon."""
 TURNS = {
     "timm-dinov3": ("dinov3", "ij", True),
     "timm-rope": ("cat", "xy", False),
     "timm-eva": ("cat", "ij", False),
 }
-"""For each layout the type of rotary positions, which comes first, and whether the numbers of a plane are half a head apart."""
+"""Rotary embeddings of each layout: timm's type, axis order, and whether the two numbers of a pair are half a head apart."""
 OUT_OF_PLACE = {*MEANT, *SAME, *FIXED} - {"num_classes", "global_pool"}
-"""Keys that timm ignores at the top of a description, though they would change the model in ``model_args``."""
+"""Entries that timm ignores at the top level of ``config.json``; in ``model_args`` they would change the model."""
 
 
-def refused(what: str, hint: str = "give a model whose parts are known", where: str = "config.json") -> ModelFileError:
-    """Return the error for something that is not understood."""
-    return ModelFileError(f"{what} is not known here", where=where, hint=hint)
+def refused(what: str, hint: str = "give a model without it", where: str = "config.json") -> ModelFileError:
+    """Return the error for an entry that is not supported."""
+    return ModelFileError(f"{what} is not supported", where=where, hint=hint)
 
 
 def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
-    """Return the name in timm's ``config.json``, None where it has none.
+    """Return the model name in timm's ``config.json``; None if it has none.
 
     Raises:
-        ModelFileError: it is none of ``models``, or the file says of a model what has no meaning at its place.
+        ModelFileError: the name is not one of ``models``, or an argument is not inside ``model_args``, where timm ignores it.
     """
     name = values.get("architecture")
     if name is None:
@@ -78,14 +78,14 @@ def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
         return None
     if name not in (known := list(models)):
         error = unknown("architecture", str(name), known)
-        raise ModelFileError(error.what, where="config.json", hint=error.hint or "give a model that is known")
+        raise ModelFileError(error.what, where="config.json", hint=error.hint or "give a supported model")
     for argument in sorted(values.keys() & OUT_OF_PLACE):
-        raise refused(f"{argument}={brief(values[argument])} beside model_args", "write it into model_args, or take it out")
+        raise refused(f"{argument}={brief(values[argument])} beside model_args", "move it into model_args, or remove it")
     return name
 
 
 def reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return a reader of timm's ``config.json`` for one of its layouts."""
+    """Return a function that reads our configuration fields from timm's ``config.json``, for one of timm's layouts."""
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
         name = known_name(values, MODELS)
@@ -93,14 +93,14 @@ def reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             return {}
         family, arguments = MODELS[name]
         if layout != family:
-            raise refused(f"{name} as {layout}", f"it is {family}")
+            raise refused(f"{name} in the layout {layout}", f"use the layout {family}")
         return _fields({**arguments, **own_arguments(values)}, layout)
 
     return read
 
 
 def own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments in ``config.json`` beside the name of the architecture."""
+    """Return the constructor arguments in timm's ``config.json``: from ``model_args``, ``pretrained_cfg`` and the top level."""
     given = values.get("model_args")
     arguments = dict(given) if isinstance(given, dict) else {}
     prepared = values.get("pretrained_cfg")
@@ -112,14 +112,14 @@ def own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of another library's constructor, as fields of our configuration.
+    """A mapping from another library's constructor arguments to fields of our configuration.
 
     Args:
-        config: the class of the configuration.
-        same: arguments that mean the same as a field of ours.
-        harmless: arguments that change nothing of what a trained model answers, or that are read elsewhere.
-        fixed: arguments that are known with these values alone.
-        where: the file that they stand in.
+        config: the class of our configuration.
+        same: arguments to our fields of the same meaning.
+        harmless: arguments that do not change a trained model's output, or that are read elsewhere.
+        fixed: arguments that are supported with these values only.
+        where: the file that holds them, for error messages.
     """
 
     config: type[ModelConfig]
@@ -129,7 +129,7 @@ class Arguments:
     where: str = "config.json"
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields; raises `ModelFileError` for an argument that is not understood."""
+        """Return our fields; raises `ModelFileError` for an argument that is not supported."""
         for name, value in arguments.items():
             if name not in self.same and name not in self.harmless and value not in self.fixed.get(name, ()):
                 raise refused(f"{name}={brief(value)}", where=self.where)
@@ -137,7 +137,7 @@ class Arguments:
         return {name: self.config.read_field(name, value, where=self.where) for name, value in stated.items()}
 
     def of_presets(self, presets: Mapping[str, Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-        """Return a reader of timm's ``config.json``: fields by the name of a model, and what the file says beside it."""
+        """Return a reader of timm's ``config.json``: the fields of the named preset, overridden by the file's arguments."""
 
         def read(values: Mapping[str, Any]) -> dict[str, Any]:
             name = known_name(values, presets)
@@ -146,12 +146,12 @@ class Arguments:
         return read
 
     def describe(self, config: Any, *but: str) -> dict[str, Any]:
-        """Return the arguments that build a model, without some."""
+        """Return the arguments that build a model, except those named in ``but``."""
         return {theirs: getattr(config, ours) for theirs, ours in self.same.items() if theirs not in but}
 
 
 def _fields(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Return fields of our configuration that arguments of a constructor of timm's mean."""
+    """Return our configuration fields for the arguments of timm's constructor."""
     fields = Arguments(ViTConfig, SAME, HARMLESS | SHOWN | MEANT, FIXED).read(arguments) | _norms(arguments)
     act = arguments.get("act_layer")
     if act is not None:
@@ -176,7 +176,7 @@ def _norms(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _norm(value: Any) -> tuple[str, float]:
-    """Return kind and epsilon of a norm by timm's name, beside which our table of models has the epsilon."""
+    """Return kind and epsilon of a norm from timm's name, or from a tuple of name and epsilon (in our table of models)."""
     if isinstance(value, tuple):
         return NORMS[value[0]][0], value[1]
     if value is None:
@@ -187,7 +187,7 @@ def _norm(value: Any) -> tuple[str, float]:
 
 
 def _pool(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Return the pooling and the place of the last norm, by which timm's three classes differ."""
+    """Return the pooling and the position of the last norm; timm's three classes have different defaults for them."""
     plain = layout == "timm"
     kind = arguments.get("global_pool", "token" if plain else "avg")
     all_tokens = arguments.get("pool_include_prefix", False) or not plain
@@ -203,16 +203,16 @@ def _pool(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
     if not arguments.get("final_norm", True):
         pooled = tokens = False
     if pooled and tokens:
-        raise refused("a last norm both before and behind the pooling")
+        raise refused("a last norm both before and after the pooling")
     return {"pool": pools[kind], "final_norm": "pooled" if pooled else "tokens" if tokens else "none"}
 
 
 def _rotary(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Return the rotary positions; learned ones beside them show in the weights."""
+    """Return the fields of rotary position embeddings; the weights show whether there are learned ones, too."""
     if not arguments.get("use_rot_pos_emb", False):
         return {"position": "learned-1d"}
     if layout not in TURNS:
-        raise refused(f"use_rot_pos_emb as {layout}")
+        raise refused(f"use_rot_pos_emb in the layout {layout}")
     kind, order, half = TURNS[layout]
     given = {"rope_type": kind, "rope_grid_indexing": order, "rope_rotate_half": half}
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""Writing timm's ``config.json``: a name of its registry, and the arguments that make it this model."""
+"""Writing timm's ``config.json``: a model name of timm's registry and its constructor arguments."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,14 +20,14 @@ BASES = {
     (True, "layer", 1e-6, "pre"): "vit_giant_patch14_dinov2",
     (True, "rms", 1e-5, "pre"): "aimv2_large_patch14_224",
 }
-"""Names of timm's registry by what no argument in a ``config.json`` can say: gated MLP, norm, epsilon and place of the norm."""
+"""Names in timm's registry by properties that ``config.json`` has no argument for: gated MLP, norm, epsilon, norm position."""
 EVA_BASES = {
     ("timm-eva", 1e-6): "eva02_tiny_patch14_224",
     ("timm-dinov3", 1e-5): "vit_small_patch16_dinov3",
     ("timm-rope", 1e-6): "vit_small_patch16_rope_224",
     ("timm-rope", 1e-5): "vit_pe_core_small_patch16_384",
 }
-"""Names of models with rotary positions, by layout and epsilon."""
+"""Names of models with rotary position embeddings, by layout and epsilon."""
 HYBRIDS = {
     (): "vit_tiny_r_s16_p8_224", (2, 2, 2, 2): "vit_small_r26_s32_224", (3, 4, 9): "vit_base_r50_s16_224",
     (3, 4, 6, 3): "vit_large_r50_s32_224",
@@ -35,9 +35,9 @@ HYBRIDS = {
 """Names of hybrids, by the depths of their ResNet."""
 FIRST = ("embedding.resnet.root.0.weight", "features.root.0.weight", "stages.0.embedding.projection.weight",
          "embedding.projection.weight")  # fmt: skip
-"""Names of the first convolution in our models: the first of these that one has."""
+"""Possible names of the first convolution in our models, in the order of search."""
 HEADS = ("head.linear.weight", "head_distillation.linear.weight")
-"""Names of the last layers, of which distilled models alone have two."""
+"""Names of the last layers; only distilled models have the second."""
 
 
 def inexpressible(what: str) -> ConfigError:
@@ -46,14 +46,14 @@ def inexpressible(what: str) -> ConfigError:
 
 
 def named(name: str, config: Any, arguments: Mapping[str, Any], width: int | None = None, **more: Any) -> dict[str, Any]:
-    """Return ``config.json`` of a model of timm's registry with these arguments; ``width`` is of its features, ``dim`` else."""
+    """Return ``config.json`` for a model of timm's registry; ``width`` is the width of its features, by default ``dim``."""
     features = config.dim if width is None else width
     return {"architecture": name, "num_classes": config.num_classes, "num_features": features, **more, "model_args": arguments}
 
 
 def _sizes(config: ViTConfig) -> dict[str, Any]:
     if config.head_dim is not None and config.head_dim * config.heads != config.dim:
-        raise inexpressible("heads of a width of their own")
+        raise inexpressible("heads · head_dim other than dim")
     return {
         "img_size": list(config.image_size),
         "patch_size": list(config.patch_size),
@@ -75,37 +75,37 @@ def _pooling(config: ViTConfig) -> str:
 
 
 def describe_vit(config: ViTConfig) -> dict[str, Any]:
-    """Return ``config.json`` of a VisionTransformer of timm's: a name of its registry, and its arguments."""
+    """Return ``config.json`` for timm's VisionTransformer: a name of its registry, and its arguments."""
     arguments = _sizes(config)
     name = BASES.get((config.mlp == "swiglu", config.norm_kind, config.norm_eps, config.norm))
     if config.embedding == "resnet":
         stride = 4 * 2 ** max(0, len(config.resnet_depths) - 1)
         arguments["patch_size"] = [side // stride for side in config.patch_size]
         if set(arguments["patch_size"]) == {1 if config.resnet_depths else 8}:
-            del arguments["patch_size"]  # the name says it, of the feature map; what is read is of the image
+            del arguments["patch_size"]  # the name implies it, in positions of the feature map; ours is in pixels
         root = (config.resnet_width, config.resnet_root, config.resnet_block)
         usual = root == (64, "imagenet", "bottleneck") and name == "vit_base_patch16_224"
         name = HYBRIDS.get(config.resnet_depths) if usual else None
     if config.distillation_token:
         if name != "vit_base_patch16_224" or config.registers or config.final_norm != "tokens" or config.embedding_norm != "none":
-            raise inexpressible("distillation token in such a model")
+            raise inexpressible("distillation token with these norms, registers or this MLP")
         arguments |= {"act_layer": ACTIVATIONS[config.mlp], "mlp_ratio": ratio_of(config.mlp_dim, config.dim)}
         return named("deit_base_distilled_patch16_224", config, arguments)
     if name is None:
         raise inexpressible("model with these norms, this epsilon, this MLP or this ResNet")
     if config.norm == "residual-post" and config.layer_scale:
-        raise inexpressible("LayerScale beside such norms")
+        raise inexpressible("LayerScale with residual post-norm")
     embedded = config.embedding_norm == "projected"
     arguments["mlp_ratio"] = ratio_of(config.mlp_dim * (2 if config.mlp == "swiglu" else 1), config.dim)  # a gate counts, too
-    if name == BASES[True, "rms", 1e-5, "pre"]:  # which has such a norm, and no name of a norm has its epsilon
+    if name == BASES[True, "rms", 1e-5, "pre"]:  # it has an embedding norm already; no norm name of timm has its epsilon
         arguments |= {"mlp_ratio": ratio_of(config.mlp_dim, config.dim)} | ({} if embedded else {"embed_norm_layer": None})
     elif embedded and config.norm_eps != 1e-6:
-        raise inexpressible("norm of projected patches with this epsilon")
+        raise inexpressible(f"norm of projected patches with epsilon {config.norm_eps:g}")
     elif embedded:
         arguments["embed_norm_layer"] = f"{config.norm_kind}norm"
     pool = _pooling(config)
     if pool == "map" and (config.mlp == "swiglu" or config.pool_heads or config.pool_mlp_dim):
-        raise inexpressible("attention pooling with heads or an MLP of its own")
+        raise inexpressible("attention pooling with pool_heads, pool_mlp_dim or SwiGLU")
     arguments |= {
         "act_layer": ACTIVATIONS[config.mlp],
         "qk_norm": config.qk_norm,
@@ -125,20 +125,20 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
 
 
 def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
-    """Return a writer of ``config.json`` for an Eva of timm's, which has rotary positions."""
+    """Return a function that writes ``config.json`` for timm's Eva, which has rotary position embeddings."""
 
     def describe(config: ViTConfig) -> dict[str, Any]:
         name = EVA_BASES.get((layout, config.norm_eps))
         if name is None or not config.is_rotary or config.norm_kind != "layer" or not config.linear_bias:
-            raise inexpressible("model with such positions and norms")
+            raise inexpressible("model with these positions, norms and biases")
         kind, order, half = TURNS[layout]
         if (config.rotary_coordinates == "unit") != (kind == "dinov3") or config.norm not in ("pre", "residual-post"):
-            raise inexpressible("model with such positions and norms")
+            raise inexpressible("model with these positions and norms")
         pool = _pooling(config)
         if config.pool == "attention-patches" or (pool == "map" and config.mlp not in ("gelu", "swiglu")):
             raise inexpressible(f"pooling {config.pool}")
         if config.mlp not in ("gelu", "swiglu") or config.embedding_norm == "projected":
-            raise inexpressible(f"MLP {config.mlp} in such a model")
+            raise inexpressible(f"Eva with MLP {config.mlp} or with a norm of projected patches")
         arguments = _sizes(config) | {
             "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
             "attn_type": "rope",
@@ -169,17 +169,17 @@ def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
             "dynamic_img_size": False,
         }
         if config.norm == "residual-post" and (config.layer_scale or config.qk_norm):
-            raise inexpressible("LayerScale or norms of queries beside such norms")
+            raise inexpressible("LayerScale or qk_norm with residual post-norm")
         return named(name, config, arguments)
 
     return describe
 
 
 def describe_beit(config: ViTConfig) -> dict[str, Any]:
-    """Return a Beit of timm's, which has relative positions."""
+    """Return ``config.json`` for timm's Beit, which has relative positions."""
     usual = (config.norm_kind, config.norm_eps, config.norm, config.linear_bias) == ("layer", 1e-6, "pre", True)
     if not usual or config.mlp != "gelu" or config.attention_norm or config.registers or config.embedding_norm != "none":
-        raise inexpressible("BEiT with such parts")
+        raise inexpressible("BEiT with these norms, registers or this MLP")
     arguments = _sizes(config) | {
         "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
         "scale_mlp": config.mlp_norm,
@@ -192,7 +192,7 @@ def describe_beit(config: ViTConfig) -> dict[str, Any]:
 
 
 def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
-    """Return the entries of timm's ``config.json`` on labels, images and the layers that fine-tuning replaces."""
+    """Return the entries of timm's ``config.json`` for labels, preparation and the layers that fine-tuning replaces."""
     return {
         "label_names": labels,
         "pretrained_cfg": {
@@ -209,7 +209,7 @@ def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparatio
 
 
 def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
-    """Return timm's names of the layers that it replaces for other classes, and fits to other channels."""
+    """Return timm's names of the classifiers and of the first convolution, which timm replaces for other classes or channels."""
     parameters = empty_model(config).state_dict()
     first = next(name for name in FIRST if name in parameters)
     heads = HEADS if getattr(config, "distillation_token", False) else HEADS[:1]
@@ -223,5 +223,5 @@ def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
 def _module(layout: Layout, ours: str, config: ImageConfig) -> str:
     place = layout.place(ours, config)
     if place is None:
-        raise inexpressible(f"place for {ours}")
+        raise inexpressible(f"key for {ours}")
     return place[1][0].removesuffix(".weight")

@@ -1,6 +1,7 @@
-"""One long table: the models of timm's registry that are read, with their layout and the arguments that weights do not show.
+"""A table of the supported models of timm's registry, with their layout and the arguments that weights do not show.
 
-Facts of timm 1.0.31, held to its registry by a test. Sizes, tokens, biases and norms inside of branches show in keys and shapes.
+A test compares it with the registry of timm 1.0.31. Sizes, tokens, biases and norms inside blocks are not listed: keys and
+shapes show them.
 """
 
 import re
@@ -35,7 +36,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "rope_temperature": 100,
     },
 }  # fmt: skip
-"""Arguments of timm's constructors by the words of `TABLE`."""
+"""Words of `TABLE` to arguments of timm's constructors."""
 TABLE = """
 timm avg no_fc_norm 8: vit_medium_patch16_gap_240|256|384
 timm avg no_fc_norm 10: vit_betwixt_patch16_gap_256
@@ -136,7 +137,7 @@ timm-rope eps5 pe map core offset grid24 6: vit_pe_core_small_patch16_384
 timm-rope eps5 pe map core offset grid24 16: vit_pe_core_large_patch14_336
 timm-rope eps5 pe no_pooled_norm no_token_norm grid32 16: vit_pe_lang_gigantic_patch14_448 vit_pe_spatial_gigantic_patch14_448
 """
-"""On each line a layout, words of `ARGUMENTS`, a number of heads and names; ``x_1|2`` stands for ``x_1`` and ``x_2``."""
+"""One line per group: layout, words of `ARGUMENTS`, number of heads, then model names; ``x_1|2`` means ``x_1`` and ``x_2``."""
 
 
 def _models() -> dict[str, tuple[str, dict[str, Any]]]:

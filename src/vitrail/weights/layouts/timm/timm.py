@@ -1,4 +1,4 @@
-"""timm's Vision Transformers (https://github.com/huggingface/pytorch-image-models), BEiT, EVA and DINOv3 among them."""
+"""timm's Vision Transformers (https://github.com/huggingface/pytorch-image-models), including BEiT, EVA and DINOv3."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ LAST_NORM = {
     )
     for part in ("weight", "bias")
 }
-"""The last norm, before the pooling or behind it."""
+"""The last norm, before or after the pooling."""
 
 
 def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:

@@ -1,4 +1,4 @@
-"""The models of images of the original CLIP (https://github.com/openai/CLIP) and of OpenCLIP (…/mlfoundations/open_clip)."""
+"""The image towers of the original CLIP (https://github.com/openai/CLIP) and of OpenCLIP (…/mlfoundations/open_clip)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from vitrail.weights.normalization import CLIP_COLOURS
 
 BLOCK = "transformer.resblocks.{i}"
 OPENAI_NUMBERS = ("input_resolution", "context_length", "vocab_size")
-"""Keys that only OpenAI's own files have."""
+"""Keys that only OpenAI's files have."""
 
 CLIP_ORIGINAL = ViTLayout(
     name="clip-original",
@@ -35,18 +35,18 @@ CLIP_ORIGINAL = ViTLayout(
     ignored=(
         r"transformer\..*", r"token_embedding\..*", r"positional_embedding", r"ln_final\..*", r"text_projection", r"logit_scale",
         *OPENAI_NUMBERS,
-    ),  # its model of texts, and the numbers
+    ),  # the text tower, and OpenAI's numbers
     needs=("position.embedding", "class_token", "embedding_norm.weight"),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     lacks=not_plain_or_no_bias,
     colours=CLIP_COLOURS,
-    interpolation=Interpolation(antialias=False),  # it has none of its own; this is transformers'
+    interpolation=Interpolation(antialias=False),  # CLIP does not interpolate; this is transformers' method
 )  # fmt: skip
 
-# What OpenCLIP's configuration of its model of images means, field by field. What stands in none of these is refused.
+# OpenCLIP's vision_cfg, entry by entry. An entry that is in none of these tables is refused.
 
 SAME = {"image_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "width": "dim", "layers": "depth"}
-"""Fields of ours that mean the same."""
+"""Arguments to our fields of the same meaning."""
 MEANT = words("final_ln_after_pool head_width mlp_ratio norm_kwargs pool_type")
 """Arguments that `_open_clip` reads."""
 HARMLESS = words(
@@ -55,21 +55,21 @@ HARMLESS = words(
     timm_model_pretrained timm_pool timm_proj timm_proj_bias
     """
 )
-"""They change nothing of what a trained model answers, show in the keys, or belong to parts that it does not have."""
+"""Arguments that do not change a trained model's output, that the keys show, or that are for parts it does not have."""
 FIXED: dict[str, tuple[Any, ...]] = {
     "act_kwargs": (None, {}), "attentional_pool": (False,), "attn_type": (None,), "block_type": (None, "default"),
     "global_average_pool": (False,), "input_patchnorm": (False,), "no_ln_pre": (False,), "pos_embed_type": ("learnable",),
     "qk_norm": (False,), "scale_attn_inner": (False,), "scale_fc": (False,), "scale_heads": (False,),
     "scaled_cosine_attn": (False,), "timm_model_name": (None,), "scale_attn": (False,),
 }  # fmt: skip
-"""Others that are known with these values alone."""
+"""Arguments that are supported with these values only."""
 VISION = Arguments(ViTConfig, SAME, MEANT | HARMLESS, FIXED, where=OPEN_CLIP_CONFIG)
 OF_TEXTS = words("custom_text embed_dim multimodal_cfg quick_gelu text_cfg vision_cfg init_logit_bias init_logit_scale")
-"""Keys beside the configuration of the model of images."""
+"""Entries of ``model_cfg``: ``vision_cfg``, and those of the text tower."""
 
 
 def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of our configuration that OpenCLIP's ``open_clip_config.json`` tells."""
+    """Return our configuration fields from OpenCLIP's ``open_clip_config.json``."""
     if "model_cfg" not in values:
         return described(values, CLIP_ORIGINAL) if values else {}
     model = values["model_cfg"]
@@ -114,5 +114,5 @@ OPEN_CLIP = replace(
     fields={"norm_eps": 1e-5, "mlp": "gelu", "head": "projection", "class_token": True},
     read=_open_clip,
 )
-"""It has the keys of the original. Almost all of its models have GELU itself, which the original has in an approximation: a
-file that tells neither is taken for OpenCLIP's, unless it has what only OpenAI's own files have."""
+"""A layout with the keys of the original CLIP. Almost all models of OpenCLIP have GELU, the original has quick GELU. A file
+that does not state the activation is read as OpenCLIP's, unless it has keys that only OpenAI's files have."""

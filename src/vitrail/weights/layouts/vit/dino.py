@@ -1,4 +1,4 @@
-"""The original weights of DINO (https://github.com/facebookresearch/dino) and DINOv2 (…/dinov2), which have timm's names."""
+"""The original weights of DINO (https://github.com/facebookresearch/dino) and DINOv2 (…/dinov2), whose keys are like timm's."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from vitrail.weights.normalization import IMAGENET
 COLOURS = replace(IMAGENET, resampling="bicubic")
 PARTS = ("class_token", "position.", "embedding.projection", "blocks.")
 UNKNOWN = ("query_norm", "key_norm", "output_norm", "layer.norm")
-"""Parts of timm's models that these lack."""
+"""Parts of timm's models that the DINO models lack."""
 PLAIN = {
     name: key for name, key in TIMM.keys.items() if name.startswith(PARTS) and not any(part in name for part in UNKNOWN)
 } | weight_and_bias({"norm": "norm"})
@@ -43,7 +43,7 @@ DINO = replace(
 
 
 def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
-    """Return one of DINOv2's four kinds; with registers its authors resize positions otherwise."""
+    """Return one of DINOv2's four layouts. With registers, positions are interpolated with antialiasing, as by the authors."""
     keys = dict(PLAIN)
     if registers:
         keys["registers"] = Key("register_tokens", ndim=3)
@@ -55,7 +55,7 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
         name=name,
         about="the original DINOv2" + (" with registers" if registers else "") + (" and SwiGLU" if swiglu else ""),
         keys=keys,
-        aliases={**WRAPPED, r"^blocks\.\d+\.(\d+)\.": r"blocks.\1."},  # blocks in chunks, as its training keeps them
+        aliases={**WRAPPED, r"^blocks\.\d+\.(\d+)\.": r"blocks.\1."},  # its training saves blocks in chunks
         ignored=(r"mask_token", r"(dino_head|ibot_head)\..*"),
         needs=(*NEEDED, "blocks.0.attention.scale.gamma", *(("registers",) * registers)),
         fields={"norm_eps": 1e-6},

@@ -1,4 +1,4 @@
-"""Google's .npz files of Flax (https://github.com/google-research/vision_transformer): ViT, and the hybrids."""
+"""Google's Flax weights, .npz (https://github.com/google-research/vision_transformer): ViT, and hybrids with a ResNet."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,7 @@ class Heads(Joined):
 
 @dataclass(frozen=True)
 class Output(Key):
-    """The kernel behind the heads, (heads, D_h, D)."""
+    """The kernel of the attention's output projection, (heads, D_h, D)."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         heads, width, dim = shapes[0]
@@ -50,7 +50,7 @@ class Output(Key):
 
 @dataclass(frozen=True)
 class Channels(Key):
-    """A vector that some files keep as (1, 1, 1, C)."""
+    """A vector that some files store as (1, 1, 1, C)."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         return shapes[0][-1:] if set(shapes[0][:-1]) <= {1} else shapes[0]

@@ -1,4 +1,4 @@
-"""Keys that only weights of Vision Transformers have, and words for what such a model has that another one has not."""
+"""Kinds of keys for Vision Transformers, and checks for features that a layout cannot hold."""
 
 import math
 from dataclasses import dataclass
@@ -16,35 +16,35 @@ def head_width(config: ViTConfig) -> int:
 
 
 def own_heads(config: ViTConfig) -> str:
-    """Return words where the heads of a model are not as wide together as a token."""
-    return "heads of a width of their own" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
+    """Return a few words if the total width of a model's attention heads differs from ``dim``; else an empty text."""
+    return "heads · head_dim other than dim" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
 
 
 def unusual_parts(config: ViTConfig) -> str:
-    """Return what a model has that the plain ViT of most libraries has not."""
+    """Return, in a few words, a feature that the ViT of most libraries lacks; empty if the model has none."""
     if config.norm_kind != "layer" or config.norm != "pre" or config.attention_norm or config.mlp_norm:
-        return "such norms"
+        return "norms other than pre-LayerNorm"
     return "" if config.linear_bias else "layers without a bias"
 
 
 def not_plain(config: ViTConfig) -> str:
-    """Return words for unusual parts, and of heads of a width of their own."""
+    """Return the result of `unusual_parts`, otherwise of `own_heads`."""
     return unusual_parts(config) or own_heads(config)
 
 
 def not_plain_or_no_bias(config: ViTConfig) -> str:
-    """Return words for these, and of queries, keys and values without a bias."""
-    return not_plain(config) or ("" if config.qkv_bias else "projections without a bias")
+    """Return the result of `not_plain`, otherwise a few words for queries, keys and values without a bias."""
+    return not_plain(config) or ("" if config.qkv_bias else "query, key and value projections without a bias")
 
 
 def not_square(config: ViTConfig) -> str:
-    """Return words where images or patches are no squares."""
+    """Return a few words if images or patches are not square; else an empty text."""
     sides = {len(set(config.image_size)), len(set(config.patch_size))}
     return "images or patches that are not square" if 2 in sides else ""
 
 
 def thirds(theirs: str) -> dict[str, Key]:
-    """Return the rows of a cross-attention whose queries, keys and values they keep in one."""
+    """Return the rows of a cross-attention whose queries, keys and values they store in one tensor."""
     return {
         f"{name}.{part}": Part(f"{theirs}_{part}", first=first, last=last)
         for name, first, last in (("query", 0, 1), ("key_value", 1, 3))
@@ -54,16 +54,16 @@ def thirds(theirs: str) -> dict[str, Key]:
 
 @dataclass(frozen=True)
 class Turned(Joined):
-    """Queries, keys and values of heads whose rotary planes stand in another order; norms of queries and keys, too.
+    """Queries, keys and values, or norms of queries and keys, whose rotary pairs are in another order than ours.
 
-    Ours are ``[rows; columns]``, and the two numbers of a plane are half a head apart. Scores are the same in any order that
-    queries and keys have in common.
+    Our order is ``[rows; columns]``, and the two numbers of a rotated pair are half a head apart. Attention scores do not
+    change if queries and keys are reordered in the same way.
     """
 
     interleaved: bool = True
-    """True where the two numbers of a plane stand side by side."""
+    """True if the two numbers of a pair are adjacent."""
     columns_first: bool = False
-    """True where the planes of the columns come first."""
+    """True if the pairs for columns come before those for rows."""
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return self._reordered(torch.cat(tensors), config, self._order(config))
@@ -90,10 +90,10 @@ class Turned(Joined):
 
 @dataclass(frozen=True)
 class WithoutKeyBias(Turned):
-    """The biases of queries and values, where keys have none."""
+    """The biases of queries and values, for a library whose keys have no bias."""
 
     exact: bool = False
-    """True to refuse a bias of the keys even where it moves all scores of a query alike, and so changes nothing."""
+    """True to refuse every bias of the keys when writing. By default one is dropped where it cannot change the output."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         if len(set(shapes)) > 1:
@@ -128,6 +128,6 @@ class Flat(Key):
 
 
 def _patch_of(values: int) -> Shape:
-    """Return channels, height and width of a square patch of so many values: of three colours, if that can be."""
+    """Return channels, height and width of a square patch with this many values, preferably of three channels."""
     channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
     return channels, math.isqrt(values // channels), math.isqrt(values // channels)

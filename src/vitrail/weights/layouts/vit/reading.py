@@ -1,4 +1,4 @@
-"""Rules to read the weights of Vision Transformers, whatever library wrote them."""
+"""Rules to read the weights of Vision Transformers from any library."""
 
 import math
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.vit.shapes import fields_of
 
 CHOICES = frozenset(("layer_scale", "class_token", "image_size", "registers", "distillation_token", "position", "class_position"))
-"""Fields that the weights decide, whatever a description says."""
+"""Fields that the weights decide, whatever ``config.json`` states."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     if "position.embedding" in layout.needs and "position.embedding" not in shapes:
-        image_size = image_size or (224, 224)  # any will do: what is missing is named later
+        image_size = image_size or (224, 224)  # any size will do: the missing parameter is reported later
     return fields_of(shapes, known, image_size=image_size)
 
 
@@ -27,12 +27,12 @@ def _refuses(config: ViTConfig, layout: Layout) -> str:
     if config.mlp == "swiglu" and "swiglu" not in layout.activations:
         return f"{layout.about} has no SwiGLU"
     if config.num_classes and layout.pools and config.pool not in layout.pools:
-        return f"a head of {layout.about} reads {' or '.join(layout.pools)}, not {config.pool}"
+        return f"a head of {layout.about} has the pooling {' or '.join(layout.pools)}, not {config.pool}"
     return ""
 
 
 def _holds(name: str, shape: Shape, config: ViTConfig) -> bool | None:
-    """Accept tokens and positions in any division of rows; `_settle` brings them into ours."""
+    """Accept tokens and position tables of any number of rows; `_settle` converts them."""
     if name not in ("class_token", "distillation_token", "registers", "position.embedding"):
         return None
     rows = math.prod(shape[:-1]) if name in ("class_token", "distillation_token") else math.prod(shape[:-2])
@@ -40,10 +40,10 @@ def _holds(name: str, shape: Shape, config: ViTConfig) -> bool | None:
 
 
 def _settle(ours: dict[str, Tensor], config: ViTConfig) -> None:
-    """Bring tokens and positions into our form, which gives every image the same numbers.
+    """Convert tokens and position table to our form; the model's output stays the same.
 
-    Class and distillation token have rows of the positions of their own, registers have none: theirs are added to them.
-    A distillation token without a head is a register.
+    In our form the class and distillation tokens have rows in the position table, but registers have none: their rows are
+    added to the registers. A distillation token without a head becomes a register.
     """
     tokens = [ours[name].reshape(1, config.dim) for name in ("class_token", "distillation_token") if name in ours]
     registers = ours["registers"].reshape(-1, config.dim) if "registers" in ours else torch.zeros(0, config.dim)
@@ -66,7 +66,7 @@ def _canonical(config: ViTConfig) -> ViTConfig:
     width = None if config.head_dim and config.head_dim * config.heads == config.dim else config.head_dim
     scale = None if config.layer_scale is None else 1.0
     fields: dict[str, Any] = {"embedding": conv, "class_token": own_token, "head_dim": width, "layer_scale": scale}
-    fields["class_position"] = True  # a model without such rows answers as one whose rows are zero
+    fields["class_position"] = True  # rows of zeros give the same output as no rows
     fields["pool"] = "attention" if config.pools_by_attention and not config.prefix else config.pool
     fields["pool_heads"] = (config.pool_heads or config.heads) if config.pools_by_attention else None
     fields["pool_mlp_dim"] = (config.pool_mlp_dim or config.mlp_dim) if config.pools_by_attention else None
@@ -77,7 +77,7 @@ def _canonical(config: ViTConfig) -> ViTConfig:
 
 
 def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dict[str, Tensor]:
-    """Return tokens, positions and biases as the layout has them: the opposite of `_settle`."""
+    """Return tokens, position table and biases in the layout's form: the inverse of `_settle`."""
     ours = dict(state)
     rows = ours.get("position.embedding")
     first, bare = (
@@ -95,14 +95,14 @@ def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -
         ):  # it is on every patch, as its position is
             rows = torch.cat([rows[: len(rows) - math.prod(config.grid)], rows[len(rows) - math.prod(config.grid) :] + bias])
         elif not bias.is_meta and bias.any():
-            raise KeyError(f"{name}, which is not zero here")
+            raise KeyError(f"{name}, which is not zero in this model")
     if rows is not None:
         ours["position.embedding"] = rows
     return ours
 
 
 GUESSED = ("heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
-"""Fields that weights do not show and that change the output."""
+"""Fields that change the output and that weights do not show."""
 
 
 def _guesses(config: ViTConfig, stated: Mapping[str, Any]) -> list[str]:
@@ -117,7 +117,7 @@ READING = Reading(
     architecture="ViT",
     fields=_fields,
     choices=CHOICES,
-    optional="registers",  # of which a distillation token can become one
+    optional="registers",  # a distillation token can become one
     holds=_holds,
     settle=_settle,
     share_out=_share_out,
@@ -127,4 +127,4 @@ READING = Reading(
 )
 
 ViTLayout = partial(Layout, reading=READING, needs=("position.embedding",))
-"""A layout of Vision Transformers, most of which have learned positions."""
+"""A layout of Vision Transformers; by default it needs learned position embeddings."""

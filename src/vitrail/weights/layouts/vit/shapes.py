@@ -1,4 +1,4 @@
-"""The configuration of a Vision Transformer from the shapes of its parameters."""
+"""Inference of a Vision Transformer's configuration from the shapes of its parameters."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from vitrail.weights.layouts.shapes import depth_of, usual_heads
 Shapes = Mapping[str, Shape]
 NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
           "blocks.0.mlp.layer.contract.weight")  # fmt: skip
-"""Parameters that all else follows from."""
+"""Parameters without which the configuration cannot be inferred."""
 DIMENSIONS = {
     **dict.fromkeys(("embedding.projection.weight", "embedding.resnet.root.0.weight"), (4, 4)),
     **dict.fromkeys(("blocks.0.attention.norm.weight", "blocks.0.attention.layer.query_norm.weight"), (1, 1)),
@@ -25,19 +25,19 @@ DIMENSIONS = {
         (2, 2),
     ),
 }  # fmt: skip
-"""The least and the most dimensions of the shapes that are looked at; tokens may have leading ones."""
+"""Minimum and maximum number of dimensions of the shapes that are used; tables of tokens may have leading ones."""
 
 
 def fields_of(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int, int] | None = None) -> dict[str, Any]:
-    """Return the fields of a `ViTConfig` that parameters of these shapes belong to.
+    """Return the fields of a `ViTConfig` for parameters of these shapes.
 
     Args:
-        shapes: of our parameters.
-        known: fields that are known otherwise; they come first where shapes leave a choice (heads, pool, image_size).
-        image_size: a size that the positions are tried with first, before a square.
+        shapes: shapes of our parameters.
+        known: fields that are known from elsewhere; they decide where shapes leave a choice (heads, pool, image_size).
+        image_size: image size to try first for the position table; a square is tried next.
 
     Raises:
-        ModelFileError: a choice that shapes do not decide, with the field to give.
+        ModelFileError: shapes do not decide a field; the message names the field to give.
     """
     missing = [name for name in NEEDED if name not in shapes]
     if missing:
@@ -111,10 +111,10 @@ def _attention(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, 
 
 
 def _usual_width(inner: int) -> int:
-    """Return the width of a head in the models of the papers with so wide a layer, else 64, which all others have."""
+    """Return the width of a head in the published models with query rows ``inner``; 64 for any other width."""
     widths = {size["dim"]: size["dim"] // size["heads"] for size in SIZES.values()}
     width = widths.get(inner, 72 if inner == 1152 else 64)  # 1152 is SigLIP's So400m, with 16 heads
-    usual_heads(inner, width, "queries")  # refuses what it does not divide
+    usual_heads(inner, width, "queries")  # raises an error if the width does not divide it
     return width
 
 
@@ -139,7 +139,7 @@ def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict
     else:
         pool = known.get("pool", "class" if token and known.get("final_norm") != "pooled" else "mean")
     distilled = "head_distillation.linear.weight" in shapes or (head is None and known.get("distillation_token", False))
-    bare = "distillation_token" in shapes and not distilled  # then it is one register more
+    bare = "distillation_token" in shapes and not distilled  # it becomes one more register
     return {
         "class_token": token and "class" not in pool,
         "distillation_token": "distillation_token" in shapes and distilled,
@@ -164,8 +164,8 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
         position = tables[table] if table else computed
         side = (math.isqrt(shapes[table][0]) + 1) // 2 if table else 0  # of (2 · side − 1)² offsets
         if not sizes and not table:
-            what = "the weights do not tell the size of their images, as positions of no parameters are of any size"
-            raise ModelFileError(what, where="weights", hint="give it: image_size=(height, width)")
+            what = "the weights do not show the image size, as their positions have no parameters"
+            raise ModelFileError(what, where="weights", hint="give the image size: image_size=(height, width)")
         size = sizes[0] if sizes else (side * patch[0], side * patch[1])
         return {"position": position, "image_size": size, **_remainder(size, patch)}
     position = "learned-1d+rotary" if rotary else "learned-1d"
@@ -182,7 +182,7 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
     raise ModelFileError(
         f"the positions of {counts[-1] if len(counts) == 1 else ' or '.join(map(str, counts))} patches form no square",
         where="weights",
-        hint="give the size of the images they were made for: image_size=(height, width)",
+        hint="give the image size of the model: image_size=(height, width)",
     )
 
 
@@ -191,14 +191,14 @@ def _remainder(size: tuple[int, int], patch: tuple[int, int]) -> dict[str, Any]:
 
 
 def _rows(shapes: Shapes, size: tuple[int, int], patch: tuple[int, int]) -> dict[str, Any]:
-    """Return whether positions have rows for more than the patches of images of this size, where there is more."""
+    """Return ``class_position``: whether the position table has rows for tokens, too; True for a model without tokens."""
     patches = (size[0] // patch[0]) * (size[1] // patch[1])
     tokens = "class_token" in shapes or "distillation_token" in shapes
     return {"class_position": not tokens or shapes["position.embedding"][-2] > patches}
 
 
 def prefix_rows(shapes: Shapes) -> list[int]:
-    """Return how many rows of positions may stand before the patches: of tokens and registers, of tokens, none."""
+    """Return the possible numbers of rows before the patches in a position table: tokens and registers, tokens only, none."""
     tokens = ("class_token" in shapes) + ("distillation_token" in shapes)
     registers = shapes["registers"][-2] if "registers" in shapes else 0
     return list(dict.fromkeys([tokens + registers, tokens, 0]))

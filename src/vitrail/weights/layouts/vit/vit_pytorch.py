@@ -1,4 +1,4 @@
-"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch): of today and of earlier versions."""
+"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch), of the current and earlier versions."""
 
 import math
 import re
@@ -17,7 +17,7 @@ BLOCK = "transformer.layers.{i}"
 
 @dataclass(frozen=True)
 class FlatVector(Key):
-    """A number for every value of a patch, in the same order."""
+    """A vector with one number for each value of a flattened patch, (P_h · P_w · C,); ours has channels first."""
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return tensors[0].unflatten(0, (*config.patch_size, config.channels)).permute(2, 0, 1).flatten()
@@ -28,7 +28,7 @@ class FlatVector(Key):
 
 @dataclass(frozen=True)
 class Row(Key):
-    """A token as a table of one row; one without rows is of another of vit-pytorch's models, which has the same keys."""
+    """A token as a table of one row. vit-pytorch's models without a class token have the same key with zero rows."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
         rows, dim = shapes[0]
@@ -37,7 +37,7 @@ class Row(Key):
 
 @dataclass(frozen=True)
 class QueriesOfTheirTime(Key):
-    """Queries, keys and values of versions that divided scores by the root of D in place of D_h, recognized by the queries."""
+    """Queries, keys and values of versions that divided scores by √D, not √D_h; the queries are scaled to correct for it."""
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         query, *rest = tensors[0].chunk(3)
@@ -61,9 +61,9 @@ WRAPPED = {
     **block(BLOCK, "0.norm", "", "0.fn.to_out.0", "1.norm", "1.fn.net.0", "1.fn.net.3"),
     **weight_and_bias({"norm": "mlp_head.0", "head.linear": "mlp_head.1"}),
 }
-"""Blocks whose norm is wrapped around a layer, and a head that begins with the last norm."""
+"""Rows of blocks whose layers are wrapped in a norm module, and of a head that begins with the last norm."""
 RESIDUAL = {name: replace(key, name=re.sub(r"\.([01])\.(norm|fn)", r".\1.fn.\2", key.name)) for name, key in WRAPPED.items()}
-"""The same with the residual sum wrapped around, too."""
+"""The same rows where layers are also wrapped in a module for the residual sum."""
 NORM_IN_THE_HEAD = {
     **{f"norm.{part}": Key(f"linear_head.0.{part}", tells={"final_norm": "pooled"}) for part in ("weight", "bias")},
     **weight_and_bias({"head.linear": "linear_head.1"}),
@@ -73,7 +73,7 @@ FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
 
 def _lacks(config: ViTConfig) -> str:
     if config.heads == 1 and head_width(config) == config.dim:
-        return "output projection behind one head as wide as a token"
+        return "output projection after a single attention head of width dim"
     return unusual_parts(config)
 
 
@@ -150,7 +150,7 @@ VIT_PYTORCH_EARLY = ViTLayout(
     older=PATCHES,  # versions 0.7 to 0.11
     fields=FIELDS,
     lacks=_lacks,
-    pools=("class",),  # the mean of these times has the class token in it
+    pools=("class",),  # the mean in these versions includes the class token
 )
 VIT_PYTORCH_0_5 = replace(
     VIT_PYTORCH_EARLY,
@@ -162,4 +162,4 @@ VIT_PYTORCH_0_5 = replace(
         "blocks.{i}.attention.layer.qkv.weight": QueriesOfTheirTime(f"{BLOCK}.0.fn.fn.to_qkv.weight"),
     },
 )
-"""It has the same keys as 0.6, and is read as 0.6 unless this layout is named."""
+"""The layout of version 0.5. Its keys are those of 0.6, so that files are read as 0.6 unless the user names this layout."""
