@@ -178,7 +178,6 @@ def test_samples_are_pictures_spread_over_the_classes():
         ({}, {"start": Image.new("L", (8, 8)), "strength": 1.1}, "--strength is 1.1"),
         ({}, {"start": Image.new("L", (8, 8)), "strength": 0.2}, "leaves none of 2 steps"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_is_refused_before_any_work(fields, options, message):
     with pytest.raises(ConfigError, match=message):
