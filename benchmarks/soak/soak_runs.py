@@ -401,7 +401,7 @@ def disk_full_at(share: float, run: Path, size: int = 30_000, *, mount: bool = F
         with suppress(EOFError):
             said = told.recv()
         process.join()
-        expected = ("bytes are needed", "are free") if small else ("larger than is allowed",)
+        expected = ("bytes are needed", "are free") if small else ("exceed the system's limit on file size",)
         if process.exitcode != 0 or not all(words in said for words in expected):
             return f"exit {process.exitcode}: {said}"
         return _failure_of_first(run)

@@ -42,7 +42,7 @@ def test_of_several_labels_those_are_told_that_reach_their_thresholds():
         ["0.png", "cat", "cat", "0.200000", "yes"],
         ["1.png", "", "ant;cat", "0.500000;0.200000", "no"],
     ]
-    assert [answer.told for answer in model(several=True).answers(PROBABILITIES, 1)] == [
+    assert [answer.accepted for answer in model(several=True).answers(PROBABILITIES, 1)] == [
         [("bee", pytest.approx(0.7))],
         [("ant", 0.5)],
     ]

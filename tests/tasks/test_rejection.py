@@ -29,7 +29,7 @@ def test_an_image_is_rejected_by_the_threshold_of_its_surest_label_alone_and_whe
     model = Labelled()
     model.labels, model.multi_label, model.thresholds, model.reject = ["a", "b"], False, (0.8, 0.9), reject
     found = model.answers(torch.tensor([[0.85, 0.15], [0.15, 0.85], [0.1, 0.9]]), 2)
-    assert [[label for label, _ in answer.told] for answer in found] == [["a"], [] if reject else ["b"], ["b"]]
+    assert [[label for label, _ in answer.accepted] for answer in found] == [["a"], [] if reject else ["b"], ["b"]]
     assert [answer.best[0][0] for answer in found] == ["a", "b", "b"]
     assert ("labels" in found[1].to_json("x", several=model.may_tell_none)) == reject
 

@@ -26,5 +26,5 @@ def test_a_run_is_written_where_its_weights_can_be_opened(pictures, run, tmp_pat
     with pytest.raises(ConfigError, match="is not in UTF-8"):
         api.train(pictures, tmp_path / "r\udcff", **TINY)
     weights = shutil.copy(run.folder / "best" / "model.safetensors", tmp_path / "w\udcff.safetensors")
-    with pytest.raises(ModelFileError, match="is not in UTF-8"):
+    with pytest.raises(ModelFileError, match="is not valid UTF-8"):
         read_tensors(weights)

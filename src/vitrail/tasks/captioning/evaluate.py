@@ -17,7 +17,7 @@ from vitrail.tasks.evaluation import Request, StreamedEvaluation, TableOptions
 class CaptionEvaluationOptions(TableOptions):
     """Options of an evaluation of captions."""
 
-    refusal: ClassVar[str] = "a captioner is evaluated in Python, in fp32"
+    refusal: ClassVar[str] = "the evaluation of a captioner has no such option: it runs in Python, in fp32"
 
 
 SETTINGS = CaptionEvaluationOptions

@@ -58,7 +58,7 @@ class SampleOptions(EvaluationOptions):
     """A new folder for the samples that are nearest to a training image, each beside it."""
     latents: OptionPath | None = None
     """Folder of the VAE of a model of latents, where it is not the one that the model names."""
-    refusal: ClassVar[str] = "a model that makes images is evaluated in Python, in fp32"
+    refusal: ClassVar[str] = "the evaluation of a diffusion model has no such option: it runs in Python, in fp32"
 
 
 SETTINGS = SampleOptions

@@ -194,7 +194,7 @@ def test_sides_that_are_exchanged_are_told_by_eyes_by_shoulders_and_hips_or_by_a
     assert [issue.kind for issue in found.issues] == ["sides"] * issues
     assert [notice.kind for notice in found.notices] == ["sides"] * notices
     assert all(f"{backs:.0%}" in issue.what for issue in (*found.issues, *found.notices))
-    assert found.untold[-1].endswith(f": left_{joint} (0)")  # a single pair has no other to be compared with
+    assert found.undecided[-1].endswith(f": left_{joint} (0)")  # a single pair has no other to be compared with
 
 
 def exchanged(file, pairs):
@@ -227,10 +227,10 @@ def test_a_pair_that_is_exchanged_alone_is_noted_whichever_way_people_are_turned
 def test_what_too_few_people_tell_is_said_and_not_judged(tmp_path):
     found = check_people(exchanged(write_people(tmp_path, 29), [HANDS]))
     assert [notice for notice in found.notices if notice.kind == "sides"] == []
-    everywhere, single = found.untold
+    everywhere, single = found.undecided
     assert everywhere.endswith("there are 0 and 29")
     assert single.endswith("left_shoulder (29), left_hip (29), left_hand (29)")
-    assert found.to_json()["untold"] == found.untold
+    assert found.to_json()["untold"] == found.undecided
 
 
 def test_joints_of_no_side_have_no_sides_to_exchange(tmp_path):
@@ -238,10 +238,10 @@ def test_joints_of_no_side_have_no_sides_to_exchange(tmp_path):
     values = json.loads(file.read_text())
     values["categories"][0]["keypoints"] = list("abcdefg")
     file.write_text(json.dumps(values))
-    (line,) = check_people(file).untold
+    (line,) = check_people(file).undecided
     assert "no joint is on one side of the body, by its name" in line and "task.skeleton.pairs" in line
     pairs = (("b", "c"), ("d", "e"), ("g", "f"))
     own = Skeleton(joints=tuple("abcdefg"), pairs=pairs)
-    assert check_people(file, own).untold[1].endswith("b (3), d (3), g (3)")
+    assert check_people(file, own).undecided[1].endswith("b (3), d (3), g (3)")
     with pytest.raises(DataError, match="the data has the joints a, b"):
         check_people(file, Skeleton(joints=("a",)))

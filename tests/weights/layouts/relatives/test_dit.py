@@ -164,11 +164,11 @@ def test_what_is_missing_unknown_or_of_another_shape_is_named(name, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"time_shift": 1}, "time_shift is 1, there 0"),
+        ({"time_shift": 1}, "time_shift is 1, would be read as 0"),
         ({"norm_eps": 1e-5}, "norm_eps"),
         ({"mlp_norm_eps": 1e-5}, "mlp_norm_eps"),
-        ({"objective": "velocity"}, "objective is velocity, there noise"),
-        ({"null_class": False}, "null_class is False, there True"),
+        ({"objective": "velocity"}, "objective is velocity, would be read as noise"),
+        ({"null_class": False}, "null_class is False, would be read as True"),
     ],
     ids=str,
 )

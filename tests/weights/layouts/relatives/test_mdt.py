@@ -57,7 +57,7 @@ def test_a_decoder_of_another_depth_is_read_where_that_is_said_and_not_written(t
     save_file(authors_weights("MDT"), tmp_path / "theirs.safetensors")
     model = from_pretrained(tmp_path / "theirs.safetensors", decoder_depth=1)
     assert model.config.decoder_depth == 1
-    with pytest.raises(ConfigError, match="decoder_depth is 1, there 2"):
+    with pytest.raises(ConfigError, match="decoder_depth is 1, would be read as 2"):
         convert(model, tmp_path / "ours.safetensors", layout="mdt")
 
 

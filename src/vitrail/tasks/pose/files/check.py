@@ -47,7 +47,7 @@ class PeopleCheck(Found):
     contents: PeopleContents
     issues: list[Issue]
     notices: list[Issue]
-    not_in_file: list[str]
+    undecided: list[str]
     """Notes on checks that were skipped for lack of data."""
 
     @property
@@ -85,7 +85,7 @@ class PeopleCheck(Found):
             "boxes": self.boxes,
             "left_out": self.contents.left_out,
             "notes": self.contents.notes,
-            "not_in_file": self.not_in_file,
+            "untold": self.undecided,
             **self.listed,
         }
 
@@ -95,7 +95,7 @@ class PeopleCheck(Found):
             yield f"{split:<7}  {count['people']:,} people in {count['images']:,} images"
         for reason, number in self.contents.left_out.items():
             yield f"note     left out: {number:,} {reason}"
-        for line in (*self.contents.notes, *self.not_in_file):
+        for line in (*self.contents.notes, *self.undecided):
             yield f"note     {line}"
         if self.boxes:
             yield "boxes    width×height " + ", ".join(f"{name} {by(sides)}" for name, sides in self.boxes.items())
@@ -150,7 +150,7 @@ def check_people(
             on_image(1)
     issues += _leaks(contents, missing)
     sides = judge_sides(_people(contents), contents.skeleton, contents.source)
-    return PeopleCheck(contents, issues + sides.issues, notices + sides.notices, sides.not_in_file)
+    return PeopleCheck(contents, issues + sides.issues, notices + sides.notices, sides.undecided)
 
 
 def _people(contents: PeopleContents) -> list[Person]:

@@ -27,7 +27,7 @@ class Sides:
 
     issues: list[Issue]
     notices: list[Issue]
-    not_in_file: list[str]
+    undecided: list[str]
     """Notes on checks for which there are too few annotations."""
 
 
@@ -48,8 +48,8 @@ def judge_sides(people: Sequence[Person], skeleton: Skeleton, source: str) -> Si
     if not pairs.names:
         what = "no joint is on one side of the body, by its name: whether left and right are exchanged is not looked at"
         return Sides([], [], [f"{what}; task.skeleton.pairs names pairs"])
-    (issues, notices, not_in_file), (single, unseen) = _of_everybody(pairs, source), _of_single_pairs(pairs, source)
-    return Sides(issues, notices + single, not_in_file + unseen)
+    (issues, notices, undecided), (single, unseen) = _of_everybody(pairs, source), _of_single_pairs(pairs, source)
+    return Sides(issues, notices + single, undecided + unseen)
 
 
 @dataclass(frozen=True)
