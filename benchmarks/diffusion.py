@@ -27,7 +27,8 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.models.registry import create_model
 from vitrail.parts import sincos_position_2d, time_frequencies
 from vitrail.runtime.device import TYPES
-from vitrail.tasks.diffusion.sampling import Sampling, sample_batches
+from vitrail.tasks.diffusion.sampling.making import sample_batches
+from vitrail.tasks.diffusion.sampling.options import Sampling
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.task import Diffusion
 from vitrail.tasks.diffusion.weights import TrainedDiffusion

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vitrail.tasks.captioning.predictor import caption
     from vitrail.tasks.classification.predictor import predict
     from vitrail.tasks.classification.zero_shot import zero_shot
-    from vitrail.tasks.diffusion.sampling import sample
+    from vitrail.tasks.diffusion.sampling.making import sample
     from vitrail.tasks.pose.predictor import predict_poses
     from vitrail.tasks.teachers import CallableTeacher
     from vitrail.tasks.translation.predictor import translate
@@ -43,7 +43,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "tasks.pose.predictor": ("predict_poses",),
     "tasks.captioning.predictor": ("caption",),
     "deploy.embed": ("embed",),
-    "tasks.diffusion.sampling": ("sample",),
+    "tasks.diffusion.sampling.making": ("sample",),
     "tasks.translation.predictor": ("translate",),
     "tasks.classification.zero_shot": ("zero_shot",),
     "data.images.preparation": ("Preparation",),

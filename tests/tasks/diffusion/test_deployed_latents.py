@@ -16,7 +16,7 @@ from vitrail.deploy.export.artefact import Description
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.operation import Computed
 from vitrail.study.sections.request import StudyRequest
-from vitrail.tasks.diffusion.sampling import sample
+from vitrail.tasks.diffusion.sampling.making import sample
 from vitrail.tasks.diffusion.schema import ToSample
 from vitrail.tasks.diffusion.service import ServedSamples
 from vitrail.tasks.diffusion.study.sections import DiffusionStudy, subjects_for

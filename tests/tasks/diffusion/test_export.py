@@ -17,7 +17,8 @@ from vitrail.deploy.export.export_model import export
 from vitrail.deploy.export.graph_files import description_in
 from vitrail.deploy.predict import open_predictor
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.tasks.diffusion.sampling import Sampling, open_diffusion, sample_batches
+from vitrail.tasks.diffusion.sampling.making import open_diffusion, sample_batches
+from vitrail.tasks.diffusion.sampling.options import Sampling
 
 KINDS = {
     "onnx": {"objective": "velocity", "learned_variance": True, "time_shift": 1, "betas": "cosine", "steps": 50},

@@ -7,7 +7,8 @@ from tiny_dit import save_pipeline, save_vae, trained
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.tasks.diffusion.process import Process
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, open_diffusion, sample_batches
+from vitrail.tasks.diffusion.sampling.making import class_indices, open_diffusion, sample_batches
+from vitrail.tasks.diffusion.sampling.options import Sampling
 from vitrail.weights.convert import convert
 
 SEEDS = [3, 4, 5]

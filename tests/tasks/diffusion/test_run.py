@@ -17,10 +17,10 @@ from vitrail.cli.app import main
 from vitrail.config.configuration import nested
 from vitrail.data.readers.sources import open_data
 from vitrail.errors import ConfigError, DataError
-from vitrail.tasks.diffusion.quality import figures, pixel_vectors
-from vitrail.tasks.diffusion.real_images import RealImages
+from vitrail.tasks.diffusion.quality.distances import figures, pixel_vectors
+from vitrail.tasks.diffusion.quality.real_images import RealImages
 from vitrail.tasks.diffusion.report import COLUMNS, SHOWN, samples
-from vitrail.tasks.diffusion.sampling import open_diffusion
+from vitrail.tasks.diffusion.sampling.making import open_diffusion
 from vitrail.tasks.diffusion.task import Noisy
 from vitrail.tasks.evaluation import Request
 from vitrail.training.run_data import run_data_of

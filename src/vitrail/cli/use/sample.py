@@ -86,8 +86,9 @@ def sample(
     folder = path_of(out)
     require_free(folder, growing=not resume)
     from vitrail.cli.progress import counting
-    from vitrail.tasks.diffusion.sample_folder import SampleRequest, write_samples
-    from vitrail.tasks.diffusion.sampling import Sampling, open_diffusion
+    from vitrail.tasks.diffusion.sampling.folder import SampleRequest, write_samples
+    from vitrail.tasks.diffusion.sampling.making import open_diffusion
+    from vitrail.tasks.diffusion.sampling.options import Sampling
 
     sampling = Sampling(steps, guidance, sampler, eta, guided_channels, interval, power, strength, precision)
     names = None if classes is None else [name.strip() for name in classes.split(",")]

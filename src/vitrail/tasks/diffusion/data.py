@@ -10,9 +10,9 @@ from vitrail.data.loading.sampler import spread
 from vitrail.errors import DataError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.task_registry import Labels, task_row
-from vitrail.tasks.diffusion.latents import encode_once
+from vitrail.tasks.diffusion.latents.moments import encode_once
+from vitrail.tasks.diffusion.latents.vae_folder import vae_of_run
 from vitrail.tasks.diffusion.settings import DiffusionSettings, image_size_of, require_unchanged
-from vitrail.tasks.diffusion.vae_folder import vae_of_run
 from vitrail.training.images import ImageRunData
 from vitrail.training.run_data import BeforeSteps
 from vitrail.weights.model_folder.folder import TrainedModel

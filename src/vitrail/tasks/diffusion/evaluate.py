@@ -20,12 +20,13 @@ from vitrail.models.inference import evaluation_mode
 from vitrail.runtime.output import require_free
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.study.page import figures
-from vitrail.tasks.diffusion import quality
-from vitrail.tasks.diffusion.bound import bits_per_value
-from vitrail.tasks.diffusion.copies import Copies
-from vitrail.tasks.diffusion.real_images import RealImages
-from vitrail.tasks.diffusion.sample_sheet import copy_sheet
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, require_possible_guidance, sample_pictures
+from vitrail.tasks.diffusion.quality import distances
+from vitrail.tasks.diffusion.quality.bound import bits_per_value
+from vitrail.tasks.diffusion.quality.copies import Copies
+from vitrail.tasks.diffusion.quality.real_images import RealImages
+from vitrail.tasks.diffusion.sampling.making import class_indices, require_possible_guidance, sample_pictures
+from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.sheet import copy_sheet
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.task import Diffusion
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion
@@ -36,7 +37,7 @@ from vitrail.training.runs.data_of_model import scoring_run
 from vitrail.weights.model_folder.folder import TrainedModel, require_of_images
 from vitrail.weights.reference import open_model
 
-FEWEST = 2 * (quality.NEIGHBOURS + 1)
+FEWEST = 2 * (distances.NEIGHBOURS + 1)
 """Real images below which distances mean nothing."""
 COPIES = "copies.png"
 
@@ -159,8 +160,8 @@ class SampleEvaluation:
         pictures = self.sampled(labels, on_batch)
         made, (first, second) = self.vectors(pictures), self.real.two_sets(self.count)
         real, others = (self.vectors([item.image for item in items]) for items in (first, second))
-        metrics.made |= quality.figures(real, made)
-        metrics.floors |= quality.figures(real, others)
+        metrics.made |= distances.figures(real, made)
+        metrics.floors |= distances.figures(real, others)
         if self.real.learned and self.real.held_out:
             held_out = some_items(self.real.held_out, self.count, seed=0)
             copies = Copies.search(made, held_out, self.real.learned, self.vectors)
@@ -207,7 +208,7 @@ class SampleEvaluation:
         """Return what images are compared by, float64 (N, D): a model's vectors, or pixels from 0 to 1 as our model has them."""
         if self.features is not None:
             return embed(self.features, images, batch_size=self.options.batch_size).astype(np.float64)
-        return quality.pixel_vectors([self.trained.preparation.pixels(image) for image in images])
+        return distances.pixel_vectors([self.trained.preparation.pixels(image) for image in images])
 
     def agreement(self, images: Sequence[Any], labels: Sequence[int | None]) -> float:
         """Return the fraction of images in which the classifier sees the class that they are of."""

@@ -14,11 +14,12 @@ from vitrail.study.page import figures, page
 from vitrail.study.page.page import Markup
 from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
 from vitrail.study.page.tables import split_table
-from vitrail.tasks.diffusion.copies import Copies
-from vitrail.tasks.diffusion.loss_by_time import BINS, LossByTime
-from vitrail.tasks.diffusion.quality import pixel_vectors
-from vitrail.tasks.diffusion.sample_sheet import COLUMNS, copy_sheet, sheet
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_pictures
+from vitrail.tasks.diffusion.quality.copies import Copies
+from vitrail.tasks.diffusion.quality.distances import pixel_vectors
+from vitrail.tasks.diffusion.quality.loss_by_time import BINS, LossByTime
+from vitrail.tasks.diffusion.sampling.making import class_indices, sample_pictures
+from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.sheet import COLUMNS, copy_sheet, sheet
 from vitrail.tasks.diffusion.task import Diffusion
 
 SHOWN = 100

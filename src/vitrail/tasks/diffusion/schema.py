@@ -3,7 +3,7 @@
 from pydantic import ConfigDict, Field
 
 from vitrail.deploy.server.schema import Document
-from vitrail.tasks.diffusion.samplers import SamplerName
+from vitrail.tasks.diffusion.sampling.samplers import SamplerName
 
 EXAMPLE = '{"class": 0, "seed": 7}'
 MOST_STEPS, MOST_GUIDANCE = 250, 20.0

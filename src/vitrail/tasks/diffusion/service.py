@@ -18,9 +18,10 @@ from vitrail.deploy.server.operation import Computed, Operation, Prepared, Serve
 from vitrail.deploy.server.queue import UNFINISHED
 from vitrail.errors import ConfigError
 from vitrail.tasks.diffusion import schema
-from vitrail.tasks.diffusion.samplers import SamplerName
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, open_diffusion, require_possible_guidance
-from vitrail.tasks.diffusion.shared_sampling import ImageInProgress, share_pass
+from vitrail.tasks.diffusion.sampling.making import class_indices, open_diffusion, require_possible_guidance
+from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.samplers import SamplerName
+from vitrail.tasks.diffusion.sampling.shared import ImageInProgress, share_pass
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 
 USUAL_STEPS = 50

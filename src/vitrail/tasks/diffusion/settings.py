@@ -8,7 +8,7 @@ from pydantic import Field
 from vitrail.checks import refuse_given
 from vitrail.data.images.augment import Augmentation
 from vitrail.models.configs.base import Probability
-from vitrail.tasks.diffusion.vae_folder import VaeFolder, vae_of_run
+from vitrail.tasks.diffusion.latents.vae_folder import VaeFolder, vae_of_run
 from vitrail.tasks.settings import TaskSettings
 
 

@@ -19,13 +19,13 @@ from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
-from vitrail.tasks.diffusion.epoch_samples import EpochSamples
-from vitrail.tasks.diffusion.latents import LatentDataset, Latents
-from vitrail.tasks.diffusion.loss_by_time import LossByTime
+from vitrail.tasks.diffusion.latents.moments import LatentDataset, Latents
+from vitrail.tasks.diffusion.latents.vae_folder import vae_of_run
 from vitrail.tasks.diffusion.masks import draw_mask
 from vitrail.tasks.diffusion.process import Process, variational_bound
+from vitrail.tasks.diffusion.quality.epoch_samples import EpochSamples
+from vitrail.tasks.diffusion.quality.loss_by_time import LossByTime
 from vitrail.tasks.diffusion.settings import DiffusionSettings
-from vitrail.tasks.diffusion.vae_folder import vae_of_run
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask

@@ -14,8 +14,8 @@ from vitrail.files import path_of
 from vitrail.models.base import Model
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import Precision
-from vitrail.tasks.diffusion.autoencoder import decoded, drawn_latents, moments_of
-from vitrail.tasks.diffusion.vae_folder import VaeFolder
+from vitrail.tasks.diffusion.latents.autoencoder import decoded, drawn_latents, moments_of
+from vitrail.tasks.diffusion.latents.vae_folder import VaeFolder
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
 from vitrail.weights.formats.pipeline import AROUND, PIPELINE, pipeline_files
 from vitrail.weights.formats.safe_files import LATENTS

@@ -11,9 +11,10 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.loading.sampler import spread
 from vitrail.models.inference import evaluation_mode
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.diffusion.preview import tiled
-from vitrail.tasks.diffusion.quality import kernel_distance, pixel_vectors, standardized
-from vitrail.tasks.diffusion.sampling import Sampling, class_indices, sample_pictures
+from vitrail.tasks.diffusion.quality.distances import kernel_distance, pixel_vectors, standardized
+from vitrail.tasks.diffusion.sampling.making import class_indices, sample_pictures
+from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.preview import tiled
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.tasks.task import Means
 

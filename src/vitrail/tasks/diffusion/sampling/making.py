@@ -1,11 +1,9 @@
 """Images out of a trained model: each from its own seed and class, whatever else is in its batch."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,11 +12,11 @@ from vitrail.checks import require_at_most, require_positive
 from vitrail.deploy.bench.engines import open_graph, quickest
 from vitrail.deploy.export.artefact import graph_of
 from vitrail.errors import ConfigError, unknown
-from vitrail.runtime.device import Precision
 from vitrail.runtime.notebook import in_notebook
-from vitrail.tasks.diffusion.preview import SHOWN, NotebookPreview, Preview
 from vitrail.tasks.diffusion.process import Process
-from vitrail.tasks.diffusion.samplers import Denoise, SamplerName, Step, solve
+from vitrail.tasks.diffusion.sampling.options import MOST_STEPS, Sampling
+from vitrail.tasks.diffusion.sampling.preview import SHOWN, NotebookPreview, Preview
+from vitrail.tasks.diffusion.sampling.samplers import Denoise, Step, solve
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion, whole_label
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.reference import open_model
@@ -28,71 +26,8 @@ if TYPE_CHECKING:
 
     from vitrail.data.images.pictures import Picture
 
-MOST_STEPS = 10_000
 SEEDS = 2**63
 """Seeds are below this number."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The way in which images are made.
-
-    Raises:
-        ConfigError: numbers that cannot be.
-    """
-
-    steps: int = 50
-    guidance: float = 1.0
-    """Weight of the class: ``ε + (guidance - 1) (ε - ε of no class)``; 1 for none."""
-    sampler: SamplerName = "ddim"
-    eta: float = 0.0
-    """Share of fresh noise in a step of ``ddim``."""
-    guided_channels: int | None = None
-    """Channels that guidance changes: the first three in the authors' code; all by default."""
-    interval: tuple[float, float] = (0.0, 1.0)
-    """Part of the way at which guidance works, from 0, the image, to 1, the noise (Kynkäänniemi et al. 2024,
-    https://arxiv.org/abs/2404.07724)."""
-    power: float | None = None
-    """Exponent p of MDT's growing guidance, ``1 + (guidance - 1) (1 - cos(π (1 - t)^p)) / 2`` with t from 0 to 1 (Gao et al.
-    2023, https://arxiv.org/abs/2303.14389)."""
-    strength: float | None = None
-    """Fraction of the steps that are made where an image to start from is given: the last ones; 1 for all."""
-    precision: Precision = "fp32"
-    """Numbers that the model computes with. bf16 is faster, and an image then depends a little on the others in its batch."""
-
-    def __post_init__(self) -> None:
-        if self.sampler not in get_args(SamplerName):
-            raise unknown("sampler", self.sampler, list(get_args(SamplerName)), where="--sampler")
-        if self.precision not in get_args(Precision):
-            raise unknown("precision", self.precision, list(get_args(Precision)), where="--precision")
-        channels = 1 if self.guided_channels is None else self.guided_channels
-        require_positive(**{"--steps": self.steps, "--guided-channels": channels})
-        require_at_most("--steps", self.steps, MOST_STEPS)
-        self._require_within(guidance=1000, eta=1, power=1000, strength=1)
-        first, last = self.interval
-        if not 0 <= first <= last <= 1:
-            what = f"guidance cannot work from {first:g} to {last:g} of the way"
-            raise ConfigError(what, where="--interval", hint="give two rising numbers from 0 to 1")
-        if self.eta and self.sampler != "ddim":
-            raise ConfigError(f"{self.sampler} has no eta", where="--eta", hint="leave --eta out, or take ddim")
-        if self.strength is not None and not int(self.steps * self.strength):
-            what = f"strength {self.strength:g} leaves none of {self.steps} steps"
-            raise ConfigError(what, where="--strength", hint="give a number above 0 and at most 1, or more steps")
-
-    def _require_within(self, **most: float) -> None:
-        """Refuse numbers below 0 or above the ``most`` of each; raises `ConfigError`."""
-        for name, bound in most.items():
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= bound:
-                raise ConfigError(f"--{name} is {value:g}", where=f"--{name}", hint=f"give a number from 0 to {bound:g}")
-
-    def guidance_at(self, share: float) -> float:
-        """Return the guidance at a part of the way, from 0, the image, to 1, the noise."""
-        if not self.interval[0] <= share <= self.interval[1]:
-            return 1.0
-        if self.power is None:
-            return self.guidance
-        return 1 + (self.guidance - 1) * (1 - math.cos(math.pi * (1 - share) ** self.power)) / 2
 
 
 def class_indices(trained: TrainedDiffusion, classes: Sequence[str] | None, count: int) -> list[int | None]:

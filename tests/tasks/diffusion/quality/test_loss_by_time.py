@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from vitrail.tasks.diffusion.loss_by_time import LossByTime
+from vitrail.tasks.diffusion.quality.loss_by_time import LossByTime
 
 
 class Two:

@@ -6,8 +6,8 @@ from PIL import Image
 
 import vitrail
 from vitrail.data.items import Item
-from vitrail.tasks.diffusion import copies
-from vitrail.tasks.diffusion.copies import WORST, Copies, nearest_of
+from vitrail.tasks.diffusion.quality import copies
+from vitrail.tasks.diffusion.quality.copies import WORST, Copies, nearest_of
 
 RANDOM = np.random.default_rng(0)
 

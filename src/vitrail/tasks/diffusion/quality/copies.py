@@ -10,7 +10,7 @@ from PIL import Image
 from vitrail.data.images.plan import to_picture
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
-from vitrail.tasks.diffusion.quality import distances
+from vitrail.tasks.diffusion.quality.distances import distances
 
 CHUNK = 2_000
 """Training images whose vectors are in memory at once."""

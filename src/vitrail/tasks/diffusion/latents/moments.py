@@ -18,8 +18,8 @@ from vitrail.data.items import Item
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.errors import ModelFileError
 from vitrail.files import write_json
-from vitrail.tasks.diffusion.autoencoder import drawn_latents, moments_of
-from vitrail.tasks.diffusion.vae_folder import WEIGHTS, VaeFolder
+from vitrail.tasks.diffusion.latents.autoencoder import drawn_latents, moments_of
+from vitrail.tasks.diffusion.latents.vae_folder import WEIGHTS, VaeFolder
 from vitrail.training.finetune.features import FeatureFile, fill_rows
 from vitrail.training.loop.clock import OutOfTimeError
 from vitrail.training.run_data import BeforeSteps

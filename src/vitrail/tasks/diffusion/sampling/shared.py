@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from vitrail.tasks.diffusion.process import Process
-from vitrail.tasks.diffusion.samplers import solving
-from vitrail.tasks.diffusion.sampling import Sampling, guidance_of, guided_output
+from vitrail.tasks.diffusion.sampling.making import guidance_of, guided_output
+from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.samplers import solving
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 import vitrail
 from tiny_diffusion import model
-from vitrail.tasks.diffusion.preview import tiled
+from vitrail.tasks.diffusion.sampling.preview import tiled
 
 
 def test_a_notebook_shows_the_images_as_they_come(monkeypatch):

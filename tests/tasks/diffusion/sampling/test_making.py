@@ -14,7 +14,8 @@ from tiny_diffusion import model
 from vitrail.cli.app import main
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.tasks.diffusion.process import Process, linear_betas
-from vitrail.tasks.diffusion.sampling import Sampling, _guided, sample_batches
+from vitrail.tasks.diffusion.sampling.making import _guided, sample_batches
+from vitrail.tasks.diffusion.sampling.options import Sampling
 
 
 def noise_of(seed):

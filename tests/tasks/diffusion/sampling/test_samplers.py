@@ -8,7 +8,7 @@ import torch
 from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler
 
 from vitrail.tasks.diffusion.process import Process, cosine_betas, linear_betas
-from vitrail.tasks.diffusion.samplers import solve
+from vitrail.tasks.diffusion.sampling.samplers import solve
 
 KIND = {"noise": "epsilon", "velocity": "v_prediction"}
 SHAPE = (2, 3, 4, 4)

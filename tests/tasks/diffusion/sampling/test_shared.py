@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from tiny_diffusion import model as tiny_diffusion
-from vitrail.tasks.diffusion.sampling import Sampling, sample_batches
-from vitrail.tasks.diffusion.shared_sampling import ImageInProgress, share_pass
+from vitrail.tasks.diffusion.sampling.making import sample_batches
+from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.shared import ImageInProgress, share_pass
 
 KINDS = {
     "velocity": {"objective": "velocity", "learned_variance": True, "steps": 30},

@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.study.page import figures
-from vitrail.tasks.diffusion.copies import Copies
+from vitrail.tasks.diffusion.quality.copies import Copies
 
 COLUMNS = 10
 GAP, MARGIN = 0.25, 0.05

@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import sqrtm
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from vitrail.tasks.diffusion.quality import covered, frechet_distance, kernel_distance
+from vitrail.tasks.diffusion.quality.distances import covered, frechet_distance, kernel_distance
 
 RANDOM = np.random.default_rng(0)
 A, B = RANDOM.normal(size=(200, 6)), 1.5 * RANDOM.normal(size=(150, 6)) + 0.5

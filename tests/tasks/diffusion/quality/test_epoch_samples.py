@@ -11,7 +11,7 @@ from tiny_diffusion import TINY, model
 from vitrail import api
 from vitrail.data.items import Item
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.diffusion.epoch_samples import COMPARED, SHOWN, EpochSamples
+from vitrail.tasks.diffusion.quality.epoch_samples import COMPARED, SHOWN, EpochSamples
 from vitrail.weights.formats.tensor_files import read_tensors
 
 MORE = {**TINY, "training.epochs": 3, "training.ema": 0.5}

@@ -13,10 +13,10 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.dit import DiTConfig
 from vitrail.models.registry import build
-from vitrail.tasks.diffusion import vae_folder
-from vitrail.tasks.diffusion.autoencoder import decoded
-from vitrail.tasks.diffusion.sampling import open_diffusion, sample
-from vitrail.tasks.diffusion.vae_folder import vae_of_run
+from vitrail.tasks.diffusion.latents import vae_folder
+from vitrail.tasks.diffusion.latents.autoencoder import decoded
+from vitrail.tasks.diffusion.latents.vae_folder import vae_of_run
+from vitrail.tasks.diffusion.sampling.making import open_diffusion, sample
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.training.run_data import run_data_of
 from vitrail.training.runs import setup

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.tasks.diffusion.vae_folder import WEIGHTS, VaeFolder, require_diffusers
+from vitrail.tasks.diffusion.latents.vae_folder import WEIGHTS, VaeFolder, require_diffusers
 
 PIXELS = 2**18
 """Pixels that pass the VAE at once, so that its memory is bounded: those of four images of 256×256."""

@@ -18,9 +18,11 @@ from vitrail.errors import ModelFileError
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.tasks.diffusion import autoencoder, latents
-from vitrail.tasks.diffusion.sampling import Sampling, open_diffusion, sample, sample_batches
-from vitrail.tasks.diffusion.vae_folder import vae_of_run
+from vitrail.tasks.diffusion.latents import autoencoder
+from vitrail.tasks.diffusion.latents import moments as latents
+from vitrail.tasks.diffusion.latents.vae_folder import vae_of_run
+from vitrail.tasks.diffusion.sampling.making import open_diffusion, sample, sample_batches
+from vitrail.tasks.diffusion.sampling.options import Sampling
 from vitrail.training.run_data import run_data_of
 from vitrail.training.runs import setup
 from vitrail.training.runs.create_task import create_task

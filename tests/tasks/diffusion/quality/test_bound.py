@@ -7,8 +7,8 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 import vitrail
-from vitrail.tasks.diffusion.bound import bits_per_value, prior_bound
 from vitrail.tasks.diffusion.process import Process
+from vitrail.tasks.diffusion.quality.bound import bits_per_value, prior_bound
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.task import Diffusion
 

@@ -12,15 +12,15 @@ from vitrail.errors import ConfigError
 from vitrail.files import partial_of, read_text, whole_file, write_json
 from vitrail.runtime.output import require_free
 from vitrail.study.page import figures
-from vitrail.tasks.diffusion.sample_sheet import sheet
-from vitrail.tasks.diffusion.sampling import (
-    Sampling,
+from vitrail.tasks.diffusion.sampling.making import (
     class_indices,
     require_possible_guidance,
     require_seeds,
     sample_pictures,
     start_of,
 )
+from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.sheet import sheet
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 
 LIST, SHEET, REQUEST = "samples.json", "samples.png", "request.json"
