@@ -149,10 +149,10 @@ def samplers(fields: dict[str, Any], count: int) -> dict[str, Work]:
         num_layers=c.depth, sample_size=c.image_size[0], patch_size=c.patch_size[0], num_embeds_ada_norm=c.num_classes,
     ).eval()  # fmt: skip
     peer.load_state_dict({**peer.state_dict(), **in_diffusers(model)})
-    works: dict[str, Work] = {}
+    sampling, works = Sampling(steps=STEPS, guidance=2.0), dict[str, Work]()
     for precision in PRECISIONS:
-        sampling = Sampling(steps=STEPS, guidance=2.0, precision=precision)
-        works[f"Vitrail {precision}"] = lambda sampling=sampling: list(sample_batches(trained, range(count), labels, sampling))
+        fast = trained.for_sampling(precision)
+        works[f"Vitrail {precision}"] = lambda fast=fast: list(sample_batches(fast, range(count), labels, sampling))
         works[f"diffusers {precision}"] = diffusers_sampling(peer, labels, TYPES[precision])
     return works
 
