@@ -48,7 +48,7 @@ def every_result(tmp_path_factory) -> dict:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", [*QUICK, "texts", "adamw"])
+@pytest.mark.parametrize("case", [*QUICK, "texts", "adamw", "diffusion"])
 def test_two_processes_train_as_one_does(results, kind, case):
     """After ten steps of plain gradient descent, whose parameters differ no more than their gradients did; and of AdamW."""
     found = results[f"{kind} {case}"]

@@ -65,6 +65,12 @@ POSES: dict[str, Any] = {
     "task.name": "pose", "model.name": "ViTPose-Ti-simple", **{f"model.{name}": value for name, value in FIELDS.items()},
     "task.smaller_sizes": (0.75,), "training.epochs": 2, "training.batch_size": 4, "optimizer.lr": 1e-3,
 }  # fmt: skip
+DIFFUSION: dict[str, Any] = {
+    "task.name": "diffusion", "task.best": "kernel", "data.source": "digits", "model.name": "DiT-S/2", "model.image_size": 8,
+    "model.channels": 1, "model.dim": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 32, "model.objective": "flow",
+    "model.learned_variance": False, "augmentation.horizontal_flip": 0, "training.epochs": 1, "training.batch_size": 119,
+}  # fmt: skip
+"""The model makes images at the end of an epoch, beside the passes of a step and of the validation."""
 READ_ALIKE = ("mixed", "balanced", "workers")
 """Cases of what each process reads, which is the same whichever way they share the parameters."""
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
@@ -245,6 +251,8 @@ def main(folder: Path, *, every: bool) -> None:
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
             texts = {**SGD, **TEXTS, "data.source": str(pairs), "training.parallel": kind}
             results[f"{kind} texts"] = beside_one(folder / f"{kind} texts", group, texts)
+            noise = {**SGD, **DIFFUSION, "training.parallel": kind}
+            results[f"{kind} diffusion"] = beside_one(folder / f"{kind} diffusion", group, noise)
             if every:
                 poses = {**SGD, **POSES, "data.source": str(keypoints), "training.parallel": kind}
                 results[f"{kind} poses"] = beside_one(folder / f"{kind} poses", group, poses)

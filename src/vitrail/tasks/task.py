@@ -123,6 +123,8 @@ class Task(nn.Module):
     """Name of the units over which the loss is averaged."""
     carried: ClassVar[tuple[str, ...]] = ()
     """Names of submodules that are neither trained nor averaged; they stay in evaluation mode."""
+    computes: ClassVar[tuple[str, ...]] = ("answer",)
+    """Names of the methods besides `forward` that call the model; with sharded parameters they gather them."""
     settling_changes_scores: ClassVar[bool] = False
     """True if `settle` changes metrics, so that the items must be evaluated again."""
     scores_slower: ClassVar[bool] = False

@@ -92,7 +92,7 @@ def test_the_floor_is_that_of_as_many_real_images_of_two_sets(made_run, pictures
     assert len(first) == len(second) == 9 and not {item.name for item in first} & {item.name for item in second}
     assert {item.name for item in first} <= {item.name for item in real.learned}
     metrics, _ = api.evaluate(made_run.folder, count=9, steps=2)
-    vectors = [pixel_vectors([trained.preparation.pixels(item.image) for item in items]) for items in (first, second)]
+    vectors = [pixel_vectors([item.image for item in items], trained.preparation) for items in (first, second)]
     floor = metrics.details()["floor"]
     assert {name: floor[name] for name in figures(*vectors)} == pytest.approx(figures(*vectors))
 

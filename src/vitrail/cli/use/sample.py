@@ -90,10 +90,10 @@ def sample(
     from vitrail.tasks.diffusion.sampling.making import open_diffusion
     from vitrail.tasks.diffusion.sampling.options import Sampling
 
-    sampling = Sampling(steps, guidance, sampler, eta, guided_channels, interval, power, strength, precision)
+    sampling = Sampling(steps, guidance, sampler, eta, guided_channels, interval, power, strength)
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     photograph = None if start is None else path_of(start)
-    request = SampleRequest(model, names, count, seed, sampling, batch_size, photograph)
+    request = SampleRequest(model, names, count, seed, sampling, batch_size, photograph, precision)
     trained = open_diffusion(model, latents=latents)
     try:
         with counting("sampling") as progress:

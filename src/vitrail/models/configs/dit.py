@@ -7,6 +7,14 @@ from pydantic import Field, model_validator
 from vitrail.checks import require_at_most, require_divisible, require_multiple
 from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Size, Width
 
+Objective = Literal["noise", "velocity", "flow"]
+"""Output of the model: ε; ``v = a ε - s x_0`` (Salimans and Ho 2022, https://arxiv.org/abs/2202.00512); or ``ε - x_0``, the
+velocity of a rectified flow."""
+Betas = Literal["linear", "cosine"]
+"""Variances of the steps: linear from 1e-4 to 0.02, or by a cosine (Nichol and Dhariwal 2021, https://arxiv.org/abs/2102.09672)."""
+Spacing = Literal["linspace", "leading", "trailing"]
+"""Times of N of T steps: with both ends; multiples of ⌊T/N⌋ from 0 on; or every T/N from the last one on, without 0."""
+
 
 class DiTConfig(ImageConfig):
     """Every choice of DiT (Peebles and Xie 2023, https://arxiv.org/abs/2212.09748)."""
@@ -37,13 +45,13 @@ class DiTConfig(ImageConfig):
     """Epsilon of the norms."""
     mlp_norm_eps: Epsilon | None = None
     """Epsilon of the norms before the MLPs, by default as of the others; diffusers has 1e-5 there."""
-    objective: Literal["noise", "velocity", "flow"] = "noise"
+    objective: Objective = "noise"
     """Meaning of the output: the noise ε; ``v = a ε - s x``; or the velocity ``ε - x`` of a rectified flow."""
-    betas: Literal["linear", "cosine"] = "linear"
+    betas: Betas = "linear"
     """Variances of the forward process, which a flow does not have."""
     steps: Annotated[int, Field(ge=2, le=100_000)] = 1000
     """Number of times of the forward process, which a flow does not have."""
-    spacing: Literal["linspace", "leading", "trailing"] = "linspace"
+    spacing: Spacing = "linspace"
     """Times of fewer sampling steps: evenly from the last to 0 as the authors have them; multiples of a whole number, from 0 on,
     as most pipelines of diffusers; or evenly from the last down to one step above the image."""
 
@@ -92,6 +100,12 @@ class DiTConfig(ImageConfig):
         return (
             f"dim {self.dim}, depth {self.depth}, heads {self.heads}, patch {patch}, {rows}×{columns}×{self.channels}, {classes}"
         )
+
+
+def linear_ends(steps: int) -> tuple[float, float]:
+    """Return the first and the last variance β of a linear forward process: 1e-4 and 0.02 for a thousand steps."""
+    scale = 1000 / steps
+    return scale * 1e-4, min(scale * 0.02, 0.999)
 
 
 SIZES = {

@@ -177,15 +177,14 @@ class SampleEvaluation:
 
     def _row(self, labels: Sequence[int | None], number: int, item: Item, distance: float) -> dict[str, Any]:
         """Return what JSON has of a sample and the training image nearest to it."""
-        label = labels[number]
-        shown = None if label is None else self.trained.labels[label]
+        shown = self.trained.class_name(labels[number])
         return {"seed": number, "class": shown, "training_image": item.name, "distance": distance}
 
     def sampled(self, labels: Sequence[int | None], on_batch: Callable[[int], None]) -> list[Image.Image]:
         """Make images of these classes."""
         pictures = list[Image.Image]()
         for picture in sample_pictures(
-            self.trained, range(len(labels)), labels, self.sampling, batch_size=self.options.batch_size
+            self.trained.for_sampling(), range(len(labels)), labels, self.sampling, batch_size=self.options.batch_size
         ):
             pictures.append(picture)
             on_batch(1)
@@ -208,7 +207,7 @@ class SampleEvaluation:
         """Return what images are compared by, float64 (N, D): a model's vectors, or pixels from 0 to 1 as our model has them."""
         if self.features is not None:
             return embed(self.features, images, batch_size=self.options.batch_size).astype(np.float64)
-        return distances.pixel_vectors([self.trained.preparation.pixels(image) for image in images])
+        return distances.pixel_vectors(images, self.trained.preparation)
 
     def agreement(self, images: Sequence[Any], labels: Sequence[int | None]) -> float:
         """Return the fraction of images in which the classifier sees the class that they are of."""

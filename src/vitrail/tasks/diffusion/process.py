@@ -8,27 +8,21 @@ https://arxiv.org/abs/2209.03003) ``a_t = 1 - t`` and ``s_t = t`` at any t betwe
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-Objective = Literal["noise", "velocity", "flow"]
-"""Output of the model: ε; ``v = a ε - s x_0`` (Salimans and Ho 2022, https://arxiv.org/abs/2202.00512); or ``ε - x_0``, the
-velocity of a rectified flow."""
-Betas = Literal["linear", "cosine"]
-"""Variances of the steps: linear from 1e-4 to 0.02, or by a cosine (Nichol and Dhariwal 2021, https://arxiv.org/abs/2102.09672)."""
-Spacing = Literal["linspace", "leading", "trailing"]
-"""Times of N of T steps: with both ends; multiples of ⌊T/N⌋ from 0 on; or every T/N from the last one on, without 0."""
+from vitrail.models.configs.dit import Betas, Objective, Spacing, linear_ends
+
 FLOW_SCALE = 1000.0
 """A flow's time, 0 to 1, is multiplied by this for the model, so that its waves tell times apart."""
 
 
 def linear_betas(steps: int) -> np.ndarray:
     """Return β of T steps, from 1e-4 to 0.02 for a thousand and to the same end of ᾱ for other numbers: (T,)."""
-    scale = 1000 / steps
-    return np.linspace(scale * 1e-4, min(scale * 0.02, 0.999), steps)
+    return np.linspace(*linear_ends(steps), steps)
 
 
 def cosine_betas(steps: int) -> np.ndarray:
@@ -130,10 +124,11 @@ class Process:
     def spaced(self, steps: int) -> list[float]:
         """Return the times of so many sampling steps, from noise to image, by the process's `Spacing`.
 
-        Those of a discrete process keep their number among all T, by which the model knows them.
+        Those of a discrete process, which has at most T, keep their number among all T, by which the model knows them.
         """
         if self.continuous:
             return [1 - number / steps for number in range(steps)]
+        steps = min(steps, self.steps)
         last = self.steps - 1
         if self.spacing == "leading":
             return [self.steps // steps * number for number in range(steps - 1, -1, -1)]

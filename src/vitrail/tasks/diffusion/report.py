@@ -68,7 +68,7 @@ def samples(task: Diffusion, run: Reported) -> tuple[list[Image.Image], list[str
 
     def made(count: int) -> tuple[list[Image.Image], list[str | None]]:
         labels = class_indices(trained, None, count)
-        names = [None if label is None else trained.labels[label] for label in labels]
+        names = [trained.class_name(label) for label in labels]
         return list(sample_pictures(trained, range(count), labels, SAMPLING)), names
 
     first = made(COLUMNS)
@@ -106,7 +106,7 @@ def copy_section(task: Diffusion, run: Reported, pictures: Sequence[Image.Image]
         return [], []
 
     def pixels(images: Sequence[Any]) -> Any:
-        return pixel_vectors([task.preparation.pixels(image) for image in images])
+        return pixel_vectors(images, task.preparation)
 
     learned = some_items(run.data.split("train"), SEARCHED, seed=0)
     copies = Copies.search(pixels(pictures), some_items(held_out, len(pictures), seed=0), learned, pixels)

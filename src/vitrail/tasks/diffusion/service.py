@@ -138,8 +138,13 @@ class ServedSamples:
             (picture,) = self.trained.pictures(output)
             file = BytesIO()
             picture.save(file, "PNG")
-            name = None if label is None else self.trained.labels[label]
-            images.append({"class": name, "seed": fields.seed + number, "png": base64.b64encode(file.getvalue()).decode()})
+            images.append(
+                {
+                    "class": self.trained.class_name(label),
+                    "seed": fields.seed + number,
+                    "png": base64.b64encode(file.getvalue()).decode(),
+                }
+            )
         return {"images": images}
 
 

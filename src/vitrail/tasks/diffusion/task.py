@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from vitrail.checks import refuse_given
@@ -23,7 +24,7 @@ from vitrail.tasks.diffusion.latents.moments import LatentDataset, Latents
 from vitrail.tasks.diffusion.latents.vae_folder import vae_of_run
 from vitrail.tasks.diffusion.masks import draw_mask
 from vitrail.tasks.diffusion.process import Process, variational_bound
-from vitrail.tasks.diffusion.quality.epoch_samples import EpochSamples
+from vitrail.tasks.diffusion.quality.epoch_samples import EpochSamples, make_samples
 from vitrail.tasks.diffusion.quality.loss_by_time import LossByTime
 from vitrail.tasks.diffusion.settings import DiffusionSettings
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
@@ -46,6 +47,7 @@ class Diffusion(ImageTask):
     """
 
     name = "diffusion"
+    computes = ("answer", "samples")
 
     def __init__(self, model: Any, preparation: Preparation, classes: list[str], settings: DiffusionSettings):
         super().__init__(model, preparation)
@@ -95,17 +97,21 @@ class Diffusion(ImageTask):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss; in training a model that learns with masks passes twice, and the losses of both passes are added."""
         dropped = batch["dropped"] if self.training else torch.zeros_like(batch["dropped"])
-        loss = self.losses(batch, dropped)
-        if self.training and "masked" in batch:
-            loss = loss + self.losses(batch, dropped, batch["masked"])
-        return {"loss": loss.mean()}
+        passes = (None, batch["masked"]) if self.training and "masked" in batch else ()
+        return {"loss": self.losses(batch, dropped, *passes).mean()}
 
     def answer(self, batch: Batch) -> Answers:
         """Return the loss of each image at its own time, (B,)."""
         return {"loss": self.losses(batch, torch.zeros_like(batch["dropped"]))}
 
     def metrics(self, *, keep: bool = False) -> Means:
-        return LossByTime() if keep else EpochSamples(self.trained(self.model), compared=self.settings.best == "kernel")
+        if keep:
+            return LossByTime()
+        return EpochSamples(self.trained(self.model), compared=self.settings.best == "kernel", make=self.samples)
+
+    def samples(self, count: int) -> list[Image.Image]:
+        """Make samples with the model as it is; every process calls it."""
+        return make_samples(self.trained(self.model), count)
 
     @torch.no_grad()
     def floor(self, metrics: Metrics, items: Sequence[Item], known: Sequence[Item]) -> Floor | None:
@@ -122,21 +128,27 @@ class Diffusion(ImageTask):
         output: Tensor = self.model(x, self.process.model_times(times), **more).float()
         return output
 
-    def losses(self, batch: Batch, dropped: Tensor | None, masked: Tensor | None = None) -> Tensor:
+    def losses(self, batch: Batch, dropped: Tensor | None, *masks: Tensor | None) -> Tensor:
         """Return the loss of each image, (B,): the squared error, weighed, and with a learned variance the variational bound.
 
-        ``dropped`` is as in `output`; None stands for a model that gives zeros. Patches that are ``masked`` (B, N) are hidden.
+        ``dropped`` is as in `output`; None stands for a model that gives zeros. The model passes once for each of the ``masks``,
+        (B, N), or None for all patches, which is the default. The losses of all passes, of the same noisy images, are added.
         """
         images, noise = self.images(batch), batch["noise"]
         times = batch["times"] if self.process.continuous else (batch["times"] * self.config.steps).floor()
         x = self.process.noisy(images, noise, times)
-        output = torch.zeros_like(x) if dropped is None else self.output(x, times, batch, dropped, masked)
-        mean, variance = output[:, : self.config.channels], output[:, self.config.channels :]
-        errors = (mean - self.process.target(images, noise, times)).square().mean(dim=(1, 2, 3))
-        loss = errors * self.process.weights(times, self.settings.min_snr)
-        if self.config.learned_variance and dropped is not None:
-            loss = loss + variational_bound(self.process, images, x, mean.detach(), variance, times)
-        return loss
+        target, weights = self.process.target(images, noise, times), self.process.weights(times, self.settings.min_snr)
+
+        def loss(masked: Tensor | None) -> Tensor:
+            output = torch.zeros_like(x) if dropped is None else self.output(x, times, batch, dropped, masked)
+            mean, variance = output[:, : self.config.channels], output[:, self.config.channels :]
+            errors = (mean - target).square().mean(dim=(1, 2, 3)) * weights
+            if not self.config.learned_variance or dropped is None:
+                return errors
+            return errors + variational_bound(self.process, images, x, mean.detach(), variance, times)
+
+        first, *others = map(loss, masks or (None,))
+        return sum(others, start=first)
 
     def trained(self, model: Any) -> TrainedDiffusion:
         trained = TrainedDiffusion(model, self.classes, self.preparation)

@@ -61,6 +61,10 @@ class TrainedDiffusion(TrainedModel):
         classes = self.first_labels or "none"
         return [("images", str(self.preparation)), *latents, ("output", config.objective), ("classes", classes)]
 
+    def class_name(self, label: int | None) -> str | None:
+        """Return the name of a class by its index; None for none."""
+        return None if label is None else self.labels[label]
+
     @property
     def more(self) -> dict[str, Any]:
         """Return the VAE for ``config.json``."""

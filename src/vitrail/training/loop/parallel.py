@@ -32,7 +32,8 @@ def shard(task: Task, group: Processes, device: torch.device) -> None:
     for layer in task.model.layers():
         fully_shard(layer, mesh=mesh)
     fully_shard(task, mesh=mesh)
-    register_fsdp_forward_method(task, "answer")
+    for method in task.computes:
+        register_fsdp_forward_method(task, method)
     if type(task).follow is not Task.follow:  # an overridden follow() calls answer()
         register_fsdp_forward_method(task, "follow")
 

@@ -45,6 +45,16 @@ def test_samples_are_always_of_the_same_seeds_and_the_distance_of_real_images_is
     assert distances[0] < 0 < distances[1]  # unbiased, so that the same images twice are below zero
 
 
+def test_samples_of_an_epoch_need_no_copy_of_the_model_since_a_sharded_one_has_none(monkeypatch):
+    trained = model(objective="flow")
+
+    def refuse(self, memo):
+        raise AssertionError("FSDP does not support deepcopy")
+
+    monkeypatch.setattr(type(trained.model), "__deepcopy__", refuse, raising=False)
+    assert EpochSamples(trained, compared=False).picture().startswith(b"\x89PNG")
+
+
 def test_the_epoch_of_the_least_distance_is_kept_and_the_training_is_the_same(train):
     by_loss, by_kernel = train("loss"), train("kernel", **{"task.best": "kernel"})
     rows = rows_of(by_kernel)

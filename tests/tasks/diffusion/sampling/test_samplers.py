@@ -136,6 +136,7 @@ def test_an_output_means_the_image_and_the_noise_that_it_was_made_of():
 def test_respaced_times_keep_their_numbers_and_both_ends():
     assert Process().spaced(5) == [999, 749, 500, 250, 0]
     assert Process("flow").spaced(4) == [1, 0.75, 0.5, 0.25]
+    assert Process(steps=3).spaced(10) == [2, 1, 0]
 
 
 def test_weights_by_signal_to_noise_are_the_clipped_error_of_the_clean_image():

@@ -5,8 +5,11 @@ Every figure means something only beside its floor, the same between two sets of
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from vitrail.data.images.preparation import Preparation
 
 NEIGHBOURS = 3
 """Neighbour whose distance is the radius of a vector's surroundings."""
@@ -61,9 +64,9 @@ def covered(points: np.ndarray, by: np.ndarray) -> float:
     return float((distances(points, by) <= radius).any(axis=1).mean())
 
 
-def pixel_vectors(pixels: Sequence[np.ndarray]) -> np.ndarray:
-    """Return images, uint8 (C, H, W) each, as vectors of numbers from 0 to 1: (N, C · H · W)."""
-    return np.stack([image.ravel() for image in pixels]) / 255.0
+def pixel_vectors(images: Sequence[Any], preparation: Preparation) -> np.ndarray:
+    """Return prepared images as vectors of numbers from 0 to 1: (N, C · H · W)."""
+    return np.stack([preparation.pixels(image).ravel() for image in images]) / 255.0
 
 
 def standardized(vectors: np.ndarray, like: np.ndarray) -> np.ndarray:

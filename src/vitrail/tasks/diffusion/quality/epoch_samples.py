@@ -1,7 +1,7 @@
 """A few samples at the end of an epoch: a picture of what the model has learned, and what epochs may be compared by."""
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from io import BytesIO
 from typing import Any
 
@@ -31,11 +31,13 @@ class EpochSamples(Means):
     Args:
         trained: the model, which must not change before the samples are made.
         compared: whether the distance of samples from real images is a metric.
+        make: makes a number of samples; by default `make_samples` of the model.
     """
 
-    def __init__(self, trained: TrainedDiffusion, *, compared: bool):
+    def __init__(self, trained: TrainedDiffusion, *, compared: bool, make: Callable[[int], list[Image.Image]] | None = None):
         super().__init__(lambda answers, batch: {"loss": answers["loss"].cpu()})
         self.trained, self.compared = trained, compared
+        self.make = make or partial(make_samples, trained)
         self.items: Sequence[Any] = ()
         self.group: Processes = ALONE
 
@@ -54,17 +56,14 @@ class EpochSamples(Means):
     @cached_property
     def samples(self) -> list[Image.Image]:
         """The samples, which every process makes."""
-        count = COMPARED if self.compared else SHOWN
-        labels = class_indices(self.trained, None, count)
-        with evaluation_mode(self.trained.model):
-            return list(sample_pictures(self.trained, range(count), labels, SAMPLING))
+        return self.make(COMPARED if self.compared else SHOWN)
 
     @cached_property
     def distance(self) -> float:
         """The kernel distance of the samples from validation images, by their pixels, standardized as those of the latter."""
         preparation: Preparation = self.trained.preparation
-        real = pixel_vectors([preparation.pixels(self.items[place].image) for place in spread(len(self.items), REAL)])
-        made = pixel_vectors([preparation.pixels(picture) for picture in self.samples])
+        real = pixel_vectors([self.items[place].image for place in spread(len(self.items), REAL)], preparation)
+        made = pixel_vectors(self.samples, preparation)
         return self.group.broadcast(kernel_distance(standardized(real, real), standardized(made, real)))
 
     def picture(self) -> bytes:
@@ -73,3 +72,10 @@ class EpochSamples(Means):
         shown = [self.samples[place] for place in spread(len(self.samples), SHOWN)]
         tiled(shown, SHOWN).save(file, "PNG")
         return file.getvalue()
+
+
+def make_samples(trained: TrainedDiffusion, count: int) -> list[Image.Image]:
+    """Make samples of the first seeds, spread over the classes, with the model as it is."""
+    labels = class_indices(trained, None, count)
+    with evaluation_mode(trained.model):
+        return list(sample_pictures(trained, range(count), labels, SAMPLING))

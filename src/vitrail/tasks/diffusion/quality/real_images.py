@@ -25,7 +25,7 @@ class RealImages:
 
     source: ImageData
     learned: Sequence[Item]
-    """None where the data of the run cannot be read any more."""
+    """Empty where the data of the run cannot be read any more."""
     held_out: Sequence[Item]
 
     @classmethod

@@ -10,6 +10,7 @@ from PIL import Image
 
 from vitrail.errors import ConfigError
 from vitrail.files import partial_of, read_text, whole_file, write_json
+from vitrail.runtime.device import Precision
 from vitrail.runtime.output import require_free
 from vitrail.study.page import figures
 from vitrail.tasks.diffusion.sampling.making import (
@@ -39,6 +40,7 @@ class SampleRequest:
     sampling: Sampling
     batch_size: int = 64
     start: Path | None = None
+    precision: Precision = "fp32"
 
     @property
     def description(self) -> dict[str, Any]:
@@ -46,6 +48,7 @@ class SampleRequest:
         classes = None if self.classes is None else list(self.classes)
         start = None if self.start is None else str(self.start)
         own = {"model": self.model, "classes": classes, "count": self.count, "seed": self.seed, "start": start}
+        own["precision"] = self.precision
         return own | {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.sampling).items()}
 
     def row(self, file: str, number: int, shown: str | None) -> dict[str, Any]:
@@ -66,7 +69,7 @@ def write_samples(
     Raises:
         ConfigError: the folder exists, or what is to go on was asked for something else.
     """
-    draft, sampling = partial_of(out), request.sampling
+    draft, sampling, trained = partial_of(out), request.sampling, trained.for_sampling(request.precision)
     require_free(out, growing=not resume)
     require_seeds(request.seed, request.count)
     require_possible_guidance(trained, sampling)
@@ -88,7 +91,7 @@ def write_samples(
         with whole_file(draft / names[number]) as file:
             picture.save(file, format="PNG")
         on_batch(1)
-    classes = [None if label is None else trained.labels[label] for label in labels]
+    classes = [trained.class_name(label) for label in labels]
     rows = [request.row(name, number, shown) for number, (name, shown) in enumerate(zip(names, classes, strict=True))]
     figures.save(sheet([Image.open(draft / name) for name in names[:SHOWN]], classes), draft / SHEET)
     write_json(draft / LIST, rows)

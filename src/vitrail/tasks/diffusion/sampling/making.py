@@ -12,9 +12,10 @@ from vitrail.checks import require_at_most, require_positive
 from vitrail.deploy.bench.engines import open_graph, quickest
 from vitrail.deploy.export.artefact import graph_of
 from vitrail.errors import ConfigError, unknown
+from vitrail.runtime.device import Precision
 from vitrail.runtime.notebook import in_notebook
 from vitrail.tasks.diffusion.process import Process
-from vitrail.tasks.diffusion.sampling.options import MOST_STEPS, Sampling
+from vitrail.tasks.diffusion.sampling.options import Sampling
 from vitrail.tasks.diffusion.sampling.preview import SHOWN, NotebookPreview, Preview
 from vitrail.tasks.diffusion.sampling.samplers import Denoise, Step, solve
 from vitrail.tasks.diffusion.weights import TrainedDiffusion, require_diffusion, whole_label
@@ -98,9 +99,9 @@ def sample_batches(
     With ``start``, the result of `start_of`, the first of the steps are left out, and the others begin with its noisy image.
     """
     require_possible_guidance(trained, sampling)
-    model: Any = trained.for_sampling(sampling.precision).model.eval()
+    model: Any = trained.model.eval()
     process, config, device = Process.of(model.config), model.config, next(model.parameters()).device
-    times = process.spaced(min(sampling.steps, MOST_STEPS if process.continuous else config.steps))
+    times = process.spaced(sampling.steps)
     if start is not None:
         times = times[len(times) - max(1, int(len(times) * (sampling.strength or 1))) :]
     for first in range(0, len(seeds), batch_size):
@@ -195,6 +196,7 @@ def sample(
     start: "Picture | None" = None,
     batch_size: int = 64,
     preview: Preview | None = None,
+    precision: Precision = "fp32",
     **options: Any,
 ) -> list["Image.Image"]:
     """Make images with a model that was trained with ``task="diffusion"``.
@@ -207,6 +209,7 @@ def sample(
         start: a photograph to begin with, as `vitrail.predict` takes one; goes with the option ``strength``.
         batch_size: images that are made at once.
         preview: is called after every step; by default a notebook shows the images as the model expects them.
+        precision: numbers that the model computes with; bf16 is faster, and an image then depends a little on its batch.
         options: ``steps``, ``guidance``, ``sampler``, ``strength`` and others, as `Sampling` has them.
 
     Raises:
@@ -216,7 +219,7 @@ def sample(
     require_seeds(seed, count)
     if wrong := [name for name in options if name not in Sampling.__dataclass_fields__]:
         raise unknown("option", wrong[0], list(Sampling.__dataclass_fields__), where="vitrail.sample")
-    sampling, trained = Sampling(**options), open_diffusion(model)
+    sampling, trained = Sampling(**options), open_diffusion(model).for_sampling(precision)
     labels = class_indices(trained, classes, count)
     show = preview or (NotebookPreview() if in_notebook() else None)
 

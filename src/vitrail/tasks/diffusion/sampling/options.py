@@ -6,7 +6,6 @@ from typing import get_args
 
 from vitrail.checks import require_at_most, require_positive
 from vitrail.errors import ConfigError, unknown
-from vitrail.runtime.device import Precision
 from vitrail.tasks.diffusion.sampling.samplers import SamplerName
 
 MOST_STEPS = 10_000
@@ -36,14 +35,10 @@ class Sampling:
     2023, https://arxiv.org/abs/2303.14389)."""
     strength: float | None = None
     """Fraction of the steps that are made where an image to start from is given: the last ones; 1 for all."""
-    precision: Precision = "fp32"
-    """Numbers that the model computes with. bf16 is faster, and an image then depends a little on the others in its batch."""
 
     def __post_init__(self) -> None:
         if self.sampler not in get_args(SamplerName):
             raise unknown("sampler", self.sampler, list(get_args(SamplerName)), where="--sampler")
-        if self.precision not in get_args(Precision):
-            raise unknown("precision", self.precision, list(get_args(Precision)), where="--precision")
         channels = 1 if self.guided_channels is None else self.guided_channels
         require_positive(**{"--steps": self.steps, "--guided-channels": channels})
         require_at_most("--steps", self.steps, MOST_STEPS)

@@ -25,7 +25,7 @@ class ImageInProgress:
             return torch.randn((1, config.channels, *config.image_size), generator=generator).to(device)
 
         self.label, self.sampling, process = label, sampling, Process.of(config)
-        times = process.spaced(sampling.steps if process.continuous else min(sampling.steps, process.steps))
+        times = process.spaced(sampling.steps)
         self._passes = solving(process, draw(), times, sampler=sampling.sampler, eta=sampling.eta, draw=draw)
         self.x, self.time = next(self._passes)
 

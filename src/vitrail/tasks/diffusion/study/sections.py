@@ -77,7 +77,7 @@ class DiffusionStudy(StudyContext):
         super().__init__(folder, trained, subjects, None, request.observer)
         self.trained, self.config = trained, trained.config
         self.process, self.head, self.query = Process.of(self.config), request.head, request.query
-        self.times = self.process.spaced(TIMES if self.process.continuous else min(TIMES, self.config.steps))
+        self.times = self.process.spaced(TIMES)
         if self.head is not None:
             self.head = place_among("head", self.head, self.config.heads)
         for what, number, count in zip(("row", "column"), self.query or (), self.config.grid, strict=False):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.configs.dit import DiTConfig
+from vitrail.models.configs.dit import DiTConfig, linear_ends
 from vitrail.settings import brief
 from vitrail.weights.formats.pipeline import PIPELINE, SCHEDULER
 from vitrail.weights.keys import Key, Shape, weight_and_bias, words
@@ -123,7 +123,7 @@ def _describe(config: DiTConfig) -> dict[str, Any]:
 
 
 def _scheduler(config: DiTConfig) -> dict[str, Any]:
-    (kind, own), first, last = next(iter(SCHEDULERS.items())), *_linear_ends(config.steps)
+    (kind, own), first, last = next(iter(SCHEDULERS.items())), *linear_ends(config.steps)
     return {
         "_class_name": kind,
         **DONE,
@@ -135,11 +135,6 @@ def _scheduler(config: DiTConfig) -> dict[str, Any]:
         "prediction_type": OBJECTIVES[config.objective],
         "timestep_spacing": config.spacing,
     }
-
-
-def _linear_ends(steps: int) -> tuple[float, float]:
-    """Return the first and the last variance of a linear forward process, as it is here."""
-    return 0.1 / steps, min(20 / steps, 0.999)
 
 
 def _process(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +156,7 @@ def _process(values: Mapping[str, Any]) -> dict[str, Any]:
     betas = ours[require("beta_schedule", stated["beta_schedule"], list(BETAS.values()))]
     steps = DiTConfig.read_field("steps", stated["num_train_timesteps"], where="num_train_timesteps")
     if betas == "linear":
-        for name, end in zip(("beta_start", "beta_end"), _linear_ends(steps), strict=True):
+        for name, end in zip(("beta_start", "beta_end"), linear_ends(steps), strict=True):
             if not math.isclose(stated[name], end, rel_tol=1e-6):
                 require(name, stated[name], [end])
     objective = ours[require("prediction_type", stated["prediction_type"], list(OBJECTIVES.values()))]
