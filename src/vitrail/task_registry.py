@@ -26,7 +26,7 @@ RoomModule = Literal[
 Labels = Literal["required", "optional", "none"]
 """Labels of images: required, read where the data has some, or never read."""
 Reads = Literal["images", "texts"]
-Answers = Literal["vector", "heatmaps", "text", "noise"]
+Answers = Literal["vector", "heatmaps", "text", "noise", "masks"]
 
 
 @dataclass(frozen=True)
