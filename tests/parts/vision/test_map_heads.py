@@ -97,9 +97,7 @@ def test_the_linear_decoder_norms_the_maps_side_by_side():
         torch.testing.assert_close(found[:, channel], by_hand)
 
 
-@pytest.mark.parametrize(
-    "decoder", [LinearDecoder, lambda *a, **o: MLPDecoder(*a, 8, **o), lambda *a, **o: UPerNetDecoder(*a, 8, **o)]
-)
+@pytest.mark.parametrize("decoder", [LinearDecoder, partial(MLPDecoder, width=8), partial(UPerNetDecoder, width=8)])
 def test_with_group_norm_an_image_does_not_depend_on_its_batch_and_one_image_learns(decoder):
     torch.manual_seed(0)
     layer, maps = decoder(WIDTHS, norm="group").train(), feature_maps()
