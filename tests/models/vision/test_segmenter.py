@@ -207,3 +207,12 @@ def test_the_linear_decoder_of_a_frozen_vit_reads_its_patches():
     model.backbone.load_state_dict({n: t for n, t in vit.state_dict().items() if n in model.backbone.state_dict()})
     torch.testing.assert_close(model.feature_maps(images)[0], vit.feature_maps(images)[0])
     assert set(model.readout()) == {"neck", "decoder", "dropout", "classifier"}
+
+
+@torch.no_grad()
+def test_a_graph_resizes_positions_by_products_that_every_engine_has():
+    model, images = segmenter("ViT", "last", auxiliary=False), torch.randn(2, 3, 90, 70)
+    program = torch.export.export(model, (images,), strict=False)
+    operations = {str(node.target) for node in program.graph.nodes}
+    assert not [name for name in operations if "bicubic" in name]
+    torch.testing.assert_close(program.module()(images), model(images), rtol=1e-4, atol=1e-5)

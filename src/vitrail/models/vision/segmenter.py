@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.errors import ConfigError
+from vitrail.models.any_size import AnySizeGraph
 from vitrail.models.base import ImageModel, Model, Stride, on_grid
 from vitrail.models.configs.captioner import FOR_A_HEAD
 from vitrail.models.configs.segmenter import SegmenterConfig, architecture_of, is_backbone
@@ -98,7 +99,7 @@ class Segmenter(ImageModel):
     def _embedded(self, images: Tensor) -> tuple[Tensor, list[Any]]:
         """Return the tokens that a ViT's first block takes, and its blocks with their options."""
         vit: Any = self.backbone
-        z, attention = vit.embed(images, any_size=True)
+        z, attention = vit.embed(images, any_size=True, position=self._traced_position(images))
         if (prefix := vit.config.prefix) and self.config.tokens == "drop":
             if attention:
                 patches = torch.arange(prefix, z.shape[1], device=z.device)
@@ -106,6 +107,15 @@ class Segmenter(ImageModel):
             z = z[:, prefix:]
         options = of_each_block(attention, len(vit.blocks))
         return z, [partial(block, **own) for block, own in zip(vit.blocks, options, strict=True)]
+
+    def _traced_position(self, images: Tensor) -> Tensor | None:
+        """Return a ViT's positions for a graph, resized by matrix products, since no engine has their interpolation."""
+        vit: Any = self.backbone
+        rows, columns = grid = self._grid(images)
+        if not torch.compiler.is_exporting() or vit.config.grid == grid:
+            return None
+        sides = (torch.arange(count, device=images.device).float() for count in (rows, columns))
+        return AnySizeGraph(self.backbone).position(*sides).to(images.dtype)
 
     def _patch_map(self, images: Tensor) -> Tensor:
         """Return a ViT's patches after its last norm: (B, D, rows, columns)."""
