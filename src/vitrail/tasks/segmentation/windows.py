@@ -1,0 +1,168 @@
+"""Logits of images at their own size, from the whole image or from overlapping windows, band by band.
+
+The logits of a large image do not fit into memory: 150 classes of 6,000×4,000 pixels take 14 GB. So windows are averaged at the
+network's own stride, and only a band of rows is enlarged at a time.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.errors import DataError, ModelFileError
+
+Network = Callable[[Tensor], Tensor]
+"""Images, uint8 (B, C, H, W), to logits (B, K, H / stride, W / stride) in float32."""
+Extent = tuple[int, int]
+"""Height and width in pixels."""
+BAND = 2**26
+"""Bytes of enlarged logits at a time, at most, but for a single row of the network's output."""
+MOST_WHOLE = 2**22
+"""Largest number of pixels of an image that is passed to a network as a whole."""
+
+
+class View(NamedTuple):
+    """The way in which images are passed to a network."""
+
+    multiple: Extent
+    """Divisors of the heights and widths that the network accepts."""
+    fill: tuple[int, ...]
+    """Colour of the padding at the right and bottom, 0…255 for each channel."""
+    window: Extent | None = None
+    """Size of the windows, multiples of ``multiple``; None for the whole image."""
+    overlap: float = 0.0
+    """Least fraction of a window's side that the next one shows, too."""
+    mirror: bool = False
+    """Average with the mirror image."""
+
+    def require_small(self, size: Extent, where: object) -> None:
+        """Raise `DataError` for an image that is too large to be passed as a whole."""
+        if self.window is None and size[0] * size[1] > MOST_WHOLE:
+            what = f"the image has {size[1]:,}×{size[0]:,} pixels, too many to be segmented as a whole"
+            hint = "segment it in windows of about the size that the model was trained on: --window 512"
+            raise DataError(what, where=where, hint=hint)
+
+    def window_for(self, size: Extent) -> Extent:
+        """Return the size of the windows of an image: of a whole image its padded size."""
+        return self.window or self.padded(size)
+
+    def padded(self, size: Extent) -> Extent:
+        """Return the least size that the network, or a window, takes and that covers an image of this size."""
+        sides = zip(size, self.multiple, self.window or (1, 1), strict=True)
+        height, width = (max(-(-side // multiple) * multiple, least) for side, multiple, least in sides)
+        return height, width
+
+
+def logits_in_bands(network: Network, images: Tensor, view: View) -> Iterator[tuple[slice, Tensor]]:
+    """Yield all rows of images (B, C, H, W), uint8, from the top, with their logits (B, K, rows, W).
+
+    Raises:
+        ModelFileError: the network's output has no whole number of pixels for each value.
+    """
+    rows, columns = images.shape[-2:]
+    top = 0
+    for band in _enlarged(_strips(_mirrored(network) if view.mirror else network, images, view)):
+        band = band[:, :, : rows - top, :columns]  # without the padding
+        if band.shape[2]:
+            yield slice(top, top + band.shape[2]), band
+        top += band.shape[2]
+
+
+class _Strip(NamedTuple):
+    """Some rows of logits at the network's stride."""
+
+    logits: Tensor
+    """(B, K, rows, columns)."""
+    stride: Extent
+
+
+def _strips(network: Network, images: Tensor, view: View) -> Iterator[_Strip]:
+    """Yield the logits of padded images from the top, averaged where windows overlap."""
+    images = _with_padding(images, view)
+    size = (images.shape[-2], images.shape[-1])
+    window = view.window_for(size)
+    tops, lefts = (_starts(*sides, view.overlap) for sides in zip(size, window, view.multiple, strict=True))
+    if len(tops) == len(lefts) == 1:
+        logits = network(images)
+        yield _Strip(logits, _stride(size, logits))
+        return
+    held = None  # sums of rows that windows further down show, too
+    for top, following in pairwise((*tops, size[0])):
+        for left in lefts:
+            logits = network(images[:, :, top : top + window[0], left : left + window[1]])
+            stride = _stride(window, logits)
+            weights = _taper(logits)
+            if left == 0:
+                total = logits.new_zeros(*logits.shape[:3], size[1] // stride[1])
+                weight = torch.zeros_like(total[0, 0])
+                if held is not None:
+                    total[:, :, : held[0].shape[2]], weight[: len(held[1])] = held
+            columns = slice(left // stride[1], left // stride[1] + logits.shape[3])
+            total[..., columns] += logits * weights
+            weight[:, columns] += weights
+        done = (following - top) // stride[0]
+        yield _Strip(total[:, :, :done] / weight[:done], stride)
+        held = total[:, :, done:].clone(), weight[done:].clone()
+
+
+def _starts(side: int, window: int, multiple: int, overlap: float) -> list[int]:
+    """Return where windows start along a side; the last one ends with it."""
+    step = max(1, int(window * (1 - overlap)) // multiple) * multiple
+    return [*range(0, side - window, step), side - window]
+
+
+def _stride(size: Extent, logits: Tensor) -> Extent:
+    """Return the pixels for each value of a network's output, down and across."""
+    (down, rest_down), (across, rest_across) = (divmod(*sides) for sides in zip(size, logits.shape[-2:], strict=True))
+    if rest_down or rest_across:
+        what = f"the model's output of {logits.shape[-2]}×{logits.shape[-1]} does not divide images of {size[0]}×{size[1]} evenly"
+        raise ModelFileError(what, where="model", hint="give windows whose sides the model's stride divides")
+    return down, across
+
+
+def _taper(logits: Tensor) -> Tensor:
+    """Return weights (h, w) of a window's logits that fall linearly from the middle to the borders."""
+    down, across = (torch.arange(side, device=logits.device) + 0.5 for side in logits.shape[-2:])
+    down, across = (torch.minimum(places, len(places) - places) / len(places) for places in (down, across))
+    return down[:, None] * across
+
+
+def _with_padding(images: Tensor, view: View) -> Tensor:
+    """Return images (B, C, H, W) padded at the right and bottom."""
+    size = (images.shape[-2], images.shape[-1])
+    if (padded := view.padded(size)) == size:
+        return images
+    result = images.new_tensor(view.fill).view(-1, 1, 1).repeat(len(images), 1, *padded)
+    result[:, :, : size[0], : size[1]] = images
+    return result
+
+
+def _mirrored(network: Network) -> Network:
+    """Return the network that averages the logits of an image and of its mirror image."""
+    return lambda images: (network(images) + network(images.flip(-1)).flip(-1)) / 2
+
+
+def _enlarged(strips: Iterator[_Strip]) -> Iterator[Tensor]:
+    """Yield the logits of strips at full size, as one bilinear resize of all rows would give them, in bands.
+
+    A row between two others needs both. So the last row so far is held back until the next is there.
+    """
+    held: Tensor | None = None
+    stride = (1, 1)
+    for logits, stride in strips:
+        row_bytes = 4 * logits[:, :, 0].numel() * stride[0] * stride[1]
+        for part in logits.split(max(1, BAND // row_bytes), dim=2):
+            rows = part if held is None else torch.cat([held, part], dim=2)
+            above = 0 if held is None else held.shape[2] - 1
+            yield _resized(rows, stride)[:, :, stride[0] * above : stride[0] * (rows.shape[2] - 1)]
+            held = rows[:, :, -2:]
+    if held is not None:
+        yield _resized(held, stride)[:, :, stride[0] * (held.shape[2] - 1) :]
+
+
+def _resized(logits: Tensor, stride: Extent) -> Tensor:
+    size = (logits.shape[2] * stride[0], logits.shape[3] * stride[1])
+    return logits if stride == (1, 1) else F.interpolate(logits, size, mode="bilinear", align_corners=False)
