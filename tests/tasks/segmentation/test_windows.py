@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitrail.errors import DataError, ModelFileError
+from vitrail.errors import DataError
 from vitrail.tasks.segmentation import windows
 from vitrail.tasks.segmentation.windows import View, logits_in_bands
 
@@ -85,6 +85,15 @@ def test_an_image_that_is_too_large_as_a_whole_is_refused_with_the_way_out():
     assert "--window 512" in refused.value.hint
 
 
-def test_an_output_that_divides_no_image_is_refused():
-    with pytest.raises(ModelFileError, match="output of 3×3 does not divide images of 16×16"):
-        joined(lambda images: torch.zeros(len(images), 2, 3, 3), some_images(16, 16), VIEW)
+def test_a_stride_that_does_not_divide_the_patch_is_resized_to_one_that_does():
+    """A patch of 14 pixels whose network answers at the stride 4: 126 pixels have 32 values."""
+
+    def network(images):
+        return F.interpolate(images.float(), [-(-side // 4) for side in images.shape[-2:]], mode="bilinear")
+
+    view = View((14, 14), (0, 0, 0))
+    gradient = torch.arange(126).view(1, 1, 1, 126).expand(1, 3, 126, 126).to(torch.uint8)
+    for shown in (view, view._replace(window=(56, 70), overlap=0.4)):
+        logits = joined(network, gradient, shown)
+        middle = logits[:, :, 8:-8, 8:-8] - gradient[:, :, 8:-8, 8:-8]
+        assert middle.abs().max() < 1.5

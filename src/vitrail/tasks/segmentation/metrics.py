@@ -106,15 +106,13 @@ class SegmentationMetrics(Metrics):
         self.rows: list[ImageCounts] = []
 
     def update(self, answers: Answers, batch: Batch) -> None:
-        """Add a batch: ``masks`` and ``sizes`` of both; see `vitrail.tasks.segmentation.task.Segmentation.answer`."""
+        """Add a batch; see `vitrail.tasks.segmentation.task.Segmentation.answer`."""
         self.images += len(batch["masks"])
         self._loss += float(answers["loss"].sum())
         self._pixels += float(answers["pixels"].sum())
-        masks = zip(batch["masks"].cpu().numpy(), answers["masks"].cpu().numpy(), strict=True)
-        for (truth, predicted), number, (height, width) in zip(
-            masks, batch["number"].tolist(), batch["sizes"].tolist(), strict=True
-        ):
-            self._add(truth[:height, :width], predicted[:height, :width], number)
+        masks = (each["masks"].cpu().numpy() for each in (batch, answers))
+        for number, truth, predicted in zip(batch["number"].tolist(), *masks, strict=True):
+            self._add(truth, predicted, number)
 
     def _add(self, truth: np.ndarray, predicted: np.ndarray, number: int) -> None:
         counts = confusion_matrix(truth, predicted, len(self.classes))

@@ -3,11 +3,24 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig, Size
+from vitrail.models.registry import for_masks
+from vitrail.tasks.segmentation.files.sources import require_there
 from vitrail.tasks.settings import TaskSettings
+
+
+def names(value: Any) -> Any:
+    """Split ``sky,7,#00ff00``, as the command line gives it, into its parts."""
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+def numbers(value: Any) -> Any:
+    """Split ``1,0.5,2`` into its parts; other words stay as they are."""
+    return names(value) if isinstance(value, str) and "," in value else value
+
 
 LossWeight = Annotated[float, Field(ge=0, le=1e3)]
 Overlap = Annotated[float, Field(ge=0, le=0.9)]
@@ -19,16 +32,16 @@ class SegmentationSettings(TaskSettings):
     """Settings of segmentation: a class for every pixel."""
 
     name: str = "segment"
-    void: tuple[str, ...] = ()
-    """Classes without meaning, which are neither learned nor scored, besides those called void, unlabeled or ignore: names,
-    values in the masks, or colours such as #000000."""
+    void: Annotated[tuple[str, ...], BeforeValidator(names)] = ()
+    """Classes that are neither learned nor scored, beside those called void, unlabeled or ignore: names, values in the masks, or
+    colours such as #000000."""
     cross_entropy: LossWeight = 1.0
     """Weight of the cross-entropy of all pixels but void."""
     dice: LossWeight = 0.0
     """Weight of the Dice loss, for which a small class counts as much as a large one."""
     auxiliary: LossWeight = 0.4
     """Weight of the loss of the auxiliary head, if the model has one."""
-    class_weights: Literal["none", "balanced"] | tuple[LossWeight, ...] = "none"
+    class_weights: Annotated[Literal["none", "balanced"] | tuple[LossWeight, ...], BeforeValidator(numbers)] = "none"
     """Weight of each class in the cross-entropy: none for equal weights; balanced, the median of the classes' frequencies in the
     training masks divided by the class's own; or a number for each class, in order."""
     window: Size | None = None
@@ -41,9 +54,10 @@ class SegmentationSettings(TaskSettings):
 
     @classmethod
     def model_from(cls, start: ModelConfig, fields: Mapping[str, Any]) -> ModelConfig:
-        from vitrail.models.registry import for_masks
-
         return for_masks(start, fields)
+
+    def require_data(self, source: str) -> None:
+        require_there(source)
 
     def require_consistent(self) -> None:
         if not self.cross_entropy and not self.dice:

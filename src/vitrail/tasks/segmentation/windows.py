@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.errors import DataError, ModelFileError
+from vitrail.errors import DataError
 
 Network = Callable[[Tensor], Tensor]
-"""Images, uint8 (B, C, H, W), to logits (B, K, H / stride, W / stride) in float32."""
+"""Images, uint8 (B, C, H, W), to logits (B, K, h, w) in float32, of any height and width."""
 Extent = tuple[int, int]
 """Height and width in pixels."""
 BAND = 2**26
@@ -50,18 +50,14 @@ class View(NamedTuple):
         return self.window or self.padded(size)
 
     def padded(self, size: Extent) -> Extent:
-        """Return the least size that the network, or a window, takes and that covers an image of this size."""
-        sides = zip(size, self.multiple, self.window or (1, 1), strict=True)
-        height, width = (max(-(-side // multiple) * multiple, least) for side, multiple, least in sides)
+        """Return the least size that covers an image of this size and is a window, plus multiples of ``multiple``."""
+        sides = zip(size, self.window or (0, 0), self.multiple, strict=True)
+        height, width = (least + max(0, -(-(side - least) // each)) * each for side, least, each in sides)
         return height, width
 
 
 def logits_in_bands(network: Network, images: Tensor, view: View) -> Iterator[tuple[slice, Tensor]]:
-    """Yield all rows of images (B, C, H, W), uint8, from the top, with their logits (B, K, rows, W).
-
-    Raises:
-        ModelFileError: the network's output has no whole number of pixels for each value.
-    """
+    """Yield all rows of images (B, C, H, W), uint8, from the top, with their logits (B, K, rows, W)."""
     rows, columns = images.shape[-2:]
     top = 0
     for band in _enlarged(_strips(_mirrored(network) if view.mirror else network, images, view)):
@@ -86,14 +82,13 @@ def _strips(network: Network, images: Tensor, view: View) -> Iterator[_Strip]:
     window = view.window_for(size)
     tops, lefts = (_starts(*sides, view.overlap) for sides in zip(size, window, view.multiple, strict=True))
     if len(tops) == len(lefts) == 1:
-        logits = network(images)
-        yield _Strip(logits, _stride(size, logits))
+        yield _at_whole_stride(network(images), size, view.multiple)
         return
     held = None  # sums of rows that windows further down show, too
     for top, following in pairwise((*tops, size[0])):
         for left in lefts:
-            logits = network(images[:, :, top : top + window[0], left : left + window[1]])
-            stride = _stride(window, logits)
+            shown = images[:, :, top : top + window[0], left : left + window[1]]
+            logits, stride = _at_whole_stride(network(shown), window, view.multiple)
             weights = _taper(logits)
             if left == 0:
                 total = logits.new_zeros(*logits.shape[:3], size[1] // stride[1])
@@ -114,13 +109,15 @@ def _starts(side: int, window: int, multiple: int, overlap: float) -> list[int]:
     return [*range(0, side - window, step), side - window]
 
 
-def _stride(size: Extent, logits: Tensor) -> Extent:
-    """Return the pixels for each value of a network's output, down and across."""
-    (down, rest_down), (across, rest_across) = (divmod(*sides) for sides in zip(size, logits.shape[-2:], strict=True))
-    if rest_down or rest_across:
-        what = f"the model's output of {logits.shape[-2]}×{logits.shape[-1]} does not divide images of {size[0]}×{size[1]} evenly"
-        raise ModelFileError(what, where="model", hint="give windows whose sides the model's stride divides")
-    return down, across
+def _at_whole_stride(logits: Tensor, size: Extent, multiple: Extent) -> _Strip:
+    """Return the logits of an image of this size with their stride, after a resize if it does not divide ``multiple``.
+
+    Windows start at multiples of ``multiple``, where their logits must meet. A patch of 14 pixels at the stride 4 needs a resize.
+    """
+    sides = tuple(zip(size, logits.shape[-2:], multiple, strict=True))
+    down, across = (max(d for d in range(1, each + 1) if each % d == 0 and d * own <= side) for side, own, each in sides)
+    grid = (size[0] // down, size[1] // across)
+    return _Strip(_resized(logits, grid), (down, across))
 
 
 def _taper(logits: Tensor) -> Tensor:
@@ -157,12 +154,16 @@ def _enlarged(strips: Iterator[_Strip]) -> Iterator[Tensor]:
         for part in logits.split(max(1, BAND // row_bytes), dim=2):
             rows = part if held is None else torch.cat([held, part], dim=2)
             above = 0 if held is None else held.shape[2] - 1
-            yield _resized(rows, stride)[:, :, stride[0] * above : stride[0] * (rows.shape[2] - 1)]
+            yield _enlarged_by(rows, stride)[:, :, stride[0] * above : stride[0] * (rows.shape[2] - 1)]
             held = rows[:, :, -2:]
     if held is not None:
-        yield _resized(held, stride)[:, :, stride[0] * (held.shape[2] - 1) :]
+        yield _enlarged_by(held, stride)[:, :, stride[0] * (held.shape[2] - 1) :]
 
 
-def _resized(logits: Tensor, stride: Extent) -> Tensor:
-    size = (logits.shape[2] * stride[0], logits.shape[3] * stride[1])
-    return logits if stride == (1, 1) else F.interpolate(logits, size, mode="bilinear", align_corners=False)
+def _resized(logits: Tensor, size: Extent) -> Tensor:
+    """Return logits (B, K, h, w) at another size."""
+    return logits if logits.shape[-2:] == size else F.interpolate(logits, size, mode="bilinear", align_corners=False)
+
+
+def _enlarged_by(logits: Tensor, stride: Extent) -> Tensor:
+    return _resized(logits, (logits.shape[2] * stride[0], logits.shape[3] * stride[1]))
