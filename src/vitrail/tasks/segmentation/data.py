@@ -1,0 +1,104 @@
+"""Images and masks as the data of a run of segmentation."""
+
+from typing import Any
+
+from vitrail.checks import refuse_given
+from vitrail.config.settings import RunSettings
+from vitrail.data.images.preparation import Preparation
+from vitrail.errors import DataError
+from vitrail.models.base import ImageModel
+from vitrail.models.registry import build
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import Processes
+from vitrail.task_registry import task_row
+from vitrail.tasks.segmentation.files.data import SegmentationData
+from vitrail.tasks.segmentation.files.sources import open_masks
+from vitrail.tasks.segmentation.settings import SegmentationSettings
+from vitrail.training.images import ImageRunData, check_images, fit_whitening
+from vitrail.training.runs.run_folder import RunFolder
+from vitrail.weights.locate import absolute
+from vitrail.weights.model_folder.folder import TrainedModel
+from vitrail.weights.reference import open_model
+from vitrail.weights.transfer import transfer
+
+
+class MaskRunData(ImageRunData):
+    """Images and masks, whose models start from any model of images."""
+
+    def open_start(self, reference: str) -> TrainedModel:
+        return open_model(reference)
+
+    def open_source(
+        self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None
+    ) -> SegmentationData:
+        refuse_given("images with masks are split one by one", {"--data.group": settings.data.group is not None})
+        assignment = run.assignment if run else None
+        void = task_of(settings).void
+        source = open_masks(settings.data.source, void=void, **settings.data.splitting, assignment=assignment)
+        if run and len(source.classes) != settings.model.config.num_classes:
+            what = f"the masks have {len(source.classes)} classes, the run was started with {settings.model.config.num_classes}"
+            raise DataError(what, where=source.source, hint="restore the data of the run, or train a new model")
+        return source
+
+    def complete(self, settings: RunSettings, source: SegmentationData, start: TrainedModel | None) -> RunSettings:  # type: ignore[override]
+        """Return the settings with an output for each class, and with absolute paths."""
+        require_of_masks(settings)
+        self._require_kind(settings.model.config, settings.model.name, where="--model")
+        source.split("train")
+        return settings.changed(
+            model=settings.model.changed(num_classes=len(source.classes)),
+            data=settings.data.changed(source=source.source),
+            preparation=self.preparation_of(settings, source),
+            start=absolute(settings.start),
+        )
+
+    def check(  # type: ignore[override]
+        self, source: SegmentationData, settings: RunSettings, observer: Observer, group: Processes
+    ) -> dict[str, str]:
+        """Check every image and read its mask; return those to skip."""
+        items = {item.name: item for item in source.split("all")}
+        return check_images(source, settings, observer, group, also=lambda name: source.mask_of(items[name]))
+
+    def preparation_of(self, settings: RunSettings, source: Any) -> Preparation:
+        """Return the preparation of crops: they have the model's size, and are not resized."""
+        preparation = super().preparation_of(settings, source)
+        return preparation.changed(resize_size=preparation.image_size)
+
+    def start_model(self, settings: RunSettings, start: TrainedModel | None, source: SegmentationData) -> ImageModel:  # type: ignore[override]
+        model: Any = build(settings.model.config)
+        if start is None:
+            fit_whitening(model, self.preparation_of(settings, source), source.split("train"))
+        elif start.config.answer == self.row.answers:
+            transfer(start.model, model, keep_head=start.labels == source.classes)
+        else:
+            transfer(start.model, model.backbone, keep_head=False)
+        return model
+
+    def card(self, settings: RunSettings, source: SegmentationData) -> dict[str, Any]:  # type: ignore[override]
+        return {"labels": source.classes, "masks": True}
+
+
+DATA = MaskRunData(task_row("segment"))
+
+
+def require_of_masks(settings: RunSettings) -> None:
+    """Raise `ConfigError` for settings that do not apply to segmentation."""
+    a = settings.augmentation
+    refused = {
+        "augmentation.crop": a.crop not in ("none", "scaled"),
+        "augmentation.mixup, augmentation.cutmix": a.mixes,
+        "data.crop_ratio": settings.data.crop_ratio is not None,
+        "schedule.first_image_size, schedule.last_image_size": settings.schedule.shrinks_images,
+        "--batch-size auto": settings.training.batch_size == "auto",
+        "training.probe": settings.training.probe,
+        "transform": bool(settings.transform),
+    }
+    refuse_given("it does not go with masks", refused)
+    others = {"--teacher": settings.distillation.has_teacher, "--balance": settings.data.balance != "none"}
+    refuse_given("segmentation has a class for every pixel and no teacher", others)
+
+
+def task_of(settings: RunSettings) -> SegmentationSettings:
+    """Return the task's settings of a run of segmentation."""
+    assert isinstance(settings.task, SegmentationSettings)
+    return settings.task
