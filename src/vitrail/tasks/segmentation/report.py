@@ -105,7 +105,8 @@ def _legend(task: Segmentation) -> list[tuple[str, tuple[int, int, int]]]:
 def _four(item: Item, task: Segmentation) -> list[Image.Image]:
     """Return an image at the size of a sheet, then with its true mask, with the predicted one, and with their difference."""
     assert item.mask is not None
-    picture, truth, predicted = decode(item.image), task.coding.read(item.mask), task.mask(item)
+    picture, truth = decode(item.image), task.coding.read(item.mask)
+    predicted = task.mask(item).astype(truth.dtype)
     small = sheets.thumbnail(picture)
 
     def over(mask: np.ndarray, colors: Sequence[tuple[int, int, int]], opacity: float) -> Image.Image:

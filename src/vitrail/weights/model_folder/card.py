@@ -74,7 +74,7 @@ def model_card(
         f"# {_text(_short(name))}",
         _translates(languages, base_model)
         if languages
-        else _what_it_is(len(labels), len(joints), multi_label, masks, base_model),
+        else _what_it_is(len(labels), len(joints), base_model, multi_label=multi_label, masks=masks),
         *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
     ]
     return "\n\n".join(parts)
