@@ -1,5 +1,6 @@
 """Logits of whole images and of windows, band by band."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,7 @@ from vitrail.tasks.segmentation import windows
 from vitrail.tasks.segmentation.windows import View, logits_in_bands
 
 STRIDE = 4
-VIEW = View((8, 8), (10, 20, 30))
+VIEW = View((8, 8))
 
 
 def pooled(images):
@@ -30,9 +31,11 @@ def some_images(height, width, count=2):
 
 
 def padded(images, height, width):
-    result = torch.tensor(VIEW.fill, dtype=torch.uint8).view(1, 3, 1, 1).repeat(len(images), 1, height, width)
-    result[:, :, : images.shape[2], : images.shape[3]] = images
-    return result
+    """The images, continued at the right and bottom by their mirror images."""
+    found = np.pad(
+        images.numpy(), ((0, 0), (0, 0), (0, height - images.shape[2]), (0, width - images.shape[3])), mode="symmetric"
+    )
+    return torch.from_numpy(found)
 
 
 @pytest.mark.parametrize("band", [1, 10_000, 2**26])
@@ -51,6 +54,12 @@ def test_windows_of_a_local_network_average_to_the_whole(window, overlap, band, 
     images = some_images(37, 50)
     by_windows = joined(pooled, images, VIEW._replace(window=window, overlap=overlap))
     torch.testing.assert_close(by_windows, joined(pooled, images, VIEW), rtol=1e-5, atol=1e-3)
+
+
+def test_an_image_far_smaller_than_a_window_is_padded():
+    """A constant stays a constant, however often its border is repeated."""
+    images = torch.full((1, 3, 3, 5), 7, dtype=torch.uint8)
+    assert (joined(pooled, images, VIEW._replace(window=(32, 32))) == 7).all()
 
 
 def test_windows_overlap_cover_the_image_and_are_weighted_to_their_middle():
@@ -91,7 +100,7 @@ def test_a_stride_that_does_not_divide_the_patch_is_resized_to_one_that_does():
     def network(images):
         return F.interpolate(images.float(), [-(-side // 4) for side in images.shape[-2:]], mode="bilinear")
 
-    view = View((14, 14), (0, 0, 0))
+    view = View((14, 14))
     gradient = torch.arange(126).view(1, 1, 1, 126).expand(1, 3, 126, 126).to(torch.uint8)
     for shown in (view, view._replace(window=(56, 70), overlap=0.4)):
         logits = joined(network, gradient, shown)

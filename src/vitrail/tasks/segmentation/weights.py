@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitrail.data.images.augment import fill_colour
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
@@ -79,7 +78,7 @@ def view_of(preparation: Preparation, settings: Any, multiple: Extent, *, any_si
     """Return the way in which a model sees images of any size.
 
     Args:
-        preparation: that of the model: its size, and the mean colour, which padding has.
+        preparation: that of the model, with its own size.
         settings: ``window``, whose sides are rounded up to ``multiple``, ``overlap`` and ``mirror``.
         multiple: see `multiple_of`.
         any_size: False if the model takes only its own size.
@@ -96,7 +95,7 @@ def view_of(preparation: Preparation, settings: Any, multiple: Extent, *, any_si
     elif window is not None:
         down, across = (-(-side // each) * each for side, each in zip(window, multiple, strict=True))
         window = (down, across)
-    return View(multiple, fill_colour(preparation.mean), window, settings.overlap, settings.mirror)
+    return View(multiple, window, settings.overlap, settings.mirror)
 
 
 def require_segmenter(trained: TrainedModel, where: object) -> TrainedSegmenter:

@@ -29,8 +29,6 @@ class View(NamedTuple):
 
     multiple: Extent
     """Divisors of the heights and widths that the network accepts."""
-    fill: tuple[int, ...]
-    """Colour of the padding at the right and bottom, 0…255 for each channel."""
     window: Extent | None = None
     """Size of the windows, multiples of ``multiple``; None for the whole image."""
     overlap: float = 0.0
@@ -128,13 +126,13 @@ def _taper(logits: Tensor) -> Tensor:
 
 
 def _with_padding(images: Tensor, view: View) -> Tensor:
-    """Return images (B, C, H, W) padded at the right and bottom."""
-    size = (images.shape[-2], images.shape[-1])
-    if (padded := view.padded(size)) == size:
-        return images
-    result = images.new_tensor(view.fill).view(-1, 1, 1).repeat(len(images), 1, *padded)
-    result[:, :, : size[0], : size[1]] = images
-    return result
+    """Return images (B, C, H, W) padded at the right and bottom with their mirror images, which a network mistakes the least."""
+    for axis, padded in zip((-2, -1), view.padded((images.shape[-2], images.shape[-1])), strict=True):
+        side = images.shape[axis]
+        if padded > side:
+            places = torch.arange(padded, device=images.device)
+            images = images.index_select(axis, torch.minimum(places, 2 * side - 1 - places).clamp(min=0))
+    return images
 
 
 def _mirrored(network: Network) -> Network:
