@@ -68,10 +68,9 @@ class MaskRunData(ImageRunData):
         model: Any = build(settings.model.config)
         if start is None:
             fit_whitening(model, self.preparation_of(settings, source), source.split("train"))
-        elif start.config.answer == self.row.answers:
-            transfer(start.model, model, keep_head=start.labels == source.classes)
         else:
-            transfer(start.model, model.backbone, keep_head=False)
+            same = start.config.answer == self.row.answers and start.labels == source.classes
+            transfer(start.model, model, keep_head=same)
         return model
 
     def card(self, settings: RunSettings, source: SegmentationData) -> dict[str, Any]:  # type: ignore[override]
