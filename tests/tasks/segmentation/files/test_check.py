@@ -76,7 +76,8 @@ def test_a_palette_that_was_turned_to_colors_is_told_apart_from_a_table_of_color
     indexed(drawn(0)).convert("RGB").save(root / "train/masks/00.png")
     found = check_masks(root)
     assert kinds(found.issues) == [("no-class", "00.png")] and "#000000 (72 pixels)" in found.issues[0].what  # void has no colour
-    assert check_masks(root, ["#000000"]).issues == []
+    found = check_masks(root, ["#000000"])
+    assert found.issues == [] and kinds(found.notices) == [("palette", "00.png")]  # the others are indexed
     (root / "classes.csv").write_text("index,name\n0,ground\n1,disc\n2,square\n")
     for found in (check_masks(root), (root / "classes.csv").unlink() or check_masks(root)):
         assert kinds(found.issues) == [("palette", "00.png")]
