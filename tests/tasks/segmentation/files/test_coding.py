@@ -67,7 +67,7 @@ def test_one_bit_has_the_values_0_and_1():
 
 def test_255_is_void_unless_a_class_has_it_and_a_background_is_a_class():
     coding = Coding.of([Row("background", 0), Row("person", 255)])
-    assert coding.classes == ("background", "person")
+    assert coding.classes == ("background", "person") and coding.colors == ((0, 0, 0), default_color(1))
     assert coding.read(png(Image.fromarray(np.array([[0, 255]], np.uint8)))).tolist() == [[0, 1]]
 
 

@@ -29,8 +29,8 @@ class MaskCheck(Found):
     image), ``no-class`` (values or colours of no class), ``jpeg`` (a lossy mask), ``palette`` (the colours of a palette in place
     of its indices), ``missing-class`` (a class that never occurs in training), ``one-class`` (every mask has one class),
     ``leak`` (the same image in several splits), ``bad-row``, ``bad-image``, ``bad-annotation``, ``missing``. Kinds of notices:
-    ``one-class`` (a mask of one class alone), ``missing-class`` (a class that never occurs in another split), ``palette`` (colours
-    that the table of classes has), ``ignored``.
+    ``one-class`` (a mask of one class alone), ``missing-class`` (a class that never occurs in another split), ``palette``
+    (colours that the table of classes has), ``ignored``.
     """
 
     most_issues: ClassVar[int | None] = 10

@@ -68,7 +68,7 @@ class Coding:
         index = {name: number for number, name in enumerate(classes)}
         by_value: dict[int, int] = {}
         by_color: dict[Color, int] = {}
-        colors = {number: default_color(number) for number in range(len(classes))}
+        colors = {n: (0, 0, 0) if plain(name) == "background" else default_color(n) for n, name in enumerate(classes)}
         unclear = set[Color]()
         for row in reversed(rows):
             number = index.get(row.name, NO_CLASS)

@@ -147,6 +147,6 @@ def _joined(read: Mapping[str, Listed]) -> Listed:
 
 def _no_masks(path: Path, listed: Listed) -> DataError:
     notes = "".join(f"; {note}" for note in listed.notes)
-    looked = f"looked for {MASKS[0]}/ beside {IMAGES[0]}/ here, in train/ and val/, or with train/ and val/ inside of both; for a table"
-    hint = f"{looked} with the columns image,mask; and for COCO's JSON. docs/segmentation.md shows them"
+    looked = f"looked for {MASKS[0]}/ beside {IMAGES[0]}/ here, in train/ and val/, or with train/ and val/ inside of both"
+    hint = f"{looked}; for a table with the columns image,mask; and for COCO's JSON. docs/segmentation.md shows them"
     return DataError(f"no masks found{notes}", where=path, hint=hint)
