@@ -29,9 +29,9 @@ def source(tmp_path_factory):
     return open_masks(write_masks(tmp_path_factory.mktemp("masks"), 4, 3))
 
 
-def task_of(source, settings=SegmentationSettings(), **fields):
+def task_of(source, settings=None, **fields):
     trained = tiny_segmenter(**fields)
-    return Segmentation(trained.model, trained.preparation, source.coding, settings)
+    return Segmentation(trained.model, trained.preparation, source.coding, settings or SegmentationSettings())
 
 
 def test_the_auxiliary_heads_loss_is_added_with_its_weight(source):
