@@ -10,6 +10,7 @@ from PIL import Image
 from masked import CLASSES, COLORS, drawn, write_masks
 from tiny_segmenter import TINY_SEGMENTER, tiny_segmenter
 from vitrail import ModelFileError, api, predict_masks
+from vitrail.tasks.segmentation import windows
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,13 @@ def test_evaluate_prints_a_line_for_each_class(vitrail, model, data):
     answer = vitrail("evaluate", model, "--data", data, "--window", 24, "--overlap", 0.5, "--mirror")
     assert answer.code == 0 and "mIoU" in answer.out and "bIoU" in answer.out
     assert [line.split()[0] for line in answer.out.splitlines()[-3:]] == list(CLASSES)
+
+
+def test_an_image_that_is_too_large_without_windows_stops_an_evaluation_at_once(vitrail, model, data, monkeypatch):
+    monkeypatch.setattr(windows, "MOST_WHOLE", 36 * 48 - 1)
+    answer = vitrail("evaluate", model, "--data", data)
+    assert answer.code == 3 and "--window 512" in answer.err and "val/images/00.png" in answer.err
+    assert vitrail("evaluate", model, "--data", data, "--window", 32).code == 0
 
 
 def test_data_without_a_class_of_the_model_and_no_data_are_refused(vitrail, model, data, tmp_path):
