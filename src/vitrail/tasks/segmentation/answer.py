@@ -42,7 +42,7 @@ class SegmentationAnswer(Answer):
         """The areas of the predicted classes, the largest first."""
         counts = np.bincount(self.mask.ravel(), minlength=len(self.classes))
         order = np.argsort(-counts, kind="stable").tolist()
-        return [Area(self.classes[i], int(counts[i]), counts[i] / self.mask.size) for i in order if counts[i]]
+        return [Area(self.classes[i], int(counts[i]), float(counts[i] / self.mask.size)) for i in order if counts[i]]
 
     def to_json(self, name: str) -> dict[str, Any]:
         height, width = self.mask.shape

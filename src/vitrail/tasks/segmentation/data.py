@@ -1,11 +1,18 @@
 """Images and masks as the data of a run of segmentation."""
 
+import math
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from vitrail.checks import refuse_given
 from vitrail.config.settings import RunSettings
+from vitrail.data.images.decode import upright_size
 from vitrail.data.images.preparation import Preparation
-from vitrail.errors import DataError
+from vitrail.data.items import Item
+from vitrail.data.loading.sampler import spread
+from vitrail.errors import ConfigError, DataError
 from vitrail.models.base import ImageModel
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
@@ -14,6 +21,7 @@ from vitrail.task_registry import task_row
 from vitrail.tasks.segmentation.files.data import SegmentationData
 from vitrail.tasks.segmentation.files.sources import open_masks
 from vitrail.tasks.segmentation.settings import SegmentationSettings
+from vitrail.tasks.segmentation.windows import MOST_WHOLE, Extent
 from vitrail.training.images import ImageRunData, check_images, fit_whitening
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
@@ -46,6 +54,7 @@ class MaskRunData(ImageRunData):
         self._require_kind(settings.model.config, settings.model.name, where="--model")
         source.split("train")
         return settings.changed(
+            task=completed(task_of(settings), source, settings.model.config.image_size),
             model=settings.model.changed(num_classes=len(source.classes)),
             data=settings.data.changed(source=source.source),
             preparation=self.preparation_of(settings, source),
@@ -73,10 +82,19 @@ class MaskRunData(ImageRunData):
             transfer(start.model, model, keep_head=same)
         return model
 
+    def warnings(self, settings: RunSettings, source: SegmentationData) -> list[str]:  # type: ignore[override]
+        """Return warnings as for any images, and a note on images that are evaluated in windows for their size."""
+        window = task_of(settings).window
+        large = [] if window is None else too_large(source)
+        what = f"{len(large):,} images are too large to be evaluated as a whole: task.window is {window}"
+        return [*super().warnings(settings, source), *([what] if large else [])]
+
     def card(self, settings: RunSettings, source: SegmentationData) -> dict[str, Any]:  # type: ignore[override]
         return {"labels": source.classes, "masks": True}
 
 
+COUNTED = 500
+"""Most masks that are read for balanced weights."""
 DATA = MaskRunData(task_row("segment"))
 
 
@@ -95,6 +113,52 @@ def require_of_masks(settings: RunSettings) -> None:
     refuse_given("it does not go with masks", refused)
     others = {"--teacher": settings.distillation.has_teacher, "--balance": settings.data.balance != "none"}
     refuse_given("segmentation has a class for every pixel and no teacher", others)
+
+
+def completed(task: SegmentationSettings, source: SegmentationData, image_size: Extent) -> SegmentationSettings:
+    """Return the task's settings with a weight for each class, and with windows if an image to evaluate is too large without.
+
+    Raises:
+        ConfigError: there is another number of weights than of classes.
+    """
+    if task.class_weights == "balanced":
+        task = task.changed(class_weights=balanced_weights(source))
+    if task.weights is not None and len(task.weights) != len(source.classes):
+        what = f"{len(task.weights)} weights for {len(source.classes)} classes"
+        raise ConfigError(what, where="task.class_weights", hint=f"give one for each of {', '.join(source.classes)}, or balanced")
+    return task.changed(window=image_size) if task.window is None and too_large(source) else task
+
+
+def too_large(source: SegmentationData) -> list[Item]:
+    """Return the images beside the training images, or of these if there are no others, that are too large as a whole."""
+    others = [item for split, own in source.splits.items() if split != "train" for item in own]
+    return [item for item in others or source.splits["train"] if _pixels(item) > MOST_WHOLE]
+
+
+def _pixels(item: Item) -> int:
+    """Return the number of an image's pixels, by its header; 0 if it cannot be read, which the check before training reports."""
+    try:
+        return math.prod(upright_size(item.image))
+    except DataError:
+        return 0
+
+
+def balanced_weights(source: SegmentationData) -> tuple[float, ...]:
+    """Return the median of the classes' frequencies divided by each one's own, from at most `COUNTED` training masks.
+
+    A class's frequency is its fraction of the known pixels of the images that show it (Eigen and Fergus 2015,
+    https://arxiv.org/abs/1411.4734). A class that is nowhere gets the weight 1.
+    """
+    items, count = source.splits["train"], len(source.classes)
+    pixels, shown = np.zeros((2, count))
+    for place in spread(len(items), COUNTED):
+        with suppress(DataError):  # the check before training reports them
+            own = np.bincount(source.mask_of(items[place]).ravel(), minlength=count)[:count]
+            pixels += own
+            shown += (own > 0) * own.sum()
+    frequency = pixels / np.maximum(shown, 1)
+    median = np.median(frequency[frequency > 0]) if frequency.any() else 1.0
+    return tuple(round(float(median / each), 4) if each else 1.0 for each in frequency)
 
 
 def task_of(settings: RunSettings) -> SegmentationSettings:
