@@ -67,7 +67,6 @@ def test_a_sheet_shows_images_with_their_masks(vitrail, folder, tmp_path):
     (("check", "nowhere", "--task", "segment"), 3, "no data at 'nowhere'"),
     (("show", "FOLDER", "--augmentation.crop", "resized"), 2, "augmentation.crop"),
     (("show", "FOLDER", "--augmentation.mixup", "0.5"), 2, "augmentation.mixup"),
-    (("show", "FOLDER", "--model", "ViT-Ti/16"), 2, ""),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(vitrail, folder, monkeypatch, words, code, message):
     monkeypatch.chdir(folder.parent)

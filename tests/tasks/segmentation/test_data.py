@@ -90,18 +90,9 @@ def test_settings_that_mean_nothing_for_masks_are_refused(root, change):
         masks.complete(settings, masks.open_source(settings), None)
 
 
-def test_images_alone_are_refused_and_so_is_a_model_of_vectors(root):
-    settings = resolved(root)
-    with pytest.raises(ConfigError, match="the task needs masks"):
-        masks.complete(
-            resolved(root, **{"model.name": "ViT-Ti/16", "model": {}}) if False else vector(settings),
-            masks.open_source(settings),
-            None,
-        )
-
-
-def vector(settings):
-    """The settings with a model that gives one vector for an image."""
-    from vitrail.models.configs.vit import ViTConfig
-
-    return settings.changed(model=settings.model.model_copy(update={"config": ViTConfig()}))
+def test_a_model_of_vectors_is_refused(root):
+    others = {name: value for name, value in TINY_SEGMENTER.items() if not name.startswith("model.")}
+    asked = nested({**others, "model.name": "ViT-Ti/16", "data": str(root)})
+    settings = preparing.resolve_run(None, None, asked)[0]
+    with pytest.raises(ConfigError, match="outputs vector; the task needs masks"):
+        masks.complete(settings, masks.open_source(settings), None)
