@@ -9,7 +9,9 @@ from pycocotools import mask as peer
 from pycocotools.coco import COCO
 
 from vitrail.errors import DataError
+from vitrail.tasks.segmentation.files.shapes import Drawing
 from vitrail.tasks.segmentation.files.sources import open_masks, read_masks
+from vitrail.training.runs.resuming import fingerprint
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # pycocotools and NumPy 2
 WIDTH, HEIGHT = 40, 30
@@ -111,6 +113,14 @@ def test_a_wrong_annotation_is_named(annotation, words, tmp_path):
     found = read_masks(write(tmp_path, {"segmentation": square(0, 0, 9)}, annotation))
     (issue,) = found.issues
     assert issue.kind == "bad-annotation" and issue.what.startswith("annotation 2: ") and words in issue.what
+
+
+def test_a_run_depends_on_the_shapes_without_drawing_them(tmp_path, monkeypatch):
+    shapes = [{"segmentation": square(0, 0, 9)}, {"segmentation": {"size": [HEIGHT, WIDTH], "counts": [0, 1200]}}]
+    before, same = (fingerprint(open_masks(write(tmp_path, *shapes))) for _ in range(2))
+    monkeypatch.setattr(Drawing, "open", lambda self: pytest.fail("drawn"))
+    for change in ([shapes[0]], [{"segmentation": square(0, 0, 8)}, shapes[1]]):
+        assert before == same != fingerprint(open_masks(write(tmp_path, *change)))
 
 
 def test_missing_images_and_annotations_without_shapes_are_counted(tmp_path):

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from vitrail.data.images.decode import upright_size
+from vitrail.data.images.decode import Source, upright_size
 from vitrail.data.items import Contents, ImageData, Item
 from vitrail.data.targets import mask_of
 from vitrail.runtime.observer import Note
 from vitrail.tasks.segmentation.files.coding import Coding, Color
+from vitrail.tasks.segmentation.files.shapes import Drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,13 @@ class SegmentationData(ImageData):
     def void(self) -> int:
         """The value of pixels without a class: 255, or 65,535 with more than 255 classes."""
         return self.coding.void
+
+    @property
+    def images(self) -> list[Source]:
+        return [source for source in super().images if not isinstance(source, Drawing)]
+
+    def identity(self, item: Item) -> Any:
+        return (item.name, item.mask.digest) if isinstance(item.mask, Drawing) else super().identity(item)
 
     @property
     def kind(self) -> dict[str, Any]:

@@ -101,10 +101,8 @@ def tells_masks(source: str | Path) -> bool:
     """Return True for a folder with images and masks, or a table that lists both."""
     path = path_of(source)
     if path.is_dir():
-        pairs = pairs_in(path)
-        return any(pair.masks and pair.masks.name.lower() in MASKS[:2] for pair in pairs) or any(
-            pair.masks and pair.masks.parent.name.lower() in MASKS[:2] for pair in pairs
-        )
+        parts = [part for pair in pairs_in(path) if pair.masks for part in pair.masks.relative_to(path).parts]
+        return any(part.lower() in MASKS[:2] for part in parts)  # other names may be those of classes
     return path.is_file() and path.suffix.lower() in NAMED_ENDINGS and has_masks(path)
 
 
