@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.preparation import Preparation
@@ -84,7 +84,8 @@ class Segmentation(ImageTask):
 
     def logits(self, pixels: Tensor) -> Tensor:
         """Return the logits (B, K, h, w) of pixels, uint8 (B, C, H, W)."""
-        logits: Tensor = self.model.at_any_size()(self.preparation.normalize(pixels))
+        network: nn.Module = self.model.at_any_size()
+        logits: Tensor = network(self.preparation.normalize(pixels))
         return logits.float()
 
     def mask(self, item: Item) -> np.ndarray:
