@@ -29,7 +29,8 @@ class MaskCheck(Found):
     image), ``no-class`` (values or colours of no class), ``jpeg`` (a lossy mask), ``palette`` (the colours of a palette in place
     of its indices), ``missing-class`` (a class that never occurs in training), ``one-class`` (every mask has one class),
     ``leak`` (the same image in several splits), ``bad-row``, ``bad-image``, ``bad-annotation``, ``missing``. Kinds of notices:
-    ``one-class`` (a mask of one class alone), ``missing-class`` (a class that never occurs in another split), ``ignored``.
+    ``one-class`` (a mask of one class alone), ``missing-class`` (a class that never occurs in another split), ``palette``
+    (colours that the table of classes has), ``ignored``.
     """
 
     most_issues: ClassVar[int | None] = 10
@@ -39,6 +40,8 @@ class MaskCheck(Found):
     notices: list[Issue] = field(default_factory=list)
     sizes: Counter[Extent] = field(default_factory=Counter)
     """Number of images of each width and height."""
+    modes: dict[str, list[str]] = field(default_factory=dict)
+    """Paths of the masks of each colour mode, by Pillow's names."""
     pixels: dict[str, np.ndarray] = field(default_factory=dict)
     """Pixels of each class and, last, of void in each split, int64 (K + 1,)."""
     images: dict[str, np.ndarray] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class MaskCheck(Found):
             "void": {split: int(counts[-1]) for split, counts in self.pixels.items()},
             "images_of_class": {split: dict(zip(names[:-1], n.tolist(), strict=False)) for split, n in self.images.items()},
             "sizes": size_range(self.sizes),
+            "modes": {mode: len(paths) for mode, paths in self.modes.items()},
             "notes": list(self.contents.lines),
             **self.listed,
         }
@@ -72,6 +76,7 @@ class MaskCheck(Found):
             sizes = size_range(self.sizes)
             ranges = ", ".join(f"{name} {by(sizes[name])}" for name in ("min", "median", "max"))
             yield f"sizes    {sizes['distinct']:,} different; width×height {ranges}"
+        yield "masks    " + ", ".join(f"{mode} {len(paths):,}" for mode, paths in self.modes.items())
         yield ""
         rows = [*self.contents.classes, "void"]
         width = max(map(len, rows)) + 2
@@ -105,6 +110,10 @@ def check_masks(
             found.issues.extend(_check(item, split, found))
             on_image(1)
     found.issues.extend(_missing(found))
+    if contents.coding.by_value and any(mode in VALUES for mode in found.modes):
+        what = "the mask has colours, and others have values: a palette was turned to colours; it is read by the table of classes"
+        colored = (path for mode, paths in found.modes.items() if mode not in VALUES for path in paths)
+        found.notices.extend(Issue("palette", path, what) for path in colored)
     alone = [notice for notice in found.notices if notice.kind == "one-class"]
     if alone and len(alone) == sum(found.splits.values()):
         what = "every mask has one class everywhere: nothing can be learned from it"
@@ -135,6 +144,7 @@ def _check(item: Item, split: str, found: MaskCheck) -> Iterator[Issue]:
         if mask.mode not in VALUES and not coding.by_color:
             yield Issue("palette", where, _colours(mask))
             return
+        found.modes.setdefault(mask.mode, []).append(where)
         indices = coding.indices(mask)
     except (DataError, OSError) as error:
         yield Issue("unreadable", where, error.what if isinstance(error, DataError) else str(error))

@@ -85,7 +85,7 @@ def classes_in(masks: Iterable[Source], where: Path) -> list[Row]:
         except UnreadableImageError as error:
             first = first or error
             continue
-        values.update(np.unique(image).tolist())
+        values.update(np.unique(np.asarray(image)).tolist())
         if image.mode == "P" and not palette:
             palette = image.getpalette("RGB") or []
     if first and not values:

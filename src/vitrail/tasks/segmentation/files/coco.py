@@ -92,9 +92,9 @@ def _shapes(
             if not isinstance(annotation, dict):
                 raise ValueError("it is no JSON object")
             image, category = whole(annotation.get("image_id")), whole(annotation.get("category_id"))
-            if category not in value_of:
+            if category is None or category not in value_of:
                 raise ValueError(f"its category_id {brief(annotation.get('category_id'))} is of no category")
-            if image not in sizes:
+            if image is None or image not in sizes:
                 count["of images that are not there"] += 1
             elif not annotation.get("segmentation"):
                 count["without a segmentation"] += 1

@@ -47,7 +47,7 @@ class Coding:
     by_value: Mapping[int, int]
     """The index of the class, or `NO_CLASS`, for each value of grey and indexed masks; empty if only colours are known."""
     by_color: Mapping[Color, int]
-    """The same for each colour of RGB masks."""
+    """The same for each colour of RGB masks; a colour of two classes with values is left out."""
 
     @classmethod
     def of(cls, rows: Iterable[Row], void: Iterable[str] = (), *, where: object = None) -> "Coding":
@@ -68,15 +68,17 @@ class Coding:
         index = {name: number for number, name in enumerate(classes)}
         by_value: dict[int, int] = {}
         by_color: dict[Color, int] = {}
-        colors = {number: default_color(number) for number in range(len(classes))}
+        colors = {n: (0, 0, 0) if plain(name) == "background" else default_color(n) for n, name in enumerate(classes)}
+        unclear = set[Color]()
         for row in reversed(rows):
             number = index.get(row.name, NO_CLASS)
-            for key, table in ((row.value, by_value), (row.color, by_color)):
-                if key is not None and table.setdefault(key, number) != number:  # type: ignore[attr-defined]
-                    what = f"{shown(key)} stands for two classes, one of which is {row.name!r}"
-                    raise DataError(what, where=where, hint="give every class values and colours of its own")
-            if row.color is not None and number != NO_CLASS:
+            if row.color is not None:
                 colors[number] = row.color
+                unclear |= {row.color} if by_color.setdefault(row.color, number) != number else set()
+            if by_value.setdefault(row.value, number) != number if row.value is not None else row.color in unclear:
+                what = f"the value or colour of {row.name!r} stands for another class, too"
+                raise DataError(what, where=where, hint="give every class values or colours of its own")
+        by_color = {color: number for color, number in by_color.items() if color not in unclear}
         if by_value:
             by_value |= {int(entry): NO_CLASS for entry in void if entry.isdecimal()}
         if by_color:
@@ -85,7 +87,7 @@ class Coding:
             only = f"only the class {classes[0]!r}" if classes else "no class"
             hint = "list two classes or more in classes.csv, index,name: a background is a class, too"
             raise DataError(f"{only} is left beside void", where=where, hint=hint)
-        return cls(tuple(classes), tuple(colors.values()), by_value, by_color)
+        return cls(tuple(classes), tuple(colors[number] for number in range(len(classes))), by_value, by_color)
 
     @property
     def void(self) -> int:

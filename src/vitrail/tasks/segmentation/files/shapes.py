@@ -30,7 +30,8 @@ class Polygons:
     @property
     def area(self) -> float:
         """The area in pixels, by the shoelace formula."""
-        return sum(abs(float(np.cross(points, np.roll(points, -1, 0)).sum())) / 2 for points in self.polygons)
+        following = (np.roll(points, -1, 0) for points in self.polygons)
+        return sum(abs(a[:, 0] @ b[:, 1] - a[:, 1] @ b[:, 0]) / 2 for a, b in zip(self.polygons, following, strict=True))
 
     def patches(self, size: Extent) -> Iterable[Patch]:
         return (inside(points, size) for points in self.polygons)

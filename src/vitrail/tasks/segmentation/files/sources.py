@@ -2,14 +2,14 @@
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vitrail.data.items import SPLITS, Item
+from vitrail.data.items import SPLITS
 from vitrail.data.readers.split_files import split_files
 from vitrail.data.readers.tree import files_of, unlisted_notes
-from vitrail.data.splits import SHARES, Assignment, with_splits
+from vitrail.data.splits import SHARES, Assignment, named_apart, with_splits
 from vitrail.data.tables.csv_rows import ENDINGS, NAMED_ENDINGS
 from vitrail.errors import DataError
 from vitrail.files import path_of
@@ -62,15 +62,18 @@ def read_masks(source: str | Path, void: Sequence[str] = ()) -> MaskContents:
     masks = [item.mask for items in listed.splits.values() for item in items if item.mask is not None]
     if not masks and not listed.issues:
         raise _no_masks(path, listed)
-    if not rows:
-        rows = read_classes(where / CLASSES) if (where / CLASSES).is_file() else classes_in(masks, where)
-        if not (where / CLASSES).is_file():
-            listed.notes.append(f"there is no {CLASSES}: the classes are the {len(rows):,} values of the masks")
+    table = where / CLASSES
+    by_values = not rows and not table.is_file()
+    rows = rows or (classes_in(masks, where) if by_values else read_classes(table))
+    if by_values:
+        listed.notes.append(f"there is no {CLASSES}: the classes are the {len(rows):,} values of the masks")
     if path.is_dir() and files:
         items = [item for items in listed.splits.values() for item in items]
         own = [file for item in items for file in (item.image, item.mask) if isinstance(file, Path)]
-        listed.notes += unlisted_notes(path, [*own, *files, path / CLASSES])
-    coding = Coding.of(rows, void, where=where / CLASSES)
+        listed.notes += unlisted_notes(path, [*own, *files, table])
+    coding = Coding.of(rows, void, where=table)
+    if by_values:
+        coding = replace(coding, by_color={})  # a palette says how classes are drawn, not how they are stored
     splits = {split: listed.splits[split] for split in (*SPLITS, "all") if split in listed.splits}
     return MaskContents(
         str(path),
@@ -134,20 +137,16 @@ def _joined(read: Mapping[str, Listed]) -> Listed:
     joined = Listed()
     for split, listed in read.items():
         for own, items in listed.splits.items():
-            joined.splits.setdefault(split or own, []).extend(_apart(items, split))
+            joined.splits.setdefault(split or own, []).extend(items)
         joined.ignored += listed.ignored
         joined.issues += listed.issues
         joined.notes += listed.notes
+    joined.splits = named_apart(joined.splits, lambda item, name: replace(item, name=name))
     return joined
-
-
-def _apart(items: Iterable[Item], split: str) -> list[Item]:
-    """Return items with names of their own in several files of annotations: ``val/1.jpg``."""
-    return [replace(item, name=f"{split}/{item.name}") if split not in ("", "all") else item for item in items]
 
 
 def _no_masks(path: Path, listed: Listed) -> DataError:
     notes = "".join(f"; {note}" for note in listed.notes)
-    looked = f"looked for {MASKS[0]}/ beside {IMAGES[0]}/ here, in train/ and val/, and for train/ and val/ inside of both"
-    hint = f"{looked}; for a table with the columns image,mask; and for COCO's JSON. {HINT}"
+    looked = f"looked for {MASKS[0]}/ beside {IMAGES[0]}/ here, in train/ and val/, or with train/ and val/ inside of both"
+    hint = f"{looked}; for a table with the columns image,mask; and for COCO's JSON. docs/segmentation.md shows them"
     return DataError(f"no masks found{notes}", where=path, hint=hint)
