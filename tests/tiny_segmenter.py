@@ -25,8 +25,8 @@ def tiny_segmenter(**fields: Any) -> TrainedSegmenter:
     """With masks that differ from place to place, and from picture to picture."""
     torch.manual_seed(0)
     model = vitrail.create_model("ViT-Adapter-Ti", num_classes=len(CLASSES), **{**LINEAR, **fields}).eval()
-    torch.nn.init.normal_(model.head.weight)
+    torch.nn.init.normal_(model.classifier.weight)
     preparation = Preparation.standard(model.config.image_size)
     with torch.no_grad():  # or one class would be everywhere
-        model.head.bias -= model(preparation([picture_of(drawn(number)) for number in range(4)])).mean(dim=(0, 2, 3))
+        model.classifier.bias -= model(preparation([picture_of(drawn(number)) for number in range(4)])).mean(dim=(0, 2, 3))
     return TrainedSegmenter(model, CLASSES, COLORS, preparation)

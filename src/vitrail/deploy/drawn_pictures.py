@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -12,7 +13,7 @@ from vitrail.runtime.output import free_name, report_partial
 from vitrail.runtime.terminal import note
 from vitrail.tasks.answer import Answer
 
-ImageOf = Callable[[Path, Answer], Image.Image]
+ImageOf = Callable[[Path, Any], Image.Image]
 """A function from a file and its prediction to the image to write."""
 
 

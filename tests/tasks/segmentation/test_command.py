@@ -69,11 +69,8 @@ def test_masks_appear_whole_or_not_at_all(vitrail, model, data, tmp_path):
     (tmp_path / "masks").mkdir()
     (tmp_path / "masks" / "other.txt").write_text("")
     answer = vitrail("predict", model, data / "val" / "images", "--masks", tmp_path / "masks")
-    assert (
-        answer.code == 2
-        and "--masks" in answer.err
-        and "other.txt" in map(lambda file: file.name, (tmp_path / "masks").iterdir())
-    )
+    assert answer.code == 2 and "--masks" in answer.err
+    assert [file.name for file in (tmp_path / "masks").iterdir()] == ["other.txt"]
 
 
 def test_windows_of_nothing_are_refused(vitrail, model, data):

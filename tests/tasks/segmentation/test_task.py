@@ -44,7 +44,7 @@ def test_the_auxiliary_heads_loss_is_added_with_its_weight(source):
     expected = mask_loss(logits, batch["masks"], task.settings) + 0.25 * mask_loss(second, batch["masks"], task.settings)
     torch.testing.assert_close(loss, expected)
     loss.backward()
-    assert task.model.auxiliary_head.weight.grad.any()
+    assert task.model.auxiliary_classifier.weight.grad.any()
 
 
 def test_images_are_predicted_at_their_own_size_alike_by_windows_of_their_size(source):

@@ -1,7 +1,7 @@
 """Configuration of a segmenter (a backbone, four feature maps and a decoder), and the names of its sizes."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeGuard
 
 from pydantic import Field, field_serializer, model_validator
 
@@ -136,7 +136,7 @@ def architecture_of(backbone: ModelConfig) -> str:
     return next(name for name, (kind, _) in BACKBONES.items() if kind is type(backbone))
 
 
-def is_backbone(config: ModelConfig) -> bool:
+def is_backbone(config: ModelConfig) -> TypeGuard[ImageConfig]:
     """Return whether a segmenter may have a model of this configuration as its backbone."""
     return any(kind is type(config) for kind, _ in BACKBONES.values())
 

@@ -43,10 +43,10 @@ class Segmenter(ImageModel):
         self.decoder = _decoder(c, widths)
         self.vector_dim = sum(widths) if c.head == "linear" else c.head_dim
         self.dropout = nn.Dropout2d(c.head_dropout)
-        self.head = nn.Conv2d(self.vector_dim, c.num_classes, 1)
+        self.classifier = nn.Conv2d(self.vector_dim, c.num_classes, 1)
         read = widths[-2 if len(widths) > 1 else -1]
         self.auxiliary = parts.conv_norm(read, c.auxiliary_dim, norm=c.norm) if c.auxiliary else None
-        self.auxiliary_head = nn.Conv2d(c.auxiliary_dim, c.num_classes, 1) if c.auxiliary else None
+        self.auxiliary_classifier = nn.Conv2d(c.auxiliary_dim, c.num_classes, 1) if c.auxiliary else None
         self.initialize()
 
     def initialize(self) -> None:
@@ -69,7 +69,7 @@ class Segmenter(ImageModel):
         return self.backbone.layers()
 
     def heads(self) -> dict[str, Any]:
-        return {name: head for name in ("head", "auxiliary_head") if (head := getattr(self, name)) is not None}
+        return {name: head for name in ("classifier", "auxiliary_classifier") if (head := getattr(self, name)) is not None}
 
     def readout(self) -> dict[str, nn.Module]:
         """Return all but the backbone, the adapter included, since it is new beside a trained ViT."""
@@ -128,13 +128,13 @@ class Segmenter(ImageModel):
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
         """Return the logits of images (B, C, H, W); ``separate`` gives a pair with the auxiliary head's, or None without one."""
         maps, (height, width) = self.feature_maps(images), images.shape[2:]
-        logits = _within(self.head(self.dropout(self.decoder(maps))), self.strides[0], height, width)
+        logits = _within(self.classifier(self.dropout(self.decoder(maps))), self.strides[0], height, width)
         if not separate:
             return logits
-        if self.auxiliary is None or self.auxiliary_head is None:
+        if self.auxiliary is None or self.auxiliary_classifier is None:
             return logits, None
         read = -2 if len(maps) > 1 else -1
-        second = self.auxiliary_head(self.dropout(self.auxiliary(maps[read])))
+        second = self.auxiliary_classifier(self.dropout(self.auxiliary(maps[read])))
         return logits, _within(second, self.strides[read], height, width)
 
     def outputs(self) -> dict[str, Shape]:
@@ -171,6 +171,8 @@ class Segmenter(ImageModel):
         """Convert the parameters of a segmenter, or of a model with the same backbone, whose head is left out."""
         whole = isinstance(source, SegmenterConfig)
         start, ours = (source.backbone if whole else source), dict(tensors)
+        if type(start) is not type(target.backbone):
+            return ours  # `differences` refuses it
         inner = {name.removeprefix("backbone."): ours.pop(name) for name in tensors if name.startswith("backbone.") or not whole}
         converted = class_of(target.backbone).adapted(inner, start, target.backbone, interpolation)
         ours |= {f"backbone.{name}": tensor for name, tensor in converted.items() if not name.startswith(_unread(target))}

@@ -73,6 +73,7 @@ def open_masks_for(
         source = DATA.used(DATA.open_source(run.settings, run=run), run.bad_images, run.settings)
     else:
         source = open_masks(str(data), void=task.void)
+    assert isinstance(source, SegmentationData)
     source = source.matched(list(classes), note)
     source.tell(note)
     return source, split or (source.evaluation_split if own or source.has_splits else "all"), task

@@ -35,8 +35,9 @@ def cross_entropy(logits: Tensor, masks: Tensor, weights: Tensor | None = None) 
     targets = masks.where(masks < logits.shape[1], IGNORED)
     total = F.cross_entropy(logits, targets, weights, ignore_index=IGNORED, reduction="sum")
     known = targets[targets != IGNORED]
-    count = known.numel() if weights is None else weights[known].sum()
-    return total / max(count, 1) if weights is None else total / count.clamp(min=1e-6)
+    if weights is None:
+        return total / max(known.numel(), 1)
+    return total / weights[known].sum().clamp(min=1e-6)
 
 
 def dice_loss(logits: Tensor, masks: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
+from vitrail.models.vision.segmenter import Segmenter
 from vitrail.tasks.evaluation import answering
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
@@ -44,8 +45,9 @@ class Segmentation(ImageTask):
     """
 
     name = "segment"
+    model: Segmenter
 
-    def __init__(self, model: ImageModel, preparation: Preparation, coding: Coding, settings: SegmentationSettings):
+    def __init__(self, model: Segmenter, preparation: Preparation, coding: Coding, settings: SegmentationSettings):
         super().__init__(model, preparation)
         self.coding, self.settings = coding, settings
         self.view = view_of(preparation, settings, multiple_of(model))
@@ -53,9 +55,10 @@ class Segmentation(ImageTask):
     @classmethod
     def create(cls, model: ImageModel, preparation: Any, data: Any, options: Options) -> Self:
         assert isinstance(options.task, SegmentationSettings) and isinstance(data, SegmentationData)
+        assert isinstance(model, Segmenter)
         return cls(model, preparation, data.coding, options.task)
 
-    def dataset(  # type: ignore[override]
+    def dataset(
         self,
         items: Sequence[Item],
         augmentation: Augmentation | None = None,
@@ -84,7 +87,7 @@ class Segmentation(ImageTask):
 
     def logits(self, pixels: Tensor) -> Tensor:
         """Return the logits (B, K, h, w) of pixels, uint8 (B, C, H, W)."""
-        logits: Tensor = self.model.at_any_size()(self.preparation.normalize(pixels))
+        logits: Tensor = self.model(self.preparation.normalize(pixels))
         return logits.float()
 
     def mask(self, item: Item) -> np.ndarray:
