@@ -46,6 +46,17 @@ def test_sound_masks_pass_and_the_number_of_images_is_that_of_the_data(root):
     assert len(masks.used(source, bad, fewer).split("train")) == 15
 
 
+def test_values_without_names_are_no_digits_that_must_not_be_mirrored_but_sides_are_named(root):
+    (root / "classes.csv").write_text("index,name\n0,0\n1,1\n2,2\n")
+    settings = resolved(root)
+    assert masks.warnings(settings, masks.open_source(settings)) == []
+    (root / "classes.csv").write_text("index,name\n0,ground\n1,left hand\n2,right hand\n")
+    (warning,) = masks.warnings(settings, masks.open_source(settings))
+    assert "'left hand' mirrored may be 'right hand'" in warning
+    (root / "val/images/00.png").write_bytes((root / "train/images/00.png").read_bytes())
+    assert "1 image is in several splits" in masks.warnings(settings, masks.open_source(settings))[0]
+
+
 def damage(root, how):
     mask = root / "train/masks/03.png"
     if how == "none":

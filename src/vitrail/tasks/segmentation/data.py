@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,8 @@ class MaskRunData(ImageRunData):
         window = task_of(settings).window
         large = [] if window is None else too_large(source)
         what = f"{len(large):,} images are too large to be evaluated as a whole: task.window is {window}"
-        return [*super().warnings(settings, source), *([what] if large else [])]
+        named = replace(source, classes=[name for name in source.classes if not name.isdecimal()])  # values, not digits
+        return [*super().warnings(settings, named), *([what] if large else [])]
 
     def card(self, settings: RunSettings, source: SegmentationData) -> dict[str, Any]:  # type: ignore[override]
         return {"labels": source.classes, "masks": True}
