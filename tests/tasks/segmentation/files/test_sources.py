@@ -70,6 +70,12 @@ def test_wrong_rows_are_listed_with_their_lines(tmp_path):
         open_masks(tmp_path / "list.csv")
 
 
+def test_a_table_without_a_right_row_names_the_first_wrong_one(tmp_path):
+    (tmp_path / "list.csv").write_text("image,mask\ncat.jpg,cat.png\ndog.jpg,dog.png\n")
+    with pytest.raises(DataError, match=r"no masks found; .*list.csv:2: there is no file .*cat.jpg"):
+        open_masks(tmp_path)
+
+
 def test_an_image_without_a_mask_stays_and_a_mask_without_an_image_is_counted(tmp_path):
     root = write_masks(tmp_path)
     (root / "train/masks/01.png").unlink()

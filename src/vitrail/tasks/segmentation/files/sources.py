@@ -60,7 +60,7 @@ def read_masks(source: str | Path, void: Sequence[str] = ()) -> MaskContents:
     rows, read, files = _read(path)
     listed, where = _joined(read), path if path.is_dir() else path.parent
     masks = [item.mask for items in listed.splits.values() for item in items if item.mask is not None]
-    if not masks and not listed.issues:
+    if not masks and not (rows and listed.issues):
         raise _no_masks(path, listed)
     table = where / CLASSES
     by_values = not rows and not table.is_file()
@@ -79,8 +79,8 @@ def read_masks(source: str | Path, void: Sequence[str] = ()) -> MaskContents:
         str(path),
         list(coding.classes),
         splits,
-        True,
-        listed.issues,
+        multi_label=True,
+        issues=listed.issues,
         ignored=listed.ignored,
         notes=tuple(listed.notes),
         coding=coding,
@@ -144,7 +144,7 @@ def _joined(read: Mapping[str, Listed]) -> Listed:
 
 
 def _no_masks(path: Path, listed: Listed) -> DataError:
-    notes = "".join(f"; {note}" for note in listed.notes)
+    notes = "".join(f"; {note}" for note in [*listed.notes, *(f"{one.path}: {one.what}" for one in listed.issues[:1])])
     looked = f"looked for {MASKS[0]}/ beside {IMAGES[0]}/ here, in train/ and val/, or with train/ and val/ inside of both"
     hint = f"{looked}; for a table with the columns image,mask; and for COCO's JSON. docs/segmentation.md shows them"
     return DataError(f"no masks found{notes}", where=path, hint=hint)
