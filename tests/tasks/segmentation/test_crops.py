@@ -12,7 +12,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.errors import ConfigError, DataError
-from vitrail.tasks.segmentation.crops import SegmentationDataset
+from vitrail.tasks.segmentation.crops import SegmentationDataset, _is_filled
 from vitrail.tasks.segmentation.files.coding import Coding, Row
 from vitrail.tasks.segmentation.files.sources import open_masks
 
@@ -141,6 +141,13 @@ def test_crops_of_one_class_are_drawn_again():
     assert mixed.mean() > 3 * alone and mixed.mean() > 0.2  # one of ten crops is enough
     plain = Item("a", picture_of(mask * 0), (), Image.fromarray(mask * 0))
     assert not SegmentationDataset([plain], prepared(), CODING, CROPS, 0)[0, 0]["masks"].remainder(255).any()  # it ends
+
+
+@pytest.mark.parametrize(
+    ("pixels", "filled"), [((80, 20, 0), True), ((70, 30, 0), False), ((8, 2, 90), True), ((0, 0, 100), True)]
+)
+def test_the_fraction_of_a_class_is_of_the_known_pixels(pixels, filled):
+    assert _is_filled(np.repeat([0, 1, 255], pixels), 255) is filled
 
 
 def test_whole_images_keep_their_size_and_share_batches_with_others_of_it():

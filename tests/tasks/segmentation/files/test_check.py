@@ -42,7 +42,7 @@ def test_every_fault_of_an_image_or_a_mask_is_found(tmp_path):
     Image.fromarray(wrong).save(masks / "02.png")
     (masks / "03.png").write_bytes((masks / "03.png").read_bytes()[:60])
     (images / "04.png").write_text("no image")
-    Image.fromarray(np.full((36, 48), 1, np.uint8)).save(masks / "05.png")
+    Image.fromarray(np.where(np.arange(48) < 9, 255, np.ones((36, 48))).astype(np.uint8)).save(masks / "05.png")
     shutil.copy(images / "06.png", root / "val/images/00.png")
     found = check_masks(root)
     assert kinds(found.issues) == [

@@ -68,6 +68,11 @@ def test_crowds_are_void_but_where_something_is_annotated(text, tmp_path):
     file = write(tmp_path, {"segmentation": square(2, 2, 4)}, {"segmentation": runs(crowd, text=text), "iscrowd": 1})
     mask = mask_in(file)
     assert (mask[crowd] == 255).sum() == 10 * HEIGHT - 16 and (mask[2:6, 2:6] == 1).all() and not mask[~crowd].any()
+    small = np.zeros((HEIGHT, WIDTH), bool)
+    small[3:5, 3:5] = True
+    annotations = {"segmentation": square(0, 0, 20)}, {"segmentation": runs(small, text=text), "iscrowd": 1}
+    assert mask_in(write(tmp_path, *annotations)).sum() == 400  # also a crowd that is smaller
+    file = write(tmp_path, {"segmentation": runs(crowd, text=text), "iscrowd": 1})
     assert "annotations of crowds, which are void: 1" in open_masks(file, shares={"val": 0.5, "test": 0}).notes
 
 
