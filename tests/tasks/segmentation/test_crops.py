@@ -144,7 +144,8 @@ def test_crops_of_one_class_are_drawn_again():
 
 
 @pytest.mark.parametrize(
-    ("pixels", "filled"), [((80, 20, 0), True), ((70, 30, 0), False), ((8, 2, 90), True), ((0, 0, 100), True)]
+    ("pixels", "filled"),
+    [((80, 20, 0), True), ((70, 30, 0), False), ((7, 3, 90), False), ((8, 2, 90), True), ((0, 0, 100), True)],
 )
 def test_the_fraction_of_a_class_is_of_the_known_pixels(pixels, filled):
     assert _is_filled(np.repeat([0, 1, 255], pixels), 255) is filled
