@@ -63,6 +63,7 @@ def inside(mask: np.ndarray) -> np.ndarray:
         {"crop": "none", "vertical_flip": 0.5},
         {"crop": "pad", "padding": 9, "vertical_flip": 0.5},
         {"crop": "resized", "min_area": 0.3},
+        {"crop": "scaled", "min_scale": 0.5, "max_scale": 1.5},
         {"crop": "resized", "min_area": 0.5, "rotation": 60},
         {"crop": "pad", "padding": 6, "rotation": 180},
         {"crop": "none", "rotation": 15, "vertical_flip": 0.5},

@@ -152,6 +152,23 @@ def for_heatmaps(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfi
     return vitpose.pose_config(start, fields.get("image_size")).changed(**fields)
 
 
+def for_masks(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfig:
+    """Return the configuration of a segmenter whose backbone is another model, with ``overrides`` of its fields.
+
+    A segmenter stays as it is; raises `ConfigError` for a model that cannot be a backbone.
+    """
+    if isinstance(start, segmenter.SegmenterConfig):
+        return start
+    if not isinstance(start, ImageConfig):
+        what = f"there is no segmenter of a {architecture_of(start).about}"
+        raise ConfigError(what, where="--from", hint="start from a model of images")
+    fields = {
+        name: value for name, value in overrides.items() if name in segmenter.SegmenterConfig.model_fields and name != "backbone"
+    }
+    made = segmenter.segmenter_config(start, fields.get("image_size"), maps=fields.get("maps"), head=fields.get("head"))
+    return made.changed(**fields)
+
+
 def for_captions(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfig:
     """Return the configuration of a captioner whose encoder is another model, with ``overrides`` of its decoder.
 
