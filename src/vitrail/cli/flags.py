@@ -74,8 +74,8 @@ Start = Annotated[
 Recipe = Annotated[
     str | None,
     Parameter(
-        help="Recipe with the basic settings; see vitrail recipes. Default: the task's recipe with --task mae, pose, caption, "
-        "translate or diffusion, else finetune with --from, else digits or cifar10 for these data sets, else scratch."
+        help="Recipe with the basic settings; see vitrail recipes. Default: the task's recipe with --task mae, pose, segment, "
+        "caption, translate or diffusion, else finetune with --from, else digits or cifar10 for these data sets, else scratch."
     ),
 ]
 Config = Annotated[

@@ -45,17 +45,17 @@ def rows_of(file):
 def test_predict_writes_masks_with_the_palette_overlays_and_areas(vitrail, model, data, tmp_path):
     images = data / "val" / "images"
     files = {"--masks": tmp_path / "masks", "--pictures": tmp_path / "drawn", "--csv": tmp_path / "areas.csv"}
-    found = parsed(vitrail("predict", model, images, "--json", *[word for pair in files.items() for word in pair]))
+    entries = parsed(vitrail("predict", model, images, "--json", *[word for pair in files.items() for word in pair]))
     for number in range(3):
         mask = Image.open(tmp_path / "masks" / f"{number:02}.png")
         assert mask.mode == "P" and mask.size == (48, 36) and mask.getpalette()[:9] == [*COLORS[0], *COLORS[1], *COLORS[2]]
-        own = {one["class"]: one["pixels"] for one in found if one["image"].endswith(f"{number:02}.png")}
+        own = {one["class"]: one["pixels"] for one in entries if one["image"].endswith(f"{number:02}.png")}
         counts = np.bincount(np.asarray(mask).ravel(), minlength=3).tolist()
         assert own == {name: count for name, count in zip(CLASSES, counts, strict=True) if count}
         assert Image.open(tmp_path / "drawn" / f"{number:02}.png").size == (48, 36)
     head, *rows = rows_of(tmp_path / "areas.csv")
     assert head == ["image", "class", "pixels", "fraction"]
-    assert [row[:3] for row in rows] == [[one["image"], one["class"], str(one["pixels"])] for one in found]
+    assert [row[:3] for row in rows] == [[one["image"], one["class"], str(one["pixels"])] for one in entries]
     assert sum(float(row[3]) for row in rows) == pytest.approx(3, abs=1e-4)
 
 

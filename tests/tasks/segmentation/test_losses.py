@@ -28,8 +28,8 @@ def test_cross_entropy_is_the_mean_over_the_pixels_that_are_not_void(weights):
                 if (number := int(mask[row, column])) != VOID:
                     own = 1.0 if weights is None else weights[number]
                     total, weight = total - own * image[number, row, column].item(), weight + own
-    found = cross_entropy(logits, masks, None if weights is None else torch.tensor(weights))
-    assert found.item() == pytest.approx(total / weight, rel=1e-5)
+    loss = cross_entropy(logits, masks, None if weights is None else torch.tensor(weights))
+    assert loss.item() == pytest.approx(total / weight, rel=1e-5)
 
 
 def test_dice_is_the_mean_over_the_classes_of_the_masks():

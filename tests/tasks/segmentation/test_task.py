@@ -83,8 +83,8 @@ def test_the_trained_model_has_the_classes_and_colours_of_the_data(source):
 
 
 def completed(source, **settings):
-    asked = {"data": source.source, **TINY_SEGMENTER, **settings}
-    resolved, start = setup.resolve_run(None, None, nested(asked))
+    requested = {"data": source.source, **TINY_SEGMENTER, **settings}
+    resolved, start = setup.resolve_run(None, None, nested(requested))
     inputs = run_data_of(resolved)
     opened = inputs.open_source(resolved)
     return inputs.complete(resolved, opened, start), opened

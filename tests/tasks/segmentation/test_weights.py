@@ -29,10 +29,10 @@ def folder(tmp_path):
 
 
 def test_a_folder_gives_back_model_classes_colours_and_preparation(folder):
-    trained, found, images = tiny_segmenter(), open_model(folder), torch.randn(2, 3, 32, 40)
-    assert isinstance(found, TrainedSegmenter) and row_of(found).name == "segment"
-    assert (found.labels, found.colors, found.preparation) == (trained.labels, trained.colors, trained.preparation)
-    assert torch.equal(found.model(images), trained.model(images))
+    trained, opened, images = tiny_segmenter(), open_model(folder), torch.randn(2, 3, 32, 40)
+    assert isinstance(opened, TrainedSegmenter) and row_of(opened).name == "segment"
+    assert (opened.labels, opened.colors, opened.preparation) == (trained.labels, trained.colors, trained.preparation)
+    assert torch.equal(opened.model(images), trained.model(images))
     config = json.loads((folder / "config.json").read_text())
     assert config["palette"][1] == [220, 60, 60] and config["semantic_loss_ignore_index"] == 255
     assert "image-segmentation" in (folder / "README.md").read_text()

@@ -32,10 +32,10 @@ def some_images(height, width, count=2):
 
 def padded(images, height, width):
     """The images, continued at the right and bottom by their mirror images."""
-    found = np.pad(
+    result = np.pad(
         images.numpy(), ((0, 0), (0, 0), (0, height - images.shape[2]), (0, width - images.shape[3])), mode="symmetric"
     )
-    return torch.from_numpy(found)
+    return torch.from_numpy(result)
 
 
 @pytest.mark.parametrize("band", [1, 10_000, 2**26])

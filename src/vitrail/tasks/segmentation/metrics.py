@@ -55,10 +55,10 @@ def boundary_counts(truth: np.ndarray, predicted: np.ndarray, classes: int) -> n
     Void pixels of the truth are void in the prediction, too, so a border with void is the same in both.
     """
     void = truth >= classes
-    found = np.where(void, classes, predicted)
-    own, theirs = (np.where(boundary(np.where(void, classes, mask)) & ~void, mask, classes) for mask in (truth, found))
-    both = np.bincount(own[own == theirs].astype(np.int64), minlength=classes + 1)
-    total = sum(np.bincount(each.ravel().astype(np.int64), minlength=classes + 1) for each in (own, theirs))
+    edges = [np.where(boundary(np.where(void, classes, mask)) & ~void, mask, classes) for mask in (truth, predicted)]
+    own, other = (edge.ravel().astype(np.int64) for edge in edges)
+    both = np.bincount(own[own == other], minlength=classes + 1)
+    total = np.bincount(own, minlength=classes + 1) + np.bincount(other, minlength=classes + 1)
     return np.stack([both, total - both])[:, :classes]
 
 

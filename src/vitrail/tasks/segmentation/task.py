@@ -16,7 +16,6 @@ from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
-from vitrail.models.vision.segmenter import Segmenter
 from vitrail.tasks.evaluation import answering
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
@@ -45,9 +44,9 @@ class Segmentation(ImageTask):
     """
 
     name = "segment"
-    model: Segmenter
+    model: Any
 
-    def __init__(self, model: Segmenter, preparation: Preparation, coding: Coding, settings: SegmentationSettings):
+    def __init__(self, model: ImageModel, preparation: Preparation, coding: Coding, settings: SegmentationSettings):
         super().__init__(model, preparation)
         self.coding, self.settings = coding, settings
         self.view = view_of(preparation, settings, multiple_of(model))
@@ -55,7 +54,6 @@ class Segmentation(ImageTask):
     @classmethod
     def create(cls, model: ImageModel, preparation: Any, data: Any, options: Options) -> Self:
         assert isinstance(options.task, SegmentationSettings) and isinstance(data, SegmentationData)
-        assert isinstance(model, Segmenter)
         return cls(model, preparation, data.coding, options.task)
 
     def dataset(

@@ -54,11 +54,11 @@ def trained_of(model: ImageModel, source: Source, preparation: Preparation, chec
 
 def colors_of(config: Mapping[str, Any], classes: int, where: object) -> list[Color]:
     """Read the colour of each class from a ``config.json``; without any, usual ones. Raises `ModelFileError`."""
-    given = config.get(PALETTE[0])
-    if given is None:
+    palette = config.get(PALETTE[0])
+    if palette is None:
         return [default_color(number) for number in range(classes)]
     try:
-        colors = [(int(red), int(green), int(blue)) for red, green, blue in given]
+        colors = [(int(red), int(green), int(blue)) for red, green, blue in palette]
         if len(colors) != classes or not all(0 <= value <= 255 for color in colors for value in color):
             raise ValueError(f"{len(colors)} colours for {classes} classes, or a value beyond 0…255")
     except (TypeError, ValueError) as error:
