@@ -142,6 +142,10 @@ def made(ask) -> tuple[Task, EpochLoader]:
     return task, EpochLoader(task.dataset(task.test_items), settings.training.batch, shuffle=False)
 
 
+def test_settings_have_the_name_of_a_task_by_default():
+    assert {row.settings().name for row in TASKS.values()} <= TASKS.keys()
+
+
 def test_every_task_has_settings_here():
     assert {given.get("task", "classification") for given in KINDS.values()} == TASKS.keys()
 
