@@ -91,22 +91,6 @@ def decode_reduced(source: Source, *, channels: int = 3, least: int | None, max_
         return upright._replace(image=to_mode(upright.image, "L" if channels == 1 else "RGB"))
 
 
-def decode_mask(source: Source, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Decode a mask upright and without loss: its palette indices or grey values, (H, W).
-
-    Greys of one bit become 0 and 1; greys of 2 and 4 bits are scaled to 0…255, as in an image viewer.
-
-    Raises:
-        DataError: the mask is not a PNG, has several values per pixel, or cannot be decoded.
-    """
-    with _explained(source, MASKS):
-        image = mask_image(source, max_pixels=max_pixels)
-        if image.mode not in VALUES:
-            what = f"a mask has one integer for each pixel, and this image is {image.mode}"
-            raise DataError(what, hint="save it as an indexed or a grey PNG without transparency")
-        return np.asarray(image)
-
-
 def mask_image(source: Source, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode a mask upright and without loss, in its stored mode: grey, indexed with its palette, or colours.
 

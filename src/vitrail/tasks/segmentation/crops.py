@@ -14,7 +14,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.data.loading.batches import Key
 from vitrail.data.loading.dataset import ImageDataset
-from vitrail.data.targets import Arrays, Nothing, mask_of
+from vitrail.data.targets import Arrays, Nothing
 from vitrail.tasks.segmentation.files.coding import Coding
 
 LARGEST_CLASS, TRIES = 0.75, 10
@@ -79,7 +79,7 @@ class SegmentationDataset(ImageDataset):
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
         decoded, _ = self._remembered(number, lambda source: (np.asarray(self.preparation.decode(source)), None))
         picture = Image.fromarray(decoded)
-        mask = mask_of(self.items[number], picture.size, self.coding.read)
+        mask = self.coding.mask_of(self.items[number], picture.size)
         if self.crops:
             frame = self._frame(mask, random)
             plan = Plan(picture.size, frame, self.augmentation.steps(self.preparation, random))

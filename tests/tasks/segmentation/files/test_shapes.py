@@ -7,7 +7,7 @@ from PIL import Image
 from pycocotools import mask as peer
 from scipy.ndimage import binary_dilation, binary_erosion
 
-from vitrail.data.images.decode import decode_mask
+from vitrail.data.images.decode import mask_image
 from vitrail.tasks.segmentation.files.shapes import Drawing, Polygons, Runs, inside, lengths_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # pycocotools and NumPy 2
@@ -64,6 +64,6 @@ def test_later_shapes_lie_over_earlier_ones(value, mode):
     )
     small = Polygons((np.array([[5, 5], [9, 5], [9, 9], [5, 9]], float),))
     drawing = Drawing("image", SIZE, ((value, square), (1, small)))
-    mask = decode_mask(drawing)
+    mask = np.asarray(mask_image(drawing))
     assert Image.open(drawing.open()).mode == mode and mask.shape == (HEIGHT, WIDTH)
     assert {v: int((mask == v).sum()) for v in np.unique(mask)} == {0: WIDTH * HEIGHT - 404, 1: 16, value: 388}

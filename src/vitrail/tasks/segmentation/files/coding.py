@@ -10,6 +10,8 @@ from PIL import Image
 
 from vitrail.data.class_matching import match_classes, plain
 from vitrail.data.images.decode import VALUES, Source, mask_image
+from vitrail.data.images.plan import Extent
+from vitrail.data.items import Item
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Note
 
@@ -93,6 +95,24 @@ class Coding:
     def void(self) -> int:
         """The value of void in the masks that `read` returns."""
         return void_of(len(self.classes))
+
+    def mask_of(self, item: Item, size: Extent) -> np.ndarray:
+        """Return the mask of an item whose upright image has this width and height; see `read`.
+
+        Raises:
+            DataError: the item has no mask, or the mask cannot be read or has another size than the image.
+        """
+        if item.mask is None:
+            raise DataError("the image has no mask", where=item.name, hint="give the image a mask, or remove it")
+        try:
+            mask = self.read(item.mask)
+        except DataError as error:
+            raise DataError(f"the mask of {item.name}: {error.what}", where=error.where, hint=error.hint) from None
+        if mask.shape[::-1] != size:
+            (height, width), own = mask.shape, size
+            what = f"the mask has {width}×{height} pixels, its image {own[0]}×{own[1]}"
+            raise DataError(what, where=item.name, hint="give a mask of the size that the image has after its EXIF rotation")
+        return mask
 
     def read(self, source: Source) -> np.ndarray:
         """Decode a mask to the indices of its classes and void, uint8 or uint16 (H, W), whatever the file's coding.

@@ -7,7 +7,6 @@ import numpy as np
 
 from vitrail.data.images.decode import Source, upright_size
 from vitrail.data.items import Contents, ImageData, Item
-from vitrail.data.targets import mask_of
 from vitrail.runtime.observer import Note
 from vitrail.tasks.segmentation.files.coding import Coding, Color
 from vitrail.tasks.segmentation.files.shapes import Drawing
@@ -42,7 +41,7 @@ class SegmentationData(ImageData):
 
     def mask_of(self, item: Item) -> np.ndarray:
         """Return an item's mask: the indices of classes and void, uint8 or uint16 (H, W); raises `DataError`."""
-        return mask_of(item, upright_size(item.image), self.coding.read)
+        return self.coding.mask_of(item, upright_size(item.image))
 
     def matched(self, labels: list[str], note: Note = lambda text: None) -> "SegmentationData":
         """Return the data with the classes of a model, matched by name; raises `DataError` for a class that it lacks."""
