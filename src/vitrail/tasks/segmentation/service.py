@@ -64,7 +64,7 @@ class ImageInProgress:
     def advance(self) -> float:
         """Compute the next rows of the mask; return their number of usual images."""
         if self._bands is None:
-            self._bands, self._computed = self.predictor.bands(torch.from_numpy(self.pixels[None])), []
+            self._bands, self._computed = self.predictor.bands(torch.from_numpy(np.stack([self.pixels]))), []
         try:
             (band,) = next(self._bands)
         except Exception:
