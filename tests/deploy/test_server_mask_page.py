@@ -10,7 +10,7 @@ from PIL import Image
 from server_browser import CHROMIUM, opened
 from server_running import serving_by
 
-from masked import CLASSES, COLORS, drawn, picture_of
+from masked import COLORS, drawn, picture_of
 from tiny_segmenter import tiny_segmenter
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.http.limits import Limits
@@ -156,8 +156,3 @@ def test_a_picture_of_any_ratio_is_under_its_mask(page, tmp_path, screen, width,
     assert under[2] / under[3] == pytest.approx(width / height, rel=0.05)
     assert page.value("document.documentElement.scrollWidth") <= screen
     assert page.value("document.getElementById('figure').scrollWidth") <= screen
-
-
-def test_all_names_of_classes_are_in_the_order_of_their_areas(segmented):
-    names = segmented.value("[...document.querySelectorAll('#areas label > span:nth-of-type(1)')].map(name => name.innerText)")
-    assert set(names) <= set(CLASSES) and len(names) == len(set(names))

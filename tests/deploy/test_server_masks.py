@@ -127,22 +127,26 @@ def test_a_blank_image_takes_its_time_whenever_it_is_computed(predictor):
 
 
 @pytest.mark.usefixtures("small_units")
-def test_a_large_image_is_segmented_in_windows_and_the_small_ones_do_not_wait_for_it(predictor):
+def test_small_images_wait_for_one_row_of_windows_of_one_large_image(predictor):
     own, sizes = counting(predictor)
     task, content = ServedMasks(own, LIMITS), shapes(3, (200, 150))
-    large, *empty = rows_of(task, content)
-    assert len(empty) == 29 and not any(empty)  # 30,000 pixels are 30 usual images
-    small = rows_of(task, shapes(4, (32, 32)))
-    done = task._segmented([large, *empty[:1], *small])
-    assert done == [UNFINISHED, None, None] and small[0].mask is not None and sizes[0] == (1, 32, 32)
+    first, second, small = rows_of(task, content, content, shapes(4, (32, 32)))
+    assert task._segmented([first, second, small]) == [UNFINISHED, UNFINISHED, None]
+    assert small.mask is not None and sizes == [(1, 32, 32)] * 9  # a row of 8 windows
     turns = 1
-    while done[0] is UNFINISHED:
-        before = len(sizes)
-        done = task._segmented([large])
-        assert len(sizes) - before <= 8  # one row of windows has as many pixels as a batch
+    while task._segmented([first]) == [UNFINISHED]:
         turns += 1
-    assert turns > 5 and {size[1:] for size in sizes} == {(32, 32)}
-    assert np.array_equal(large.mask, predicted(predictor, content, window=32).mask)
+    assert turns >= 6 and set(sizes) == {(1, 32, 32)} and second.mask is None
+    assert np.array_equal(first.mask, predicted(predictor, content, window=32).mask)
+
+
+@pytest.mark.usefixtures("small_units")
+def test_images_that_fill_a_batch_leave_the_others_to_the_next(predictor):
+    own, sizes = counting(predictor)
+    task = ServedMasks(own, LIMITS)
+    rows = rows_of(task, *(shapes(number, (64, 64)) for number in range(3)))  # as many pixels as a batch each
+    assert task._segmented(rows) == [None, UNFINISHED, UNFINISHED] and sizes == [(1, 64, 64)]
+    assert task._segmented(rows[1:]) == [None, UNFINISHED]
 
 
 @pytest.mark.usefixtures("small_units")
@@ -161,8 +165,7 @@ def test_an_image_larger_than_a_batch_is_segmented_as_a_whole_below_the_limit(pr
     own, sizes = counting(predictor)
     task = ServedMasks(own, LIMITS)
     rows = rows_of(task, shapes(6, (64, 64)))
-    assert len(rows) == 16
-    while task._segmented(rows[:1]) == [UNFINISHED]:
+    while task._segmented(rows) == [UNFINISHED]:
         pass
     assert sizes == [(1, 64, 64)]
     assert np.array_equal(rows[0].mask, predicted(predictor, shapes(6, (64, 64))).mask)
@@ -272,7 +275,7 @@ def test_a_large_image_that_failed_beside_another_starts_again(predictor):
         return predictor.logits(pixels) * (float("nan") if len(calls) == 8 else 1)
 
     task, content = ServedMasks(replace(predictor, logits=logits), LIMITS), shapes(3, (90, 80))
-    (large, *_) = rows_of(task, content)
+    (large,) = rows_of(task, content)
     with pytest.raises(vitrail.ModelFileError):
         while task._segmented([large])[0] is UNFINISHED:
             pass

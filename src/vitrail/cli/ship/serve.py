@@ -78,7 +78,8 @@ def serve(
         Give an image no label if its most probable label is below the threshold from the validation images: see docs/deploy.md.
     window
         For segmenters: height and width of windows in which images are segmented, 512 or 512x384, rounded up to what the model
-        takes. Default: the whole image, and windows of the model's size for an image of over four megapixels.
+        takes. Default: the whole image, and windows of the model's size for an image of over four megapixels, which
+        may need a longer --deadline.
     access_log
         Write a line for each request to stderr: time, address, method, path, status, bytes, milliseconds.
     """

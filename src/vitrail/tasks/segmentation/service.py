@@ -61,19 +61,18 @@ class ImageInProgress:
         self._bands: Iterator[np.ndarray] | None = None
         self._computed: list[np.ndarray] = []
 
-    def advance(self) -> float:
-        """Compute the next rows of the mask; return their number of usual images."""
+    def advance(self) -> None:
+        """Compute the next rows of the mask."""
         if self._bands is None:
             self._bands, self._computed = self.predictor.bands(torch.from_numpy(np.stack([self.pixels]))), []
         try:
-            (band,) = next(self._bands)
+            with torch.inference_mode():
+                self._computed.extend(next(self._bands))
         except Exception:
             self._bands = None  # a generator ends when it fails: start again
             raise
-        self._computed.append(band)
         if sum(map(len, self._computed)) == self.pixels.shape[1]:
             self.mask = np.concatenate(self._computed)
-        return band.size / ROW_PIXELS
 
 
 class ServedMasks:
@@ -125,31 +124,33 @@ class ServedMasks:
         side = math.isqrt(ROW_PIXELS)
         return ImageInProgress(black(self.predictor.preparation)[:, :side, :side], self.predictor)
 
-    def _decoded(self, content: bytes, fields: NoFields) -> Prepared[ImageInProgress | None]:
-        """Return an image at its own size, and an empty row for each further usual image that it counts as."""
+    def _decoded(self, content: bytes, fields: NoFields) -> Prepared[ImageInProgress]:
+        """Return an image at its own size, with the predictor that segments it."""
         (pixels,) = self._in_windows.preprocess(content).rows
         large = self.predictor.view.window is None and pixels[0].size > MOST_WHOLE
         image = ImageInProgress(pixels, self._in_windows if large else self.predictor)
-        return Prepared([image, *[None] * (image.size - 1)], image)
+        return Prepared([image], image, image.size)
 
-    def _segmented(self, rows: list[ImageInProgress | None]) -> list[Any]:
-        """Segment images, about as many pixels as a batch of usual ones; `UNFINISHED` stands for the images that are left."""
-        left: float = self.limits.batch
-        images, together = [row for row in rows if row is not None], defaultdict[Any, list[ImageInProgress]](list)
+    def _segmented(self, images: list[ImageInProgress]) -> list[Any]:
+        """Segment about as many pixels as a batch of usual images has; `UNFINISHED` stands for the images that are left.
+
+        Of all larger images, which would keep the others waiting, one gets its next rows.
+        """
+        left = self.limits.batch
+        larger, together = None, defaultdict[Any, list[ImageInProgress]](list)
         for image in images:
-            if image.size <= self.limits.batch and left > 0:
+            if image.size > self.limits.batch:
+                larger = larger or image
+            elif left > 0:
                 together[image.pixels.shape].append(image)
                 left -= image.size
         for group in together.values():
             masks = group[0].predictor.compute([image.pixels for image in group], self.limits.batch)
             for image, mask in zip(group, masks, strict=True):
                 image.mask = mask
-        left = max(left, 1)  # a large image gets on, however many small ones there are
-        with torch.inference_mode():
-            for image in images:
-                while image.size > self.limits.batch and image.mask is None and left > 0:
-                    left -= image.advance()
-        return [UNFINISHED if row is not None and row.mask is None else None for row in rows]
+        if larger is not None:
+            larger.advance()
+        return [UNFINISHED if image.mask is None else None for image in images]
 
     def _masks(self, fields: NoFields, images: list[Computed[None]]) -> dict[str, Any]:
         """Return the document of an image, for `schema.Segmented`."""

@@ -4,6 +4,7 @@ import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
 import { numbers, onPictures, present, sending } from "./pictures.js";
 
 const BEHIND = 40; // how opaque other classes are while one is pointed at, of 255
+const LEAST = 0.001; // the least share that is shown as it is
 const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
 let shown = null; // the picture: its file, its answer, and the mask as a PNG
@@ -45,11 +46,13 @@ function show({ file, png, answer: { width, height, window, areas } }) {
 
 function row({ index, class: name, pixels, fraction, color }) {
   const input = Object.assign(part("input"), { type: "checkbox", checked: !off.has(index) });
-  const [patch, track, share] = [part("i"), part("span", part("span")), part("span", percent.format(fraction))];
-  [track.className, share.className, share.title] = ["track", "share", `${pixels.toLocaleString("en")} pixels`];
+  const [patch, title, track] = [part("i"), part("span", name), part("span", part("span"))];
+  const share = part("span", fraction < LEAST ? `< ${percent.format(LEAST)}` : percent.format(fraction));
+  [title.className, track.className, share.className] = ["name", "track", "share"];
+  share.title = `${pixels.toLocaleString("en")} pixels`;
   patch.style.background = `rgb(${color})`;
   track.firstElementChild.style.width = `${100 * fraction}%`;
-  const label = part("label", input, patch, part("span", name), track, share);
+  const label = part("label", input, patch, title, track, share);
   input.addEventListener("change", () => turn([index], input.checked));
   label.addEventListener("pointerenter", () => paint(index));
   label.addEventListener("pointerleave", () => paint());
