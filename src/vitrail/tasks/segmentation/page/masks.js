@@ -47,7 +47,7 @@ function show({ file, png, answer: { width, height, window, areas } }) {
 function row({ index, class: name, pixels, fraction, color }) {
   const input = Object.assign(part("input"), { type: "checkbox", checked: !off.has(index) });
   const [patch, title, track] = [part("i"), part("span", name), part("span", part("span"))];
-  const share = part("span", fraction < LEAST ? `< ${percent.format(LEAST)}` : percent.format(fraction));
+  const share = part("span", fraction < LEAST ? `<${percent.format(LEAST)}` : percent.format(fraction));
   [title.className, track.className, share.className] = ["name", "track", "share"];
   share.title = `${pixels.toLocaleString("en")} pixels`;
   patch.style.background = `rgb(${color})`;
