@@ -114,12 +114,14 @@ class SegmentationPredictor(Predictor):
         return [mask for part in _alike(rows, batch_size) for mask in self._masks(torch.from_numpy(np.stack(part)))]
 
     def _masks(self, images: Tensor) -> np.ndarray:
-        wide = len(self.classes) > 255
-        masks = np.empty((len(images), *images.shape[-2:]), np.uint16 if wide else np.uint8)
         with torch.inference_mode():
-            for rows, logits in logits_in_bands(self.network, images, self.view):
-                masks[:, rows] = logits.argmax(dim=1).numpy()
-        return masks
+            return np.concatenate(list(self.bands(images)), axis=1)
+
+    def bands(self, images: Tensor) -> Iterator[np.ndarray]:
+        """Yield the masks of images (B, C, H, W) from the top, some rows at a time: uint8 or uint16 (B, rows, W)."""
+        dtype = np.uint16 if len(self.classes) > 255 else np.uint8
+        for _, logits in logits_in_bands(self.network, images, self.view):
+            yield logits.argmax(dim=1).numpy().astype(dtype)
 
     def postprocess(self, outputs: Sequence[np.ndarray], prepared: Sequence[Prepared]) -> list[Any]:
         return [SegmentationAnswer(mask, self.classes, self.colors) for mask in outputs]
