@@ -1,8 +1,9 @@
 """Segmenters: a class for every pixel, by a decoder of a backbone's feature maps."""
 
+import copy
 from collections.abc import Mapping, Sequence, Set
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,8 @@ class Segmenter(ImageModel):
 
     config: SegmenterConfig
     fresh = frozenset(("neck", "decoder", "auxiliary"))
+    full_size = False
+    """True if `forward` gives logits at the size of the images; see `at_full_size`."""
 
     def __init__(self, config: SegmenterConfig):
         super().__init__()
@@ -130,7 +133,7 @@ class Segmenter(ImageModel):
         maps, (height, width) = self.feature_maps(images), images.shape[2:]
         logits = _within(self.classifier(self.dropout(self.decoder(maps))), self.strides[0], height, width)
         if not separate:
-            return logits
+            return self.enlarged(logits, height, width) if self.full_size else logits
         if self.auxiliary is None or self.auxiliary_classifier is None:
             return logits, None
         read = -2 if len(maps) > 1 else -1
@@ -138,7 +141,7 @@ class Segmenter(ImageModel):
         return logits, _within(second, self.strides[read], height, width)
 
     def outputs(self) -> dict[str, Shape]:
-        (height, width), (down, across) = self.config.image_size, _pair(self.strides[0])
+        (height, width), (down, across) = self.config.image_size, (1, 1) if self.full_size else _pair(self.strides[0])
         return {"logits": Shape((BATCH, self.config.num_classes, -(-height // down), -(-width // across)))}
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
@@ -151,6 +154,12 @@ class Segmenter(ImageModel):
             what = "a Segmenter cannot be exported for images of any size"
             raise ConfigError(what, where="--image-size", hint="export one graph for each size: --image-size 384")
         return self
+
+    def at_full_size(self) -> Self:
+        """Return a copy whose logits have the size of the images: (B, classes, H, W)."""
+        found = copy.copy(self)
+        found.full_size = True
+        return found
 
     def enlarged(self, logits: Tensor, height: int, width: int) -> Tensor:
         """Return `forward`'s logits at the size of the images: (B, classes, h, w) to (B, classes, height, width), bilinear.
