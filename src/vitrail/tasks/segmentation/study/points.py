@@ -48,9 +48,9 @@ def reads_attention(model: Segmenter) -> bool:
 def point_maps(model: Segmenter, image: Tensor, points: Sequence[Point]) -> Tensor:
     """Return a map for each point, of the logit of its class at its pixel: (points, rows, columns).
 
-    Of a plain ViT it is the `relevance_map` of the patches, read at the last tokens by the size of gradient times value. Of any other
-    model it is the gradient at the image: the mean over a cell of `CELL` × `CELL` pixels of its absolute value, summed over
-    channels.
+    Of a plain ViT it is the relevance of the patches as in `relevance_map`, read at the last tokens by the size of gradient times
+    value. Of any other model it is the gradient at the image: the mean over a cell of `CELL` × `CELL` pixels of its absolute
+    value, summed over channels.
 
     Args:
         model: in evaluation mode.
