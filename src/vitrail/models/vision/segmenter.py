@@ -1,6 +1,7 @@
 """Segmenters: a class for every pixel, by a decoder of a backbone's feature maps."""
 
 import copy
+import math
 from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Self
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.errors import ConfigError
+from vitrail.models.any_size import AnySizeGraph
 from vitrail.models.base import ImageModel, Model, Stride, on_grid
 from vitrail.models.configs.captioner import FOR_A_HEAD
 from vitrail.models.configs.segmenter import SegmenterConfig, architecture_of, is_backbone
@@ -22,6 +24,8 @@ from vitrail.models.vision.vit_adapter import ViTAdapter
 from vitrail.parts.vision.token_reduction import keep_attention
 
 TOKENS = ("class_token", "distillation_token", "registers")
+GRAPHS_OF_ANY_SIZE = {"ViT", "ResNet", "PVTv2", "CvT"}
+"""Backbones that can be exported for images of any size; those of the others have windows or positions of one size."""
 UNNORMED = {"Swin", "PVT", "CvT"}
 """Backbones whose stages end without a norm, and whose last norm only a classifier reads."""
 
@@ -37,6 +41,8 @@ class Segmenter(ImageModel):
     fresh = frozenset(("neck", "decoder", "auxiliary"))
     full_size = False
     """True if `forward` gives logits at the size of the images; see `at_full_size`."""
+    _graph: tuple[AnySizeGraph, ...] = ()
+    """The embedding of a ViT in a graph for images of any size; see `at_any_size`."""
 
     def __init__(self, config: SegmenterConfig):
         super().__init__()
@@ -101,7 +107,7 @@ class Segmenter(ImageModel):
     def _embedded(self, images: Tensor) -> tuple[Tensor, list[Any]]:
         """Return the tokens that a ViT's first block takes, and its blocks with their options."""
         vit: Any = self.backbone
-        z, attention = vit.embed(images, any_size=True)
+        z, attention = self._graph[0].embed(images) if self._graph else vit.embed(images, any_size=True)
         if (prefix := vit.config.prefix) and self.config.tokens == "drop":
             if attention:
                 patches = torch.arange(prefix, z.shape[1], device=z.device)
@@ -145,15 +151,31 @@ class Segmenter(ImageModel):
         return {"logits": Shape((BATCH, self.config.num_classes, -(-height // down), -(-width // across)))}
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """Return the model itself.
+        """Return the model itself; for a ``graph`` a copy that computes with symbolic sides.
 
         Raises:
-            ConfigError: a ``graph`` is requested.
+            ConfigError: a ``graph`` is requested of a model with an adapter, a UPerNet head, or windows or positions of one size.
         """
-        if graph:
-            what = "a Segmenter cannot be exported for images of any size"
+        if not graph:
+            return self
+        kind, c = architecture_of(self.config.backbone), self.config
+        problem = {
+            c.maps == "adapter": "ViT-Adapter",
+            c.head == "upernet": "UPerNet's pyramid pooling",
+            kind not in GRAPHS_OF_ANY_SIZE: f"a {kind}",
+        }.get(True)
+        if problem is not None:
+            what = f"{problem} cannot be exported for images of any size"
             raise ConfigError(what, where="--image-size", hint="export one graph for each size: --image-size 384")
-        return self
+        found = copy.copy(self)
+        if isinstance(self.backbone, ViT):
+            found._graph = (AnySizeGraph(self.backbone),)
+        return found
+
+    @property
+    def graph_multiple(self) -> tuple[int, int]:
+        (down, across), stride = self.config.multiple, parts.STRIDES[-1]
+        return math.lcm(down, stride), math.lcm(across, stride)
 
     def at_full_size(self) -> Self:
         """Return a copy whose logits have the size of the images: (B, classes, H, W)."""

@@ -76,9 +76,10 @@ class MaskJudging:
         self, plain: SegmentationPredictor, model: str | Path | TrainedModel, data: str | Path | None, observer: Observer
     ):
         self.plain, self.observer = plain, observer
-        source, split, _ = open_masks_for(plain.classes, model, data, None, observer.note)
+        source, *_ = open_masks_for(plain.classes, model, data, None, observer.note)
+        split = "val" if source.splits.get("val") else source.evaluation_split
         self.coding, scored = source.coding, source.split(split)
-        known = source.splits.get("train") if split != "train" else None
+        known = source.splits.get("train")
         if not known:  # halves of the only images
             if len(scored) < 2:
                 hint = "give more images, best with the splits train and val"
@@ -90,7 +91,7 @@ class MaskJudging:
         )
         self.calibration: Tensor = torch.cat([crops[0, number]["images"] for number in range(len(crops))])
         """Crops, uint8 (N, C, H, W)."""
-        observer.note(f"calibrated on {len(crops)} crops, judged and scored on {len(self.items)} images")
+        observer.note(f"calibrated on {len(crops)} crops, judged and scored on {len(self.items)} images ({split})")
 
     def limit(self, trained: TrainedModel, max_drop: float) -> Any:
         """Raise `AssertionError`: segmenters merge no tokens, which is refused before."""
