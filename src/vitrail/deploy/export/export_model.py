@@ -1,5 +1,6 @@
 """Export of a trained model: as a graph, quantised, with merged tokens, verified and measured."""
 
+import copy
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ def export_model(
     max_drop: float = 0.5,
     image_size: int | str | tuple[int, int] | None = None,
     fold: bool = False,
+    full_size: bool = False,
     force: bool = False,
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
@@ -73,6 +75,7 @@ def export_model(
         image_size: input size of the graph, height and width or one side of a square; ``any`` for any multiples of the patch;
             by default the model's size.
         fold: whether the graph takes pixels, uint8, and normalises them.
+        full_size: whether the graph of a segmenter gives logits at the size of the images, not at the decoder's stride.
         force: keep int8 although `require_accuracy` refuses it, or auto finds it slower than floats.
         observer: gets the progress.
 
@@ -86,6 +89,9 @@ def export_model(
     folder, observer = free_folder(out, "exports", name), observer or Observer()
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
+    if full_size:
+        trained = copy.copy(trained)
+        trained.model = trained.model.at_full_size()
     room = row_of(trained).module("export")
     asked = {
         "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,

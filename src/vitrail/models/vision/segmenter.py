@@ -1,8 +1,10 @@
 """Segmenters: a class for every pixel, by a decoder of a backbone's feature maps."""
 
+import copy
+import math
 from collections.abc import Mapping, Sequence, Set
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +24,8 @@ from vitrail.models.vision.vit_adapter import ViTAdapter
 from vitrail.parts.vision.token_reduction import keep_attention
 
 TOKENS = ("class_token", "distillation_token", "registers")
+GRAPHS_OF_ANY_SIZE = {"ViT", "ResNet", "PVTv2", "CvT"}
+"""Backbones that can be exported for images of any size; those of the others have windows or positions of one size."""
 UNNORMED = {"Swin", "PVT", "CvT"}
 """Backbones whose stages end without a norm, and whose last norm only a classifier reads."""
 
@@ -35,6 +39,10 @@ class Segmenter(ImageModel):
 
     config: SegmenterConfig
     fresh = frozenset(("neck", "decoder", "auxiliary"))
+    full_size = False
+    """True if `forward` gives logits at the size of the images; see `at_full_size`."""
+    any_size_graph = False
+    """True if the sides of the images are symbols of a graph; see `at_any_size`."""
 
     def __init__(self, config: SegmenterConfig):
         super().__init__()
@@ -99,7 +107,8 @@ class Segmenter(ImageModel):
     def _embedded(self, images: Tensor) -> tuple[Tensor, list[Any]]:
         """Return the tokens that a ViT's first block takes, and its blocks with their options."""
         vit: Any = self.backbone
-        z, attention = vit.embed(images, any_size=True, position=self._traced_position(images))
+        embed = AnySizeGraph(vit).embed if self._is_resized_in_graph(images) else partial(vit.embed, any_size=True)
+        z, attention = embed(images)
         if (prefix := vit.config.prefix) and self.config.tokens == "drop":
             if attention:
                 patches = torch.arange(prefix, z.shape[1], device=z.device)
@@ -108,14 +117,10 @@ class Segmenter(ImageModel):
         options = of_each_block(attention, len(vit.blocks))
         return z, [partial(block, **own) for block, own in zip(vit.blocks, options, strict=True)]
 
-    def _traced_position(self, images: Tensor) -> Tensor | None:
-        """Return a ViT's positions for a graph, resized by matrix products, since no engine has their interpolation."""
+    def _is_resized_in_graph(self, images: Tensor) -> bool:
+        """Return whether a ViT's positions are resized in a graph, by matrix products, since no engine has their interpolation."""
         vit: Any = self.backbone
-        rows, columns = grid = self._grid(images)
-        if not torch.compiler.is_exporting() or vit.config.grid == grid:
-            return None
-        sides = (torch.arange(count, device=images.device).float() for count in (rows, columns))
-        return AnySizeGraph(self.backbone).position(*sides).to(images.dtype)
+        return torch.compiler.is_exporting() and (self.any_size_graph or vit.config.grid != self._grid(images))
 
     def _patch_map(self, images: Tensor) -> Tensor:
         """Return a ViT's patches after its last norm: (B, D, rows, columns)."""
@@ -140,7 +145,7 @@ class Segmenter(ImageModel):
         maps, (height, width) = self.feature_maps(images), images.shape[2:]
         logits = _within(self.classifier(self.dropout(self.decoder(maps))), self.strides[0], height, width)
         if not separate:
-            return logits
+            return self.enlarged(logits, height, width) if self.full_size else logits
         if self.auxiliary is None or self.auxiliary_classifier is None:
             return logits, None
         read = -2 if len(maps) > 1 else -1
@@ -148,19 +153,42 @@ class Segmenter(ImageModel):
         return logits, _within(second, self.strides[read], height, width)
 
     def outputs(self) -> dict[str, Shape]:
-        (height, width), (down, across) = self.config.image_size, _pair(self.strides[0])
+        (height, width), (down, across) = self.config.image_size, (1, 1) if self.full_size else _pair(self.strides[0])
         return {"logits": Shape((BATCH, self.config.num_classes, -(-height // down), -(-width // across)))}
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """Return the model itself.
+        """Return the model itself; for a ``graph`` a copy that computes with symbolic sides.
 
         Raises:
-            ConfigError: a ``graph`` is requested.
+            ConfigError: a ``graph`` is requested of a model with an adapter, a UPerNet head, or windows or positions of one size.
         """
-        if graph:
-            what = "a Segmenter cannot be exported for images of any size"
+        if not graph:
+            return self
+        kind, c = architecture_of(self.config.backbone), self.config
+        problem = {
+            c.maps == "adapter": "ViT-Adapter",
+            c.head == "upernet": "UPerNet's pyramid pooling",
+            kind not in GRAPHS_OF_ANY_SIZE: f"a {kind}",
+        }.get(True)
+        if problem is not None:
+            what = f"{problem} cannot be exported for images of any size"
             raise ConfigError(what, where="--image-size", hint="export one graph for each size: --image-size 384")
-        return self
+        if isinstance(self.backbone, ViT):
+            AnySizeGraph(self.backbone)  # refuses positions that cannot be resized in a graph
+        found = copy.copy(self)
+        found.any_size_graph = True
+        return found
+
+    @property
+    def graph_multiple(self) -> tuple[int, int]:
+        (down, across), stride = self.config.multiple, parts.STRIDES[-1]
+        return math.lcm(down, stride), math.lcm(across, stride)
+
+    def at_full_size(self) -> Self:
+        """Return a copy whose logits have the size of the images: (B, classes, H, W)."""
+        found = copy.copy(self)
+        found.full_size = True
+        return found
 
     def enlarged(self, logits: Tensor, height: int, width: int) -> Tensor:
         """Return `forward`'s logits at the size of the images: (B, classes, h, w) to (B, classes, height, width), bilinear.
