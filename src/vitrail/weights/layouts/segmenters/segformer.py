@@ -100,10 +100,7 @@ def _describe(config: SegmenterConfig) -> dict[str, Any]:
 def _lacks(config: SegmenterConfig) -> str:
     """Return a few words for another PVT v2 than SegFormer's; else an empty text."""
     own: Any = config.backbone
-    if own.pooled or not own.qkv_bias:
-        return "pooled keys and values" if own.pooled else "query, key and value projections without a bias"
-    unusual = [f"{name} {getattr(own, name):g}, only {value:g}" for name, value in EPSILONS.items() if getattr(own, name) != value]
-    return unusual[0] if unusual else ""
+    return "pooled keys and values" if own.pooled else "" if own.qkv_bias else "projections to queries and keys without a bias"
 
 
 SEGFORMER = Layout(

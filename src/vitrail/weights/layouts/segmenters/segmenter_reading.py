@@ -5,6 +5,7 @@ from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.segmenter import Head, Maps, SegmenterConfig, architecture_of
+from vitrail.parts.vision.map_pyramid import STRIDES
 from vitrail.weights.keys import Key, Shape, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.relatives.resnet_reading import batch_norms, convolutions
@@ -75,7 +76,7 @@ def reading_around(inner: Reading, head: Head, defaults: Mapping[str, Any]) -> R
         start = known.get("backbone")
         stated = defaults if start is None else start.model_dump(exclude={"image_size"})
         own = backbone_fields(inner, inside(shapes), stated, layout)
-        require_larger_grids(own, size, layout)
+        require_alike(own, size, layout)
         own["image_size"] = (224, 224) if start is None else start.image_size
         backbone = {"architecture": inner.architecture, **own}
         return {**known, **decoder, "maps": maps, "image_size": size, "channels": own["channels"], "backbone": backbone}
@@ -107,15 +108,17 @@ def backbone_fields(
         raise ModelFileError(error.what, where=error.where, hint="put the model's config.json beside the weights") from None
 
 
-def require_larger_grids(backbone: Mapping[str, Any], size: Size, layout: Layout) -> None:
-    """Raise `ModelFileError` if a grid of Swin is not larger than a window.
+def require_alike(backbone: Mapping[str, Any], size: Size, layout: Layout) -> None:
+    """Raise `ModelFileError` for a backbone of which Vitrail would make other maps than the library.
 
-    Vitrail then makes the window smaller and does not shift it. Within a segmenter, transformers pads the grid and shifts.
+    From fewer than four stages, Vitrail makes further maps. If a grid of Swin is not larger than a window, Vitrail makes the
+    window smaller and does not shift it; within a segmenter, transformers pads the grid and shifts.
     """
-    if "window_size" not in backbone:
-        return
-    rows, columns = (side // (backbone["patch_size"] * 2 ** (len(backbone["depths"]) - 1)) for side in size)
-    if min(rows, columns) <= backbone["window_size"]:
-        window = f"{backbone['window_size']}×{backbone['window_size']}"
-        what = f"{layout.about} computes another output than Vitrail for grids of {rows}×{columns} and windows of {window}"
+    stages, window = len(backbone["depths"]), backbone.get("window_size", 0)
+    if stages != len(STRIDES):
+        raise ModelFileError(f"{layout.about} has no decoder of {stages} stages", where="weights", hint="give a model of four stages")
+    rows, columns = (side // (backbone["patch_size"] * 2 ** (stages - 1)) if window else 1 for side in size)
+    if min(rows, columns) <= window:
+        about = f"grids of {rows}×{columns} and windows of {window}×{window}"
+        what = f"{layout.about} computes another output than Vitrail for {about}"
         raise ModelFileError(what, where="weights", hint="give a larger image size, such as image_size=512")
