@@ -117,7 +117,11 @@ CHANGES = [
     ("swin", {"backbone_config": {"model_type": "swinv2"}}, "give a UPerNet with one of swin, pvt_v2, resnet"),
     ("swin", {"backbone_config": None}, "backbone_config is None"),
     ("swin", {"backbone_config": {**SWIN, "model_type": "swin", "out_features": STAGES[:2]}}, "maps \\['stage1', 'stage2'\\]"),
-    ("swin", {"backbone_config": {**SWIN, "model_type": "swin", "out_features": STAGES, "hidden_act": "relu"}}, "hidden_act 'relu'"),
+    (
+        "swin",
+        {"backbone_config": {**SWIN, "model_type": "swin", "out_features": STAGES, "hidden_act": "relu"}},
+        "hidden_act 'relu'",
+    ),
     ("swin", {"backbone_config": {**SWIN, "model_type": "swin", "out_features": STAGES, "strange": 1}}, "unknown entry strange"),
     ("swin", {"pool_scales": [1, 2]}, "pool_scales \\[1, 2\\] is not supported"),
     ("swin", {"auxiliary_num_convs": 2}, "auxiliary_num_convs 2 is not supported"),
@@ -125,10 +129,18 @@ CHANGES = [
     ("swin", {"hidden_size": 32}, "head_dim is 16, not 32"),
     ("swin", {"use_auxiliary_head": False}, "auxiliary is True, not False"),
     ("swin", {"strange": 1}, "unknown entry strange"),
-    ("pvt_v2", {"backbone_config": {**PVT, "depths": [2, 1, 1, 1], "model_type": "pvt_v2", "out_features": STAGES}}, "contradict"),
+    (
+        "pvt_v2",
+        {"backbone_config": {**PVT, "depths": [2, 1, 1, 1], "model_type": "pvt_v2", "out_features": STAGES}},
+        "contradict",
+    ),
     ("segformer", {"reshape_last_stage": False}, "reshape_last_stage False is not supported"),
     ("segformer", {"hidden_act": "relu"}, "hidden_act 'relu' is not supported"),
-    ("segformer", {"sr_ratios": [8, 8, 2, 1]}, r"contradict config.json: backbone.reductions is \(8, 4, 2, 1\), not \(8, 8, 2, 1\)"),
+    (
+        "segformer",
+        {"sr_ratios": [8, 8, 2, 1]},
+        r"contradict config.json: backbone.reductions is \(8, 4, 2, 1\), not \(8, 8, 2, 1\)",
+    ),
     ("segformer", {"decoder_hidden_size": 32}, "head_dim is 16, not 32"),
     ("segformer", {"strange": 1}, "unknown entry strange"),
 ]
@@ -151,7 +163,10 @@ def test_a_tensor_more_or_less_is_refused_by_its_name(kind, tmp_path):
     save_file({**state, "decode_head.other.weight": torch.zeros(3)}, file)
     with pytest.raises(ModelFileError, match=r"unexpected: decode_head\.other\.weight"):
         from_pretrained(tmp_path)
-    for name in ("decode_head.classifier.weight", next(name for name in state if "norms.stage2" in name or "layer_norm.1" in name)):
+    for name in (
+        "decode_head.classifier.weight",
+        next(name for name in state if "norms.stage2" in name or "layer_norm.1" in name),
+    ):
         save_file({own: tensor for own, tensor in state.items() if own != name}, file)
         with pytest.raises(ModelFileError, match=name.replace(".", r"\.")):
             from_pretrained(tmp_path)
@@ -183,9 +198,19 @@ MIT = {"architecture": "PVTv2", "dims": (8, 16, 24, 32), "depths": (1, 1, 1, 1),
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "head": "mlp"}, "cannot hold decoder.projections.0.weight"),
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "image_size": (100, 128)}, "images of 100×128"),
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "image_size": 96}, "grids of 3×3 and windows of 3×3"),
-        ("upernet", "UPerNet-Swin-T", {"backbone": {**OURS, "norm_eps": 1e-6}}, "backbone.norm_eps is 1e-06, would be read as 1e-05"),
+        (
+            "upernet",
+            "UPerNet-Swin-T",
+            {"backbone": {**OURS, "norm_eps": 1e-6}},
+            "backbone.norm_eps is 1e-06, would be read as 1e-05",
+        ),
         ("upernet", "UPerNet-Swin-T", {"backbone": {**OURS, "depths": (1, 1, 1), "heads": (1, 2, 2)}}, "no decoder of 3 stages"),
-        ("segformer", "MLP-PVTv2-b0", {"backbone": {**MIT, "norm_eps": 1e-6}}, "backbone.norm_eps is 1e-06, would be read as 1e-05"),
+        (
+            "segformer",
+            "MLP-PVTv2-b0",
+            {"backbone": {**MIT, "norm_eps": 1e-6}},
+            "backbone.norm_eps is 1e-06, would be read as 1e-05",
+        ),
         ("segformer", "MLP-PVTv2-b0", {"backbone": {**MIT, "pooled": True}}, "has no pooled keys"),
         ("segformer", "MLP-PVTv2-b0", {"backbone": MIT, "maps": "last"}, "maps is last, would be read as stages"),
         ("segformer", "MLP-PVTv2-b0", {"backbone": MIT, "auxiliary": True}, "cannot hold auxiliary.convolution.weight"),

@@ -82,7 +82,13 @@ def reading_around(inner: Reading, head: Head, defaults: Mapping[str, Any]) -> R
         return {**known, **decoder, "maps": maps, "image_size": size, "channels": own["channels"], "backbone": backbone}
 
     def canonical(config: SegmenterConfig) -> SegmenterConfig:
-        unused = ["pyramid_dim", "tokens", "deformable_heads", "deformable_ratio", *([] if config.auxiliary else ["auxiliary_dim"])]
+        unused = [
+            "pyramid_dim",
+            "tokens",
+            "deformable_heads",
+            "deformable_ratio",
+            *([] if config.auxiliary else ["auxiliary_dim"]),
+        ]
         own = config.backbone
         own = inner.canonical(own.changed(image_size=(224, 224), **dict.fromkeys(own.training_only, 0.0)))
         return config.changed(**{name: SegmenterConfig.model_fields[name].default for name in unused}, backbone=own)
@@ -98,9 +104,7 @@ def reading_around(inner: Reading, head: Head, defaults: Mapping[str, Any]) -> R
     )
 
 
-def backbone_fields(
-    inner: Reading, shapes: Mapping[str, Shape], stated: Mapping[str, Any], layout: Layout
-) -> dict[str, Any]:
+def backbone_fields(inner: Reading, shapes: Mapping[str, Shape], stated: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     """Return the configuration fields of a backbone; raises `ModelFileError` if shapes and ``stated`` fields do not suffice."""
     try:
         return inner.fields(shapes, stated, None, layout)
@@ -116,7 +120,9 @@ def require_alike(backbone: Mapping[str, Any], size: Size, layout: Layout) -> No
     """
     stages, window = len(backbone["depths"]), backbone.get("window_size", 0)
     if stages != len(STRIDES):
-        raise ModelFileError(f"{layout.about} has no decoder of {stages} stages", where="weights", hint="give a model of four stages")
+        raise ModelFileError(
+            f"{layout.about} has no decoder of {stages} stages", where="weights", hint="give a model of four stages"
+        )
     rows, columns = (side // (backbone["patch_size"] * 2 ** (stages - 1)) if window else 1 for side in size)
     if min(rows, columns) <= window:
         about = f"grids of {rows}×{columns} and windows of {window}×{window}"

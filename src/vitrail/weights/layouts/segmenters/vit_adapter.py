@@ -138,9 +138,7 @@ DEIT = Layout(
     about="the authors' ViT-Adapter from DeiT",
     written=False,
     twin="vit-adapter-augreg",
-    reading=Reading(
-        architecture="Segmenter", fields=_fields, any_size=True, holds=_holds, settle=_settle, guesses=_guesses
-    ),
+    reading=Reading(architecture="Segmenter", fields=_fields, any_size=True, holds=_holds, settle=_settle, guesses=_guesses),
     keys=KEYS,
     needs=(TABLE, "neck.level"),
     lacks=_of_augreg,
