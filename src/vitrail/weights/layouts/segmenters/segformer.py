@@ -52,8 +52,8 @@ ENCODER = Layout(
         ),
     },
     defaults={
-        "hidden_sizes": [32, 64, 160, 256], "depths": [2, 2, 2, 2], "num_attention_heads": [1, 2, 5, 8], "sr_ratios": [8, 4, 2, 1],
-        "mlp_ratios": [4, 4, 4, 4], "patch_sizes": [7, 3, 3, 3], "strides": [4, 2, 2, 2],
+        "hidden_sizes": [32, 64, 160, 256], "depths": [2, 2, 2, 2], "num_attention_heads": [1, 2, 5, 8],
+        "sr_ratios": [8, 4, 2, 1], "mlp_ratios": [4, 4, 4, 4], "patch_sizes": [7, 3, 3, 3], "strides": [4, 2, 2, 2],
     },
     described={
         **{ours: theirs for ours, theirs in pvt.DESCRIBED.items() if ours not in ("image_size", "qkv_bias", *EPSILONS)},

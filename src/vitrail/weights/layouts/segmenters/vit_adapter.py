@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.errors import ModelFileError
 from vitrail.models.configs.segmenter import SegmenterConfig
 from vitrail.models.configs.vit_names import SIZES
 from vitrail.parts.attention.deformable import POINTS
