@@ -91,8 +91,7 @@ class SegmenterConfig(ImageConfig):
         channels = values.get("channels", fields.get("channels", 3))
         own = {field: value for field, value in fields.items() if field != "architecture"} | {"channels": channels}
         read = BACKBONES[name][0].read({**own, "num_classes": 0}, where="model.backbone")
-        usual = cls.model_fields["maps"].default
-        return {**values, "channels": channels, "backbone": headless(read, values.get("maps", usual))}
+        return {**values, "channels": channels, "backbone": headless(read)}
 
     @field_serializer("backbone", mode="plain")
     def _with_architecture(self, backbone: ImageConfig) -> dict[str, Any]:
@@ -141,12 +140,9 @@ def is_backbone(config: ModelConfig) -> TypeGuard[ImageConfig]:
     return any(kind is type(config) for kind, _ in BACKBONES.values())
 
 
-def headless(backbone: ImageConfig, maps: str) -> ImageConfig:
-    """Return a backbone without what only a classifier reads; the adapter does not read a ViT's last norm either."""
-    if not isinstance(backbone, ViTConfig):
-        return backbone
-    encoder = encoder_config(backbone)
-    return encoder.changed(final_norm="none") if maps == "adapter" else encoder
+def headless(backbone: ImageConfig) -> ImageConfig:
+    """Return a backbone without what only a classifier reads."""
+    return encoder_config(backbone) if isinstance(backbone, ViTConfig) else backbone
 
 
 def described(backbone: ImageConfig) -> dict[str, Any]:

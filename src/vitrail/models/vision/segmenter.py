@@ -118,7 +118,7 @@ class Segmenter(ImageModel):
         return z, [partial(block, **own) for block, own in zip(vit.blocks, options, strict=True)]
 
     def _is_resized_in_graph(self, images: Tensor) -> bool:
-        """Return whether a ViT's positions are resized in a graph, by matrix products, since no engine has their interpolation."""
+        """Return whether a graph resizes a ViT's positions: by matrix products, since no engine has their interpolation."""
         vit: Any = self.backbone
         return torch.compiler.is_exporting() and (self.any_size_graph or vit.config.grid != self._grid(images))
 
@@ -233,7 +233,7 @@ class Segmenter(ImageModel):
         allowed = class_of(backbone).may_differ(start, backbone, keep_head=False) | {"image_size"}
         if isinstance(backbone, ViTConfig):
             allowed = allowed | {*FOR_A_HEAD, "class_token"}
-            if start.final_norm != "none" or backbone.final_norm == "none":
+            if start.final_norm != "none" or not _has_last_norm(target):
                 allowed = allowed | {"final_norm"}
         differ = [name for name in type(backbone).model_fields if getattr(start, name) != getattr(backbone, name)]
         inner = [name for name in differ if name not in allowed]
@@ -243,7 +243,7 @@ class Segmenter(ImageModel):
 def _backbone(c: SegmenterConfig) -> ImageModel:
     """Build the backbone, without parameters that no map depends on."""
     backbone = build(c.backbone)
-    if architecture_of(c.backbone) in UNNORMED:
+    if not _has_last_norm(c):
         backbone.norm = nn.Identity()
     for name in TOKENS if c.tokens == "drop" else ():
         if (token := getattr(backbone, name, None)) is not None:  # embedded as zeros, and dropped before the first block
@@ -252,10 +252,14 @@ def _backbone(c: SegmenterConfig) -> ImageModel:
     return backbone
 
 
+def _has_last_norm(c: SegmenterConfig) -> bool:
+    """Return whether the backbone keeps the norm after its last block, which the adapter does not read."""
+    return architecture_of(c.backbone) not in UNNORMED and c.maps != "adapter" and getattr(c.backbone, "final_norm", "") != "none"
+
+
 def _unread(c: SegmenterConfig) -> tuple[str, ...]:
     """Return prefixes of the parameters of a classifier that the segmenter's backbone lacks."""
-    unnormed = architecture_of(c.backbone) in UNNORMED or getattr(c.backbone, "final_norm", "") == "none"
-    return ("pool.", "head", *(("norm.",) if unnormed else ()), *(TOKENS if c.tokens == "drop" else ()))
+    return ("pool.", "head", *(() if _has_last_norm(c) else ("norm.",)), *(TOKENS if c.tokens == "drop" else ()))
 
 
 def _neck(c: SegmenterConfig, backbone: ImageModel) -> tuple[nn.Module, list[int]]:
