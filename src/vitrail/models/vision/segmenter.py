@@ -135,6 +135,11 @@ class Segmenter(ImageModel):
     def strides(self) -> tuple[Stride, ...]:
         return self.backbone.strides[-1:] if self.config.maps == "last" else parts.STRIDES
 
+    @property
+    def sees_by_attention(self) -> bool:
+        """True if the decoder reads a plain ViT's blocks alone; an adapter also sees the image through convolutions."""
+        return isinstance(self.backbone, ViT) and self.config.maps != "adapter"
+
     def vectors(self, images: Tensor) -> Tensor:
         """Return the mean of the decoder's map: (B, D)."""
         vectors: Tensor = self.decoder(self.feature_maps(images)).mean(dim=(2, 3))
