@@ -114,13 +114,13 @@ def _tell(figures: dict[str, Any]) -> None:
         result(f"precision  {precision}: {figures['because']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
-    if "judged" in figures and figures["metric"] == "miou":
-        loss = figures["judged"]
-        result(f"judged     int8 loses {loss['points']:.1f} ± {loss['error']:.1f} points of mIoU on {loss['images']} images")
-    elif "judged" in figures:
+    if (loss := figures.get("judged")) and "views" not in loss:
+        of = metric_of(figures["metric"]).short
+        result(f"judged     int8 loses {loss['points']:.1f} ± {loss['error']:.1f} points of {of} on {loss['images']} images")
+    elif loss:
         from vitrail.tasks.classification.judging.int8_check import Judged
 
-        result(f"judged     int8 loses {Judged(**figures['judged'])}")
+        result(f"judged     int8 loses {Judged(**loss)}")
     if "metric" in figures:
         metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
         of = metric.short if figures["labelled"] else "agrees"
