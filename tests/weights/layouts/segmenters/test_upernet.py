@@ -195,7 +195,12 @@ MIT = {"architecture": "PVTv2", "dims": (8, 16, 24, 32), "depths": (1, 1, 1, 1),
     ("layout", "name", "fields", "words"),
     [
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "norm": "group"}, "norm is group, would be read as batch"),
-        ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "head": "mlp"}, "cannot hold decoder.projections.0.weight"),
+        (
+            "upernet",
+            "UPerNet-Swin-T",
+            {"backbone": OURS, "head": "mlp"},
+            "the layout cannot hold a Segmenter",
+        ),
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "image_size": (100, 128)}, "images of 100×128"),
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "image_size": 96}, "grids of 3×3 and windows of 3×3"),
         (
