@@ -2,6 +2,7 @@
 
 import base64
 import io
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_a_blank_image_takes_its_time_whenever_it_is_computed(predictor):
 @pytest.mark.usefixtures("small_units")
 def test_small_images_wait_for_one_row_of_windows_of_one_large_image(predictor):
     own, sizes = counting(predictor)
-    task, content = ServedMasks(own, LIMITS), shapes(3, (200, 150))
+    task, content = ServedMasks(own, replace(LIMITS, waiting=64)), shapes(3, (200, 150))
     first, second, small = rows_of(task, content, content, shapes(4, (32, 32)))
     assert task._segmented([first, second, small]) == [UNFINISHED, UNFINISHED, None]
     assert small.mask is not None and sizes == [(1, 32, 32)] * 9  # a row of 8 windows
@@ -173,10 +174,26 @@ def test_an_image_larger_than_a_batch_is_segmented_as_a_whole_below_the_limit(pr
 
 @pytest.mark.usefixtures("small_units")
 def test_a_large_image_takes_as_many_places_as_usual_images_that_it_counts_as(predictor):
-    with serving_by(ServedMasks(predictor, LIMITS), "shapes") as server:
-        answer = server.post(shapes(7, (256, 160)))  # of 40, where 16 may wait
-        assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
-        assert server.post(shapes(7, (128, 128))).status_code == 200
+    begun, go = threading.Event(), threading.Event()
+    go.set()
+
+    def logits(pixels):
+        begun.set()
+        assert go.wait(30)
+        return predictor.logits(pixels)
+
+    with serving_by(ServedMasks(replace(predictor, logits=logits), LIMITS), "shapes") as server:
+        go.clear()
+        begun.clear()
+        large = server.later(shapes(7, (128, 96)))  # of 12, where 16 may wait
+        assert begun.wait(10)
+        server.taken(12)
+        busy = server.post(shapes(7, (96, 64)))
+        go.set()
+        assert busy.status_code == 429 and int(busy.headers["retry-after"]) >= 1
+        assert large.result.status_code == 200
+        refused(server.post(shapes(7, (256, 160))), 413, "as large as 40 of", "queue holds 16")
+        assert server.client.get("/model").json()["limits"]["images"] == 1
 
 
 def test_windows_are_an_option_of_the_server(predictor):

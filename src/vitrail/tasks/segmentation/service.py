@@ -4,6 +4,7 @@ import base64
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.server.http.bodies import Images
 from vitrail.deploy.server.http.limits import Limits
 from vitrail.deploy.server.http.pages import Page
+from vitrail.deploy.server.http.problems import ProblemError
 from vitrail.deploy.server.images import FILE, black, image_limits, image_request, image_tensors
 from vitrail.deploy.server.opening import Model
 from vitrail.deploy.server.operation import Computed, NoFields, Operation, Prepared, ServerSettings
@@ -116,7 +118,7 @@ class ServedMasks:
             "window": predictor.view.window,
             "large": {"pixels": MOST_WHOLE, "window": self._in_windows.view.window},
             "preparation": predictor.preparation.model_dump(mode="json"),
-            "limits": image_limits(self.limits, self.items),
+            "limits": image_limits(replace(self.limits, items=1), self.items),
         }
 
     def blank(self) -> ImageInProgress:
@@ -125,10 +127,13 @@ class ServedMasks:
         return ImageInProgress(black(self.predictor.preparation)[:, :side, :side], self.predictor)
 
     def _decoded(self, content: bytes, fields: NoFields) -> Prepared[ImageInProgress]:
-        """Return an image at its own size, with the predictor that segments it."""
+        """Return an image at its own size, with the predictor that segments it; raises `ProblemError` if there is never room."""
         (pixels,) = self._in_windows.preprocess(content).rows
         large = self.predictor.view.window is None and pixels[0].size > MOST_WHOLE
         image = ImageInProgress(pixels, self._in_windows if large else self.predictor)
+        if image.size > self.limits.waiting:
+            what = f"the image is as large as {image.size} of 512×512 pixels; the server's queue holds {self.limits.waiting}"
+            raise ProblemError(413, what, hint="send a smaller image")
         return Prepared([image], image, image.size)
 
     def _segmented(self, images: list[ImageInProgress]) -> list[Any]:

@@ -10,7 +10,8 @@ from vitrail.models.base import ImageModel
 from vitrail.tasks.segmentation.files.coding import Color, default_color, void_of
 from vitrail.tasks.segmentation.windows import Extent, View
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
-from vitrail.weights.formats.safe_files import CONFIG, PALETTE
+from vitrail.weights.formats.safe_files import CONFIG, PALETTE, PREPROCESSOR
+from vitrail.weights.layout import Layout
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
@@ -43,6 +44,15 @@ class TrainedSegmenter(TrainedModel):
     def more(self) -> dict[str, Any]:
         """The colours and the value of void, as entries of ``config.json``."""
         return dict(zip(PALETTE, (list(map(list, self.colors)), void_of(len(self.labels))), strict=True))
+
+    def files(self, layout: Layout | None) -> Mapping[str, Mapping[str, Any] | bytes]:
+        """Return the preparation, for transformers as that of its segmenters, whose processor also makes masks of logits."""
+        own, size = self.preparation.to_hugging_face(), self.preparation.image_size
+        if layout is not None and self.preparation.resize_size == size:
+            own = {name: value for name, value in own.items() if "crop_size" not in name and "center" not in name}
+            own |= {"image_processor_type": "SegformerImageProcessor", "size": {"height": size[0], "width": size[1]}}
+            own["fit"] = self.preparation.fit  # our own key, which transformers ignores
+        return {PREPROCESSOR: own}
 
 
 def trained_of(model: ImageModel, source: Source, preparation: Preparation, checkpoint: Checkpoint) -> TrainedSegmenter:

@@ -88,6 +88,7 @@ def test_a_folder_of_transformers_is_read_and_written_and_read_by_transformers(k
     assert not any(report.values()), report
     assert again.config.id2label == LABELS["id2label"] and alike(ours, again.eval(), images(channels))
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "ours")
+    assert type(processor).__name__.startswith("SegformerImageProcessor")
     assert processor.size == {"height": SIZE[0], "width": SIZE[1]} and list(processor.image_mean) == [0.4] * channels
     found = from_pretrained(tmp_path / "ours")
     assert found.config == ours.config and found.colors == ours.colors and found.preparation == ours.preparation
@@ -183,7 +184,9 @@ def test_images_to_which_transformers_answers_otherwise_are_refused(size, words,
 
 def trained(name: str, **fields) -> TrainedSegmenter:
     config = model_config(name, num_classes=3, image_size=SIZE, head_dim=8).changed(**fields)
-    return TrainedSegmenter(random_weights(build(config)), NAMES, [(0, 0, 0)] * 3, Preparation.standard(config.image_size))
+    return TrainedSegmenter(
+        random_weights(build(config)), NAMES, [(0, 0, 0)] * 3, Preparation.standard(config.image_size, fit="cover")
+    )
 
 
 TRAINING = {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3}
@@ -195,7 +198,12 @@ MIT = {"architecture": "PVTv2", "dims": (8, 16, 24, 32), "depths": (1, 1, 1, 1),
     ("layout", "name", "fields", "words"),
     [
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "norm": "group"}, "norm is group, would be read as batch"),
-        ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "head": "mlp"}, "cannot hold decoder.projections.0.weight"),
+        (
+            "upernet",
+            "UPerNet-Swin-T",
+            {"backbone": OURS, "head": "mlp"},
+            "the layout cannot hold a Segmenter",
+        ),
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "image_size": (100, 128)}, "images of 100×128"),
         ("upernet", "UPerNet-Swin-T", {"backbone": OURS, "image_size": 96}, "grids of 3×3 and windows of 3×3"),
         (

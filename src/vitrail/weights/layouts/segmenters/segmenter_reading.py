@@ -1,5 +1,6 @@
 """Rules to read the weights of segmenters from any library: those of the backbone, and what shapes of the decoder show."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,7 +97,9 @@ def reading_around(inner: Reading, head: Head, defaults: Mapping[str, Any]) -> R
     return Reading(
         architecture="Segmenter",
         fields=fields,
-        covers=lambda config: architecture_of(config.backbone) == inner.architecture and inner.covers(config.backbone),
+        covers=lambda config: (
+            config.head == head and architecture_of(config.backbone) == inner.architecture and inner.covers(config.backbone)
+        ),
         any_size=True,
         optional=inner.optional,
         canonical=canonical,
@@ -108,8 +111,15 @@ def backbone_fields(inner: Reading, shapes: Mapping[str, Shape], stated: Mapping
     """Return the configuration fields of a backbone; raises `ModelFileError` if shapes and ``stated`` fields do not suffice."""
     try:
         return inner.fields(shapes, stated, None, layout)
-    except ModelFileError as error:  # a hint to set fields is of no use here: they are inside the backbone
-        raise ModelFileError(error.what, where=error.where, hint="put the model's config.json beside the weights") from None
+    except ModelFileError as error:  # it knows neither the names outside of the backbone, nor that no field of it can be set
+        what = re.sub(r"\w+(\.\w+)+", lambda word: _theirs(word[0], layout), error.what)
+        raise ModelFileError(what, where=error.where, hint="put the model's config.json beside the weights") from None
+
+
+def _theirs(word: str, layout: Layout) -> str:
+    """Return the library's key for a parameter of the backbone; any other word as it is."""
+    key = layout.in_their_names(BACKBONE + word)
+    return word if key == BACKBONE + word else key
 
 
 def require_alike(backbone: Mapping[str, Any], size: Size, layout: Layout) -> None:
