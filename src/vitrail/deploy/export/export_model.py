@@ -1,6 +1,5 @@
 """Export of a trained model: as a graph, quantised, with merged tokens, verified and measured."""
 
-import copy
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from vitrail.deploy.predictor import in_python, row_of
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder, write_json, write_text
-from vitrail.models.inference import in_evaluation_mode, quickest_precision
+from vitrail.models.inference import in_evaluation_mode, quickest_precision, sharing_copy
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.weights.formats.checksums import write_sums
@@ -90,7 +89,7 @@ def export_model(
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
     if full_size:
-        trained = copy.copy(trained)
+        trained = sharing_copy(trained)
         trained.model = trained.model.at_full_size()
     room = row_of(trained).module("export")
     asked = {
