@@ -156,6 +156,12 @@ def test_what_a_description_says_otherwise_is_refused(kind, change, words, tmp_p
         from_pretrained(tmp_path)
 
 
+def test_patches_of_even_sides_are_refused(tmp_path):
+    save(segformer(patch_sizes=[7, 3, 2, 3]), tmp_path)
+    with pytest.raises(ModelFileError, match="overlapping patches of 7-3-2-3"):
+        from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["swin", "segformer"])
 def test_a_tensor_more_or_less_is_refused_by_its_name(kind, tmp_path):
     save(segformer() if kind == "segformer" else upernet(kind), tmp_path)

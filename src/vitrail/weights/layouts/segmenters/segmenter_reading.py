@@ -125,7 +125,8 @@ def _theirs(word: str, layout: Layout) -> str:
 def require_alike(backbone: Mapping[str, Any], size: Size, layout: Layout) -> None:
     """Raise `ModelFileError` for a backbone of which Vitrail would make other maps than the library.
 
-    From fewer than four stages, Vitrail makes further maps. If a grid of Swin is not larger than a window, Vitrail makes the
+    From fewer than four stages, Vitrail makes further maps. Overlapping patches of even sides make a map larger than the image
+    divided by its stride, which Vitrail cuts off. If a grid of Swin is not larger than a window, Vitrail makes the
     window smaller and does not shift it; within a segmenter, transformers pads the grid and shifts.
     """
     stages, window = len(backbone["depths"]), backbone.get("window_size", 0)
@@ -133,6 +134,10 @@ def require_alike(backbone: Mapping[str, Any], size: Size, layout: Layout) -> No
         raise ModelFileError(
             f"{layout.about} has no decoder of {stages} stages", where="weights", hint="give a model of four stages"
         )
+    if any(side % 2 == 0 for side in backbone.get("patch_sizes", ())):
+        patches = "-".join(map(str, backbone["patch_sizes"]))
+        what = f"{layout.about} computes another output than Vitrail for overlapping patches of {patches}"
+        raise ModelFileError(what, where="weights", hint="give a model whose patches have odd sides")
     rows, columns = (side // (backbone["patch_size"] * 2 ** (stages - 1)) if window else 1 for side in size)
     if min(rows, columns) <= window:
         about = f"grids of {rows}×{columns} and windows of {window}×{window}"
