@@ -114,9 +114,9 @@ def _tell(figures: dict[str, Any]) -> None:
         result(f"precision  {precision}: {figures['because']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
-    if "judged" in figures and figures["metric"] == "miou":
-        loss = figures["judged"]
-        result(f"judged     int8 loses {loss['points']:.1f} ± {loss['error']:.1f} points of mIoU on {loss['images']} images")
+    if "judged" in figures and "views" not in figures["judged"]:
+        loss, score = figures["judged"], metric_of(figures["metric"]).short
+        result(f"judged     int8 loses {loss['points']:.1f} ± {loss['error']:.1f} points of {score} on {loss['images']} images")
     elif "judged" in figures:
         from vitrail.tasks.classification.judging.int8_check import Judged
 

@@ -129,6 +129,11 @@ class Segmenter(ImageModel):
     def strides(self) -> tuple[Stride, ...]:
         return self.backbone.strides[-1:] if self.config.maps == "last" else parts.STRIDES
 
+    @property
+    def sees_by_attention(self) -> bool:
+        """Return whether images reach the decoder through a plain ViT's blocks alone; an adapter also has convolutions."""
+        return isinstance(self.backbone, ViT) and self.backbone.sight == "image" and self.config.maps != "adapter"
+
     def vectors(self, images: Tensor) -> Tensor:
         """Return the mean of the decoder's map: (B, D)."""
         vectors: Tensor = self.decoder(self.feature_maps(images)).mean(dim=(2, 3))

@@ -6,7 +6,7 @@ import torch
 
 from tiny_segmenter import FIELDS, tiny_segmenter
 from vitrail.errors import ConfigError
-from vitrail.tasks.segmentation.study.points import Point, _gradients_at, largest_areas, point_maps, reads_attention
+from vitrail.tasks.segmentation.study.points import Point, _gradients_at, largest_areas, point_maps
 
 IMAGE = torch.randn(1, 3, 40, 48, generator=torch.Generator().manual_seed(0))
 POINTS = [Point(4, 4, 0, 0.5), Point(28, 36, 1, 0.5)]
@@ -26,7 +26,7 @@ def test_points_are_in_the_middle_of_the_largest_areas():
 @pytest.mark.parametrize("fields", [{}, {**FIELDS, "maps": "adapter"}])
 def test_without_attention_the_map_is_at_the_point_alone(fields):
     model = tiny_segmenter(**fields).model
-    assert reads_attention(model) == (not fields)
+    assert model.sees_by_attention == (not fields)
     everywhere = point_maps(model, IMAGE, POINTS)
     assert everywhere.shape == (2, 5, 6) and (everywhere >= 0).all() and not torch.equal(everywhere[0], everywhere[1])
     assert ((everywhere > 0).sum(dim=(1, 2)) > 15).all()

@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.models.vision.segmenter import Segmenter
-from vitrail.models.vision.vit import ViT
 from vitrail.study.maps.attention import in_evaluation, relevance_of
 from vitrail.study.maps.captures import WEIGHTS, capture
 
@@ -40,12 +38,7 @@ def largest_areas(mask: np.ndarray, count: int) -> list[Point]:
     return points
 
 
-def reads_attention(model: Segmenter) -> bool:
-    """Return whether a segmenter sees images through the blocks of a plain ViT alone; an adapter also has convolutions."""
-    return isinstance(model.backbone, ViT) and model.backbone.sight == "image" and model.config.maps != "adapter"
-
-
-def point_maps(model: Segmenter, image: Tensor, points: Sequence[Point]) -> Tensor:
+def point_maps(model: Any, image: Tensor, points: Sequence[Point]) -> Tensor:
     """Return a map for each point, of the logit of its class at its pixel: (points, rows, columns).
 
     Of a plain ViT it is the relevance of the patches as in `relevance_map`, read at the last tokens by the size of gradient times
@@ -58,17 +51,18 @@ def point_maps(model: Segmenter, image: Tensor, points: Sequence[Point]) -> Tens
         points: pixels of the image.
     """
     in_evaluation(model)
-    if not reads_attention(model):
+    if not model.sees_by_attention:
         return _gradients_at(model, image, points)
     return _relevances_at(model, image, points)
 
 
-def _logits(model: Segmenter, image: Tensor) -> Tensor:
+def _logits(model: Any, image: Tensor) -> Tensor:
     """Return the logits of every pixel, (classes, H, W)."""
-    return model.enlarged(model(image), image.shape[2], image.shape[3])[0]
+    logits: Tensor = model.enlarged(model(image), image.shape[2], image.shape[3])[0]
+    return logits
 
 
-def _gradients_at(model: Segmenter, image: Tensor, points: Sequence[Point]) -> Tensor:
+def _gradients_at(model: Any, image: Tensor, points: Sequence[Point]) -> Tensor:
     with torch.inference_mode(False), torch.enable_grad():
         image = image.detach().clone().requires_grad_()
         logits = _logits(model, image)
@@ -77,7 +71,7 @@ def _gradients_at(model: Segmenter, image: Tensor, points: Sequence[Point]) -> T
     return F.avg_pool2d(sizes, CELL, ceil_mode=True)[:, 0]
 
 
-def _relevances_at(model: Segmenter, image: Tensor, points: Sequence[Point]) -> Tensor:
+def _relevances_at(model: Any, image: Tensor, points: Sequence[Point]) -> Tensor:
     vit: Any = model.backbone
     last = f"backbone.blocks.{len(vit.blocks) - 1}.output"
     names = "backbone.blocks.*.attention.heads", last

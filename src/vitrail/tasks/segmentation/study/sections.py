@@ -26,7 +26,7 @@ from vitrail.tasks.segmentation.answer import laid_over
 from vitrail.tasks.segmentation.evaluate import open_masks_for
 from vitrail.tasks.segmentation.files.coding import Coding
 from vitrail.tasks.segmentation.metrics import confusion_matrix, iou, mean
-from vitrail.tasks.segmentation.study.points import Point, largest_areas, point_maps, reads_attention
+from vitrail.tasks.segmentation.study.points import Point, largest_areas, point_maps
 from vitrail.tasks.segmentation.weights import TrainedSegmenter
 from vitrail.weights.model_folder.trained import require_as_built
 
@@ -108,7 +108,7 @@ class MaskStudy(StudyContext):
 
     def __init__(self, folder: Path, trained: TrainedSegmenter, subjects: StudiedMasks, request: StudyRequest):
         super().__init__(folder, trained, subjects, None, request.observer)
-        self.trained, self.by_attention = trained, reads_attention(trained.model)
+        self.trained, self.by_attention = trained, bool(self.model.sees_by_attention)
         self.begin("looking into images", len(subjects.items))
         self.results = [self._studied(item) for item in subjects.items]
         for number, result in enumerate(self.results):
