@@ -43,10 +43,10 @@ class LostMiou(Loss):
     @classmethod
     def between(cls, before: SegmentationMetrics, after: SegmentationMetrics) -> "LostMiou":
         """Return the loss of a graph (``after``) compared with its model, on the same images."""
-        count, both = len(before.rows), (_counts(before), _counts(after))
-        points = 100 * (_miou(both[0].sum(axis=0)) - _miou(both[1].sum(axis=0)))
-        without = [100 * float(np.subtract(*(_miou(own.sum(axis=0) - own[i]) for own in both))) for i in range(count)]
-        error = float(np.sqrt((count - 1) / count * np.square(np.subtract(without, np.mean(without))).sum()))
+        count, one, other = len(before.rows), _counts(before), _counts(after)
+        points = 100 * (_miou(one.sum(axis=0)) - _miou(other.sum(axis=0)))
+        without = [100 * (_miou(one.sum(axis=0) - one[i]) - _miou(other.sum(axis=0) - other[i])) for i in range(count)]
+        error = ((count - 1) * float(np.var(without))) ** 0.5  # the jackknife's
         least = points - NormalDist().inv_cdf(CONFIDENCE) * error
         return cls(points, error, least, answers=int((before.confusion.sum(axis=0) > 0).sum()), images=count)
 

@@ -58,7 +58,8 @@ def point_maps(model: Any, image: Tensor, points: Sequence[Point]) -> Tensor:
 
 def _logits(model: Any, image: Tensor) -> Tensor:
     """Return the logits of every pixel, (classes, H, W)."""
-    return model.enlarged(model(image), image.shape[2], image.shape[3])[0]
+    logits: Tensor = model.enlarged(model(image), image.shape[2], image.shape[3])[0]
+    return logits
 
 
 def _gradients_at(model: Any, image: Tensor, points: Sequence[Point]) -> Tensor:

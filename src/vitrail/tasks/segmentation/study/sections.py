@@ -108,7 +108,7 @@ class MaskStudy(StudyContext):
 
     def __init__(self, folder: Path, trained: TrainedSegmenter, subjects: StudiedMasks, request: StudyRequest):
         super().__init__(folder, trained, subjects, None, request.observer)
-        self.trained, self.by_attention = trained, trained.model.sees_by_attention
+        self.trained, self.by_attention = trained, bool(self.model.sees_by_attention)
         self.begin("looking into images", len(subjects.items))
         self.results = [self._studied(item) for item in subjects.items]
         for number, result in enumerate(self.results):
@@ -141,9 +141,10 @@ class MaskStudy(StudyContext):
 
     def _middle(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Return the middle of an image (width, height), in whole patches if it is as large as one."""
-        rows, columns = self.trained.config.image_size
+        config: Any = self.trained.config
+        rows, columns = config.image_size
         starts, sides = [], []
-        for side, own, each in zip(size, (columns, rows), reversed(self.trained.config.multiple), strict=True):
+        for side, own, each in zip(size, (columns, rows), reversed(config.multiple), strict=True):
             most = max(each, int(LARGEST * own))
             part = min(side, most) if side < each else min(side, most) // each * each
             starts.append((side - part) // 2)
@@ -188,8 +189,8 @@ def _scores(study: MaskStudy) -> Iterator[tuple[str, str]]:
     known = [result for result in study.results if result.truth is not None]
     if not known:
         return
-    count = len(study.trained.labels)
-    miou = mean(iou(sum(confusion_matrix(r.truth, r.mask, count) for r in known)))  # type: ignore[arg-type]
+    counts = [confusion_matrix(r.truth, r.mask, len(study.trained.labels)) for r in known if r.truth is not None]
+    miou = mean(iou(np.sum(counts, axis=0)))
     study.numbers["scores"] = {"miou": miou}
     yield METRICS["miou"].shown(miou), f"{METRICS['miou'].title} on {len(known):,} images, or their middle"
 
