@@ -27,6 +27,7 @@ from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of,
 from vitrail.task_registry import TASKS
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.tasks.segmentation.weights import TrainedSegmenter
 from vitrail.training.loop.optimizer import layers_above
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.transfer import transfer
@@ -287,6 +288,8 @@ def trained_of(kind: str) -> TrainedModel:
     model, labels = tiny(kind), ["a", "b", "c"]
     if model.config.answer == "heatmaps":
         return TrainedPose(model, Skeleton.of(labels).complete, BoxPreparation.of_size((8, 8)))
+    if model.config.answer == "masks":
+        return TrainedSegmenter(model, labels, [(0, 0, 0)] * len(labels), vitrail.Preparation.standard((8, 8), 3))
     return TrainedModel(model, labels, vitrail.Preparation.standard((8, 8), 3))
 
 
