@@ -28,13 +28,13 @@ from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.readers.sources import ImageData
 from vitrail.deploy.bench import engines, measure
+from vitrail.deploy.export import speeds
 from vitrail.models import cost as costing
 from vitrail.models.vision.vit import ViT
 from vitrail.parts.cpu import calibration
 from vitrail.result import write_report
 from vitrail.study import speed
 from vitrail.study.sections import context
-from vitrail.tasks.classification.judging import worth
 from vitrail.tasks.translation.weights import TrainedTranslator
 from vitrail.training.loop import memory_check
 from vitrail.training.loop.trainer import Trainer
@@ -158,7 +158,7 @@ def _short_timings() -> None:
         return measure.timed(works, pixels, seconds=0.01)
 
     measure.SETTLE = 0.001
-    worth.timed = engines.timed = timed
+    speeds.timed = engines.timed = timed
     speed._measured = lambda model, size, batch, seconds: measured(model, size, batch, 0.01)
     calibration.LEAST, calibration.TURNS, calibration.LENGTHS = 0.0, 1, (5, 9)
 

@@ -110,7 +110,7 @@ def find_tests(file: Path) -> list[str]:
     """Return the test files for a source file: its mirror, then the nearest ones that import it, or a module that imports it."""
     inner = file.relative_to(SOURCES)
     mirror = ROOT / "tests" / inner.with_name(f"test_{inner.name}")
-    modules = {".".join(("vitrail", *inner.with_suffix("").parts)).removesuffix(".__init__")}
+    modules = {_module(SOURCES / inner)}
     found = [mirror] if mirror.is_file() else []
     for _ in range(3):
         tests = [test for test in (ROOT / "tests").rglob("test_*.py") if test != mirror and imports(test) & modules]
@@ -119,8 +119,12 @@ def find_tests(file: Path) -> list[str]:
         if found:
             break
         sources = [path for path in (ROOT / SOURCES).rglob("*.py") if imports(path) & modules]
-        modules |= {".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in sources}
+        modules |= {_module(path.relative_to(ROOT)) for path in sources}
     return [str(test.relative_to(ROOT)) for test in found[:MOST_FILES]]
+
+
+def _module(file: Path) -> str:
+    return ".".join(file.relative_to("src").with_suffix("").parts).removesuffix(".__init__")
 
 
 def judge(mutant: Mutant, clean: Path, place: Path) -> int:

@@ -24,8 +24,10 @@ from vitrail.models.configs.base import ImageConfig
 from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of, build, model_config, named
+from vitrail.task_registry import TASKS
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.tasks.segmentation.weights import TrainedSegmenter
 from vitrail.training.loop.optimizer import layers_above
 from vitrail.weights.model_folder.folder import TrainedModel
 from vitrail.weights.transfer import transfer
@@ -51,6 +53,10 @@ TINY = {
     "ViTPose": {
         "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "patch_padding": 1, "shared_position": True,
     },
+    "Segmenter": {
+        "backbone": {"patch_size": 4, "image_size": 8, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24}, "deformable_heads": 2,
+        "head_dim": 12, "auxiliary": False,
+    },
 }  # fmt: skip
 """A small model of every architecture, beside images of 8×8 pixels."""
 UNTRAINED = {"T2T": 2 * (8 * 8 + 4 * 4) * 8 * 4}
@@ -61,6 +67,10 @@ IMAGES = {"image_size": 8, "channels": 3, "num_classes": 3}
 OF_IMAGES = [row.name for row in ROWS if issubclass(row.config, ImageConfig) and row.config.answer != "noise"]
 """Architectures of images; those of texts have their contract in test_text_contract.py, of noise in models/vision/test_dit.py."""
 OF_CLASSES = [kind for kind in OF_IMAGES if ARCHITECTURES[kind].config.answer == "vector"]
+OF_TASKS = [kind for kind in OF_IMAGES if any(row.answers == ARCHITECTURES[kind].config.answer for row in TASKS.values())]
+"""Architectures whose output is some task's."""
+NAMED = {"vector": "logits", "heatmaps": "heatmaps", "masks": "logits"}
+"""The name of the output by its kind."""
 
 
 @pytest.fixture(params=OF_IMAGES)
@@ -87,6 +97,8 @@ def answer_shape(model: ImageModel, height: int = 8, width: int = 8) -> tuple[in
     """Return the shape of the output for an image of this size: classes, or a map for each."""
     if model.config.answer == "vector":
         return (model.config.num_classes,)
+    if model.config.answer == "masks":
+        return model.config.num_classes, -(-height // 4), -(-width // 4)
     return model.config.num_classes, *model.config.changed(image_size=(height, width)).heatmap_size
 
 
@@ -147,6 +159,11 @@ def test_heads_read_the_vectors(kind):
         torch.testing.assert_close(head(level), model(images))
         torch.testing.assert_close(model.vectors(images), level.mean(dim=(2, 3)))
         return
+    if model.config.answer == "masks":
+        decoded = model.decoder(model.feature_maps(images))
+        torch.testing.assert_close(head(decoded), model(images))
+        torch.testing.assert_close(model.vectors(images), decoded.mean(dim=(2, 3)))
+        return
     torch.testing.assert_close(head(model.vectors(images)).flatten(1), model(images))
     headless = tiny(kind, num_classes=0)
     assert headless(images).shape == model.vectors(images).shape == headless.outputs()["vectors"].zeros(batch=2).shape
@@ -155,7 +172,7 @@ def test_heads_read_the_vectors(kind):
 def test_inputs_and_outputs_have_the_shapes_that_are_told(kind):
     model = tiny(kind)
     ((name, given),), ((answer, shape),) = model.inputs().items(), model.outputs().items()
-    assert name == "images" and answer == ("logits" if kind in OF_CLASSES else "heatmaps")
+    assert name == "images" and answer == NAMED[model.config.answer]
     found = empty_model(model.config).to("meta")(**model.dummy_inputs(batch=5))
     assert found.shape == shape.zeros(batch=5).shape == (5, *answer_shape(model))
     if isinstance(model, AnySizeModel):
@@ -216,7 +233,7 @@ def test_feature_maps_are_the_image_by_their_strides_and_gradients_reach_the_ste
     assert list(model.strides) == sorted(model.strides)
     stem = next(module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     for level, stride in zip(maps, model.strides, strict=True):
-        assert level.shape[0] == 2 and level.shape[2:] == (height // stride, width // stride) and level.isfinite().all()
+        assert level.shape[0] == 2 and level.shape[2:] == (-(-height // stride), -(-width // stride)) and level.isfinite().all()
         (gradient,) = torch.autograd.grad((level * torch.randn_like(level)).sum(), stem.weight, retain_graph=True)
         assert gradient.isfinite().all() and gradient.any()
 
@@ -224,14 +241,15 @@ def test_feature_maps_are_the_image_by_their_strides_and_gradients_reach_the_ste
 def test_feature_maps_are_what_the_last_norm_or_every_stage_gives(kind):
     model, results = tiny(kind), []
     of_stages = model.features if isinstance(getattr(model, "features", None), nn.Module) else model
-    for module in of_stages.stages if hasattr(of_stages, "stages") else [model.norm]:
+    last = model.neck.norms if hasattr(model, "neck") else [model.norm] if hasattr(model, "norm") else []
+    for module in of_stages.stages if hasattr(of_stages, "stages") else last:
         module.register_forward_hook(lambda module, given, result: results.append(result))
     maps = model.feature_maps(torch.randn(2, 3, 8, 8))
     for level, result in zip(maps, results, strict=True):
         rows, columns = level.shape[2:]
         if result.ndim == 3:  # tokens in a row, those before the patches first
             result = result[:, -rows * columns :].unflatten(1, (rows, columns))
-        expected = result if of_stages is not model else result.permute(0, 3, 1, 2)
+        expected = result if of_stages is not model or hasattr(model, "neck") else result.permute(0, 3, 1, 2)
         torch.testing.assert_close(level, expected, rtol=0, atol=0)
 
 
@@ -270,9 +288,12 @@ def trained_of(kind: str) -> TrainedModel:
     model, labels = tiny(kind), ["a", "b", "c"]
     if model.config.answer == "heatmaps":
         return TrainedPose(model, Skeleton.of(labels).complete, BoxPreparation.of_size((8, 8)))
+    if model.config.answer == "masks":
+        return TrainedSegmenter(model, labels, [(0, 0, 0)] * len(labels), vitrail.Preparation.standard((8, 8), 3))
     return TrainedModel(model, labels, vitrail.Preparation.standard((8, 8), 3))
 
 
+@pytest.mark.parametrize("kind", OF_TASKS)
 def test_a_folder_opens_as_the_same_model(kind, tmp_path):
     trained = trained_of(kind)
     trained.save_pretrained(tmp_path / "model", layout="vitrail")
@@ -282,6 +303,7 @@ def test_a_folder_opens_as_the_same_model(kind, tmp_path):
 
 
 @pytest.mark.parametrize("to", [pytest.param("onnx", marks=pytest.mark.soak), "openvino"])
+@pytest.mark.parametrize("kind", OF_TASKS)
 def test_a_graph_answers_as_the_model_does(kind, to, tmp_path):
     trained = trained_of(kind)
     written = export_graph(trained, Description.of_model(trained, "tiny", "fp32"), to, tmp_path)
@@ -349,9 +371,9 @@ def test_it_is_studied(name, pictures, tmp_path):
         assert len(numbers["attention_distance"]) == len(model.layers())
 
 
-@pytest.mark.parametrize("kind", sorted({*OF_IMAGES} - {*OF_CLASSES}))
+@pytest.mark.parametrize("kind", sorted({*OF_TASKS} - {*OF_CLASSES}))
 def test_who_asks_for_classes_is_told_that_it_has_none(kind):
-    with pytest.raises(ModelFileError, match="the model gives heatmaps, not classes"):
+    with pytest.raises(ModelFileError, match=f"the model gives {ARCHITECTURES[kind].config.answer}, not classes"):
         vitrail.predict(trained_of(kind), np.zeros((8, 8, 3), np.uint8))
 
 

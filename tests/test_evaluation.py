@@ -90,3 +90,5 @@ def test_people_in_boxes_are_read_by_this_process_beside_a_gpu_too(pose_run, peo
 def test_the_table_may_be_named_by_a_text(run, tmp_path):
     vitrail.evaluate(run.folder, table=str(tmp_path / "table.csv"))
     assert (tmp_path / "table.csv").is_file()
+    with pytest.raises(ConfigError, match="exists"):
+        vitrail.evaluate(run.folder, table=str(tmp_path / "table.csv"))

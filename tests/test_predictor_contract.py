@@ -10,6 +10,7 @@ import vitrail
 from deploy.small import small_model
 from small_captioner import small_captioner
 from tiny_pose import SKELETON, tiny_pose
+from tiny_segmenter import tiny_segmenter
 from vitrail.deploy.predictor import Prepared, in_python, predict_each, row_of
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.task_registry import TASKS
@@ -22,6 +23,7 @@ BOXES = [None, [Detection.of((2, 3, 20, 30)), Detection.of((4, 0, 20, 30, 0.5))]
 MODELS = {
     "classification": (small_model, IMAGES, b"no image"),
     "pose": (tiny_pose, [Framed(*each) for each in zip(IMAGES, BOXES, strict=True)], Framed(b"no image")),
+    "segment": (tiny_segmenter, [IMAGES[0], IMAGES[1].resize((50, 20)), IMAGES[2]], b"no image"),
     "caption": (small_captioner, IMAGES, b"no image"),
     "translate": (None, ["one red cat", "", "dog"], None),
 }
@@ -73,11 +75,13 @@ def test_an_item_that_cannot_be_read_leaves_the_others_their_predictions(asked):
     )
 
 
-def test_a_skeleton_is_drawn_into_the_picture(asked):
+def test_what_can_be_drawn_is_drawn_into_the_picture(asked):
     predictor, items, _ = asked
     (answer, *_) = predictor.predictions([predictor.preprocess(items[0])], 8)
     if predictor.task == "pose":
         assert answer.skeleton == SKELETON and answer.draw(IMAGES[0]).tobytes() != IMAGES[0].tobytes()
+    elif predictor.task == "segment":
+        assert answer.draw(IMAGES[0]).tobytes() != IMAGES[0].tobytes()
     else:
         with pytest.raises(NotImplementedError):
             answer.draw(IMAGES[0])

@@ -8,7 +8,9 @@ import torch
 from PIL import Image
 
 from captioned import write_captions
+from masked import write_masks
 from stick_figures import write_people
+from tiny_segmenter import FIELDS as SEGMENTER
 from vitrail import api
 from vitrail.config.configuration import nested
 from vitrail.data.loading.loader import EpochLoader
@@ -77,6 +79,15 @@ KINDS = {
         "augmentation.rotation": 0,
         "augmentation.scale": 0,
     },
+    "Segmentation": {
+        "task": "segment",
+        "model.name": "ViT-Adapter-Ti",
+        **{f"model.{name}": value for name, value in SEGMENTER.items()},
+        "model.norm": "group",
+        "model.head_dropout": 0.0,
+        "task.dice": 0.5,
+        "task.class_weights": "balanced",
+    },
     "Captioning": {"task": "caption", "task.vocabulary": 280, "task.beams": 2, "task.max_length": 12},
     "Translation": {"task": "translate", "source": "en", "target": "de", "task.vocabulary": 280, "task.beams": 2},
 }
@@ -94,6 +105,10 @@ def ask(kind, pictures, run, tmp_path_factory) -> dict:
     data = pictures
     if kind == "PoseEstimation":
         return {"data": str(write_people(tmp_path_factory.mktemp("people"), 30)), **MODEL, **KINDS[kind]}
+    if kind == "Segmentation":
+        of_a_vit = [name for name in MODEL if name.startswith("model.")]
+        settings = {name: value for name, value in MODEL.items() if name not in of_a_vit}
+        return {"data": str(write_masks(tmp_path_factory.mktemp("masks"), 24, 8)), **settings, **KINDS[kind]}
     if kind == "Captioning":
         return {"data": str(write_captions(tmp_path_factory.mktemp("captions"))), **CAPTIONER, **KINDS[kind]}
     if kind == "Translation":
@@ -125,6 +140,10 @@ def made(ask) -> tuple[Task, EpochLoader]:
     task = create_task(settings, build(settings.model.config), preparation, source, teacher)
     task.test_settings, task.test_items = settings, source.split("train")
     return task, EpochLoader(task.dataset(task.test_items), settings.training.batch, shuffle=False)
+
+
+def test_settings_have_the_name_of_a_task_by_default():
+    assert {row.settings().name for row in TASKS.values()} <= TASKS.keys()
 
 
 def test_every_task_has_settings_here():

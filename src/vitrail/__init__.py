@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vitrail.tasks.classification.zero_shot import zero_shot
     from vitrail.tasks.diffusion.sampling.making import sample
     from vitrail.tasks.pose.predictor import predict_poses
+    from vitrail.tasks.segmentation.predictor import predict_masks
     from vitrail.tasks.teachers import CallableTeacher
     from vitrail.tasks.translation.predictor import translate
     from vitrail.weights.convert import convert
@@ -41,6 +42,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "tasks.classification.predictor": ("predict",),
     "studies": ("study_model",),
     "tasks.pose.predictor": ("predict_poses",),
+    "tasks.segmentation.predictor": ("predict_masks",),
     "tasks.captioning.predictor": ("caption",),
     "deploy.embed": ("embed",),
     "tasks.diffusion.sampling.making": ("sample",),
@@ -64,7 +66,7 @@ __all__ = [
     "CallableTeacher", "ConfigError", "DataError", "DivergedError", "ModelFileError", "Preparation", "Run", "TrainedModel",
     "ViT", "ViTConfig", "VitrailError", "caption", "capture", "capture_names", "compare", "convert", "create_model",
     "embed", "evaluate", "for_inference", "from_pretrained", "model_config", "open_data", "open_model", "predict",
-    "predict_poses", "resume", "sample", "study_model", "sweep", "train", "translate", "zero_shot",
+    "predict_masks", "predict_poses", "resume", "sample", "study_model", "sweep", "train", "translate", "zero_shot",
 ]  # fmt: skip
 
 wait_briefly()

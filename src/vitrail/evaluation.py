@@ -49,7 +49,8 @@ def evaluate(
             image and its mirror image, in twice the time (default: only pose models do). Classifiers have ``keep``: retain
             ``logits``, ``labels`` and ``probabilities`` of every image in the metrics. Pose models have ``boxes``, a file of
             detected person boxes; ``smoothing``, see `vitrail.predict_poses`; and ``pictures``, a folder to write, which must
-            not exist, with the people of the worst scores and a bar chart of the joints. Diffusion models have ``count``,
+            not exist, with the people of the worst scores and a bar chart of the joints. Segmenters have ``mirror``, ``window``
+            and ``overlap``; see `vitrail.predict_masks`. Diffusion models have ``count``,
             ``steps``, ``guidance``, ``features``, ``classifier``, ``bits`` and ``pictures``.
     """
     observer, in_python = observer or Observer(), _row_in_python(model)

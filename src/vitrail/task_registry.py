@@ -26,7 +26,7 @@ RoomModule = Literal[
 Labels = Literal["required", "optional", "none"]
 """Labels of images: required, read where the data has some, or never read."""
 Reads = Literal["images", "texts"]
-Answers = Literal["vector", "heatmaps", "text", "noise"]
+Answers = Literal["vector", "heatmaps", "text", "noise", "masks"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TaskRow:
     room: str
     """The folder in `vitrail.tasks` with the task's code."""
     labels: Labels = "none"
-    items: Literal["images", "sentences", "people", "captions"] = "images"
+    items: Literal["images", "sentences", "people", "captions", "masks"] = "images"
     """Kind of the data."""
     recipe: str | None = None
     """The default recipe of a run; None if model and data decide."""
@@ -77,6 +77,7 @@ ROWS = (
     TaskRow("diffusion", "diffusion", "optional", recipe="diffusion", answers="noise"),
     TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),
+    TaskRow("segment", "segmentation", "none", "masks", "segment", answers="masks"),
     TaskRow("pose", "pose", "none", "people", "pose", answers="heatmaps"),  # last: any other JSON may be people
 )
 

@@ -12,7 +12,7 @@ TINY = "--epochs 1 --image-size 8 --model.dim 16 --model.depth 1 --model.heads 2
 
 WRONG_USAGE = {
     "no data for a model folder": "evaluate trained/best",
-    "unknown flag": f"{TRAIN} --nonsense 3",
+    "unknown flag": f"{TRAIN} --xyzzy 3",
     "unknown dotted flag": f"{TRAIN} --model.dept 3",
     "unknown command": "trian --data pictures",
     "no model to evaluate": "evaluate",
@@ -153,7 +153,7 @@ def test_bad_input_is_refused_in_three_lines_and_leaves_nothing_behind(vitrail, 
 SAYS = {
     "unknown model to train": ["'ViT-B16'", "did you mean 'ViT-B/16'?"],
     "unknown model to evaluate": ["'ViT-B16'", "did you mean 'ViT-B/16'?"],
-    "unknown flag": ["'nonsense'", "training"],
+    "unknown flag": ["'xyzzy'", "training"],
     "unknown dotted flag": ["'dept'", "where: model.dept", "did you mean 'depth'?"],
     "unknown command": ["trian"],
     "unknown recipe": ["'nonsense'", "where: --recipe", "did you mean"],

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from vitrail.cli.training.sweep import _axis
 from vitrail.cli.training.train import dotted_settings
 from vitrail.config.configuration import nested
 from vitrail.config.request import Request
-from vitrail.config.yaml_files import read_yaml, to_yaml
+from vitrail.config.yaml_files import differences, read_yaml, to_yaml
 from vitrail.errors import ConfigError
 
 
@@ -132,3 +133,9 @@ def test_a_recipe_may_wait_for_its_teacher_and_defaults_may_be_told_without_one(
         file.write_text(to_yaml(settings))
         assert Request.read(None, file, {}).settings().distillation == settings.distillation
     assert Request.read("deit", None, {"data": {"source": "digits"}, "distillation": {"kind": "hard"}}).settings()
+
+
+def test_a_card_has_the_settings_that_differ_from_their_defaults():
+    given = {"data": "digits", "model": "ViT-Ti/16", "distillation": {"teacher": "runs/first"}, "training": {"epochs": 7}}
+    shown = yaml.safe_load(differences(Request.read(None, None, nested(given)).settings()))
+    assert shown["distillation"] == {"teacher": "runs/first"} and shown["training"]["epochs"] == 7 and "data" not in shown

@@ -8,17 +8,28 @@ import torch
 from PIL import Image
 
 from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.decode import mask_image
+from vitrail.data.images.plan import Plan
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.data.loading.dataset import ImageDataset
-from vitrail.data.targets import Masks
-from vitrail.errors import ConfigError, DataError
+from vitrail.data.targets import Arrays
+from vitrail.errors import ConfigError
 
 LEVELS = np.array([10, 80, 180, 250], np.uint8)
 """The grey of each class; where there is no image it is 128, and the mask's value 255."""
 PREPARATION = Preparation.standard((40, 52), 3, 0.9)
 TURNED = {1: lambda pixels: pixels, 6: np.rot90, 3: lambda pixels: pixels[::-1, ::-1], 5: lambda pixels: pixels.T}
 """How an upright image is stored, by its EXIF orientation."""
+
+
+class Masks:
+    """The item's mask, transformed by the plan of its image."""
+
+    mixable = False
+
+    def __call__(self, item: Item, plan: Plan, random: np.random.Generator) -> Arrays:
+        return {"masks": plan.mask(np.asarray(mask_image(item.mask)))}
 
 
 def classes_of(width: int, height: int) -> np.ndarray:
@@ -63,6 +74,7 @@ def inside(mask: np.ndarray) -> np.ndarray:
         {"crop": "none", "vertical_flip": 0.5},
         {"crop": "pad", "padding": 9, "vertical_flip": 0.5},
         {"crop": "resized", "min_area": 0.3},
+        {"crop": "scaled", "min_scale": 0.5, "max_scale": 1.5},
         {"crop": "resized", "min_area": 0.5, "rotation": 60},
         {"crop": "pad", "padding": 6, "rotation": 180},
         {"crop": "none", "rotation": 15, "vertical_flip": 0.5},
@@ -105,37 +117,6 @@ def test_operations_on_colors_and_erasing_leave_a_mask():
         assert torch.equal(before["masks"], after["masks"]) and not torch.equal(before["images"], after["images"])
 
 
-def test_a_mask_may_be_a_file_an_image_or_pixels_and_its_fill_any_number(tmp_path):
-    classes = classes_of(60, 40)
-    indexed(classes).save(tmp_path / "mask.png")
-    shift = Augmentation(crop="pad", padding=20)
-    found = [
-        ImageDataset([Item("a", Image.fromarray(classes), 0, mask)], PREPARATION, shift, 1, targets=Masks(fill=-100))[3, 0][
-            "masks"
-        ]
-        for mask in (tmp_path / "mask.png", str(tmp_path / "mask.png"), indexed(classes), Image.fromarray(classes), classes)
-    ]
-    assert all(torch.equal(mask, found[0]) for mask in found) and set(found[0].unique().tolist()) == {-100, 0, 1, 2, 3}
-
-
-def test_a_mask_that_is_missing_of_another_size_or_damaged_is_refused_by_the_name_of_its_image(tmp_path):
-    image, mask = Image.new("RGB", (30, 20)), file_of(Image.new("L", (30, 20)))
-    (tmp_path / "mask.png").write_bytes(mask[:40])
-    for given, words in [
-        (None, "the image has no mask"),
-        (Image.new("L", (20, 30)), "the mask has 20×30 pixels, its image 30×20"),
-        (tmp_path / "mask.png", "cannot read the image"),
-        (tmp_path / "none.png", "none.png"),
-        (Image.new("RGB", (30, 20)), "one integer for each pixel, and this image is RGB"),
-    ]:
-        with pytest.raises(DataError, match=words) as refused:
-            ImageDataset([Item("cat.jpg", image, 0, given)], PREPARATION, targets=Masks())[0, 0]
-        assert "cat.jpg" in str(refused.value) and refused.value.hint
-
-
-def test_masks_do_not_go_with_mixed_images_or_transforms_of_ones_own():
+def test_targets_that_cannot_be_mixed_do_not_go_with_mixed_images():
     with pytest.raises(ConfigError, match="cannot be mixed"):
         ImageDataset([item_of(60, 40)], PREPARATION, Augmentation(mixup=0.5), targets=Masks())
-    data = ImageDataset([item_of(60, 40)], PREPARATION, transform=lambda image: image.rotate(9), targets=Masks())
-    with pytest.raises(ConfigError, match="masks cannot follow a user's transform"):
-        data[0, 0]

@@ -34,9 +34,10 @@ def tensor(values, kind="UINT8"):
     return found.set_data_from_numpy(values, binary_data=False)
 
 
-def test_a_published_client_finds_the_model_its_tensors_and_its_health(asker):
+def test_a_published_client_finds_the_model_its_tensors_and_its_health(asker, server):
     assert asker.is_server_live() and asker.is_server_ready() and asker.is_model_ready("tiny")
     assert not asker.is_model_ready("other")
+    assert server.client.get("/v2/models/tiny/ready").json() == {"name": "tiny", "ready": True}
     assert asker.get_server_metadata()["name"] == "vitrail"
     metadata = asker.get_model_metadata("tiny")
     assert metadata["inputs"] == [{"name": "images", "datatype": "UINT8", "shape": [-1, 3, 32, 32]}]

@@ -11,6 +11,7 @@ from server_running import noise, serving_by, tiny
 from small_captioner import small_captioner
 from tiny_diffusion import model as tiny_diffusion
 from tiny_pose import tiny_pose
+from tiny_segmenter import tiny_segmenter
 from vitrail import api
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.http.bodies import Images, Json
@@ -26,11 +27,18 @@ from vitrail.tasks.captioning.service import ServedCaptions
 from vitrail.tasks.classification.service import ServedLabels
 from vitrail.tasks.diffusion.service import ServedSamples
 from vitrail.tasks.pose.service import ServedPoses
+from vitrail.tasks.segmentation.service import ServedMasks
 from vitrail.tasks.translation.predictor import writer_of
 from vitrail.tasks.translation.service import ServedTranslations
 
 EXPORTED = Path(__file__).parents[1] / "kept" / "exported"
-SAVED = {"classification": tiny, "pose": tiny_pose, "caption": small_captioner, "diffusion": tiny_diffusion}
+SAVED = {
+    "classification": tiny,
+    "pose": tiny_pose,
+    "caption": small_captioner,
+    "diffusion": tiny_diffusion,
+    "segment": tiny_segmenter,
+}
 
 
 @pytest.fixture(scope="module", params=[*SAVED, "translate"])
@@ -81,13 +89,14 @@ def test_a_server_has_few_parameters_of_its_own():
 # every task's
 
 
-@pytest.fixture(scope="module", params=["labels", "poses", "captions", "translations", "samples"])
+@pytest.fixture(scope="module", params=["labels", "poses", "masks", "captions", "translations", "samples"])
 def server(request, translator):
     """A server of each task, and the request that it answers first."""
     file = {"files": {"images": ("a.png", noise(1))}}
     task, path, sent = {
         "labels": lambda: (ServedLabels(in_python(tiny()), Limits()), "/predict", file),
         "poses": lambda: (ServedPoses(in_python(tiny_pose()), Limits()), "/predict", file),
+        "masks": lambda: (ServedMasks(in_python(tiny_segmenter()), Limits()), "/predict", file),
         "captions": lambda: (ServedCaptions(Writer(small_captioner()), Limits()), "/caption", file),
         "translations": lambda: (ServedTranslations(writer_of(translator), TEXTS), "/translate", {"json": {"text": "one cat"}}),
         "samples": lambda: (ServedSamples(tiny_diffusion(), Limits()), "/sample", {"json": {"class": "bee", "steps": 2}}),

@@ -6,6 +6,7 @@ from dataclasses import fields
 import pytest
 
 from captioned import write_captions
+from masked import write_masks
 from stick_figures import write_people
 from vitrail.data.checks.found import Found
 from vitrail.errors import ConfigError
@@ -28,6 +29,7 @@ def data(tmp_path, pictures):
         "translate": InspectionRequest(str(write_pairs(tmp_path / "pairs.tsv")), **languages),
         "pose": InspectionRequest(str(write_people(tmp_path / "people", 2))),
         "caption": InspectionRequest(str(write_captions(tmp_path / "captions"))),
+        "segment": InspectionRequest(str(write_masks(tmp_path / "masks"))),
     }
 
 

@@ -101,3 +101,9 @@ def test_a_table_that_is_wrong_is_not_taken_for_images_without_labels(pictures, 
     (tmp_path / "labels.csv").write_text("image,label\nnowhere.png,red\n")
     with pytest.raises(DataError, match=r"nowhere\.png"):
         open_images("optional", tmp_path)
+
+
+def test_data_without_an_image_to_learn_from_is_refused(pictures):
+    source = open_images("none", pictures)
+    with pytest.raises(DataError, match="no images in the split 'train'"):
+        ImageRunData(TaskRow("mae", "mae", "none")).require_learnable(source.without({i.name for i in source.splits["train"]}))

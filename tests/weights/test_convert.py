@@ -19,6 +19,7 @@ from vitrail.models.vision.vit import ViT
 from vitrail.tasks.diffusion.weights import TrainedDiffusion
 from vitrail.tasks.pose.people.skeleton import Skeleton
 from vitrail.tasks.pose.weights import TrainedPose
+from vitrail.tasks.segmentation.weights import TrainedSegmenter
 from vitrail.weights.convert import convert
 from vitrail.weights.formats.safe_files import read_metadata
 from vitrail.weights.layouts import LAYOUTS
@@ -47,6 +48,8 @@ def answering(layout: str, *, several: bool) -> TrainedModel:
     prepared = Preparation.standard(config.image_size, config.channels, 0.5, resampling="bilinear", **colours)
     if config.answer == "noise":
         return TrainedDiffusion(model, labels, prepared)
+    if config.answer == "masks":
+        return TrainedSegmenter(model, labels, [(1, 2, 3), (4, 5, 6), (7, 8, 9)], prepared)
     return TrainedModel(model, labels, prepared, several, thresholds=BOUNDS[:classes] if several else ())
 
 

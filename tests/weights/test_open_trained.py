@@ -5,6 +5,7 @@ import torch
 
 from small_captioner import small_captioner
 from tiny_pose import tiny_pose
+from tiny_segmenter import tiny_segmenter
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.errors import ConfigError, ModelFileError
@@ -33,7 +34,7 @@ def small_diffusion() -> TrainedDiffusion:
 
 
 KINDS = {
-    "classification": None, "diffusion": small_diffusion, "pose": tiny_pose, "caption": small_captioner,
+    "classification": None, "diffusion": small_diffusion, "pose": tiny_pose, "segment": tiny_segmenter, "caption": small_captioner,
     "translate": small_translator,
 }  # fmt: skip
 """By the task whose room has the kind; the first is made by a fixture."""

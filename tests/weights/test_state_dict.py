@@ -21,6 +21,7 @@ from vitrail.models.configs.mixer import MixerConfig
 from vitrail.models.configs.pvt import PVTConfig
 from vitrail.models.configs.pvt_v2 import PVTv2Config
 from vitrail.models.configs.resnet import ResNetConfig
+from vitrail.models.configs.segmenter import segmenter_config
 from vitrail.models.configs.swin import SwinConfig
 from vitrail.models.configs.t2t import T2TConfig
 from vitrail.models.configs.tnt import TNTConfig
@@ -33,6 +34,7 @@ from vitrail.models.vision.mixer import Mixer
 from vitrail.models.vision.pvt import PVT
 from vitrail.models.vision.pvt_v2 import PVTv2
 from vitrail.models.vision.resnet import ResNet
+from vitrail.models.vision.segmenter import Segmenter
 from vitrail.models.vision.swin import Swin
 from vitrail.models.vision.t2t import T2T
 from vitrail.models.vision.tnt import TNT
@@ -106,7 +108,16 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
     small = {"image_size": 8, "patch_size": 4, "channels": 3, "dim": 64, "heads": 1, "mlp_dim": 256, "num_classes": 3}
     masked = MDT(MDTConfig(**small, depth=3)), MDTv2(MDTv2Config(**small, depth=3, decoder_depth=1))
     noise = DiT(DiTConfig(**small, depth=2)), *masked
-    for model in (mixer, swin, *pyramids, t2t, cvt, tnt, *residual, poses, *noise):
+    own = {"depths": (1, 1, 1, 1), "mlp_ratios": (1, 1, 1, 1), "dims": (32, 64, 160, 256), "norm_eps": 1e-5}
+    backbones = (
+        swin.config.changed(depths=(1, 1, 1, 1), heads=(1, 1, 1, 1)), PVTv2Config(**own),
+        *(ResNetConfig(block=block, depths=(1, 1, 1, 1), width=32) for block in ("basic", "bottleneck")),
+        ViTConfig.read({**small, "image_size": 96, "patch_size": 16, "depth": 4, "class_token": True}),
+    )  # fmt: skip
+    starts = [segmenter_config(backbone, 96, 3) for backbone in backbones] + [segmenter_config(backbones[1], 96, 3, head="mlp")]
+    narrow = {"head_dim": 8, "auxiliary_dim": 8}
+    masks = [Segmenter(start.changed(**narrow, **({"tokens": "drop"} if start.maps == "adapter" else {}))) for start in starts]
+    for model in (mixer, swin, *pyramids, t2t, cvt, tnt, *residual, poses, *noise, *masks):
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
                 held = MODELS[name] = type(model)(model.config.changed(**layout.fields))
@@ -236,7 +247,10 @@ def test_a_distillation_token_without_a_class_token_is_refused_by_their_names(la
         build(Checkpoint(Path("weights.safetensors"), state))
 
 
-OURS = r"attention\.(layer\.|norm\.[wb])|embedding\.projection|mlp\.layer\.|head\.linear|position\.embedding|config cannot|fetch"
+OURS = (
+    r"attention\.(layer\.|norm\.[wb])|embedding\.projection|mlp\.layer\.|(?<!_)head\.linear|position\.embedding|"
+    r"config cannot|fetch"
+)
 """Our names of parameters that no layout here has, and words that do not belong into the messages."""
 
 

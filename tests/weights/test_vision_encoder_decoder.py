@@ -186,6 +186,7 @@ def test_a_file_with_the_table_twice_and_masks_of_older_versions_is_read(kind, f
         ({"decoder": {"n_embd": -4}}, "dim"),
         ({"encoder": {"hidden_size": "x"}}, "damaged"),
         ({"pad_token_id": 400}, "vocabulary"),
+        ({"pad_token_id": None, "decoder": {"pad_token_id": None}}, "no pad_token_id"),
     ],
     ids=str,
 )

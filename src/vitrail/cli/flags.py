@@ -48,6 +48,21 @@ Smoothing = Annotated[
         "cells; 0 for none. Default: the model's own."
     ),
 ]
+Window = Annotated[
+    str | None,
+    Parameter(
+        help="For segmenters: height and width of windows in which images are segmented, 512 or 512x384, rounded up to what the "
+        "model takes. Images of over four megapixels need them. Default: the run's setting when it is evaluated, else the whole "
+        "image."
+    ),
+]
+Overlap = Annotated[
+    float | None,
+    Parameter(
+        help="For segmenters: fraction of a window's side that the next window shows, too; there logits are averaged. Default: "
+        "0.25."
+    ),
+]
 Start = Annotated[
     str | None,
     Parameter(
@@ -59,8 +74,8 @@ Start = Annotated[
 Recipe = Annotated[
     str | None,
     Parameter(
-        help="Recipe with the basic settings; see vitrail recipes. Default: the task's recipe with --task mae, pose, caption, "
-        "translate or diffusion, else finetune with --from, else digits or cifar10 for these data sets, else scratch."
+        help="Recipe with the basic settings; see vitrail recipes. Default: the task's recipe with --task mae, pose, segment, "
+        "caption, translate or diffusion, else finetune with --from, else digits or cifar10 for these data sets, else scratch."
     ),
 ]
 Config = Annotated[

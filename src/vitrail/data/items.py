@@ -68,6 +68,7 @@ LEFT_OUT = {
     "sweep": "sweep{s}",
     "linked": "linked folder{s}",
     "no-split": "folder{s} beside the splits",
+    "no-image": "mask{s} without an image",
     "no-class": "image{s} outside the class folders",
     "unlisted": "image{s} that no table names",
     "outside": "image{s} outside the splits",

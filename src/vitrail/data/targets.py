@@ -6,10 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from vitrail.data.images.decode import decode_mask
 from vitrail.data.images.plan import Plan
 from vitrail.data.items import Item
-from vitrail.errors import ConfigError, DataError
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -60,35 +58,6 @@ class ClassShares:
         shares = np.zeros(self.classes, np.float32)
         shares[list(item.labels)] = 1
         return {"labels": shares}
-
-
-@dataclass(frozen=True)
-class Masks:
-    """The item's mask, transformed by the plan of its image, as ``masks``, int64 (H, W).
-
-    Raises:
-        DataError: the item has no mask, or the mask cannot be read or has another size than the image.
-        ConfigError: there is a user's transform, and so no plan.
-    """
-
-    fill: int = 255
-    """The value of pixels outside of the image: in padding, or next to a rotated image."""
-    mixable = False
-
-    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
-        if plan is None:
-            raise ConfigError("masks cannot follow a user's transform", where="transform", hint="leave transform out")
-        if item.mask is None:
-            raise DataError("the image has no mask", where=item.name, hint="give the image a mask, or remove it")
-        try:
-            mask = decode_mask(item.mask)
-        except DataError as error:
-            raise DataError(f"the mask of {item.name}: {error.what}", where=error.where, hint=error.hint) from None
-        if mask.shape[::-1] != plan.size:
-            (height, width), own = mask.shape, plan.size
-            what = f"the mask has {width}×{height} pixels, its image {own[0]}×{own[1]}"
-            raise DataError(what, where=item.name, hint="give a mask of the size that the image has after its EXIF rotation")
-        return {"masks": plan.mask(mask, self.fill)}
 
 
 def class_targets(classes: int, *, shares: bool) -> Targets:

@@ -48,9 +48,17 @@ class AnySizeGraph(nn.Module):
         """Return the output of `ViT.forward`, for sides that are multiples of the patch."""
         model = self.model
         grid = model.config.grid_of(images.shape[2], images.shape[3])
-        rows, columns = (torch.arange(count, device=images.device).float() for count in grid)
-        z, attention = model.embed(images, position=self._position(rows, columns).to(images.dtype))
+        z, attention = self.embed(images)
         return model.forward_head(model.transform(z, attention, first=model.tokens_read), grid=grid)
+
+    def embed(self, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Return `ViT.embed` of images whose sides are multiples of the patch."""
+        grid = self.model.config.grid_of(images.shape[2], images.shape[3])
+        rows, columns = (torch.arange(count, device=images.device).float() for count in grid)
+        embedded: tuple[Tensor, dict[str, Any]] = self.model.embed(
+            images, position=self._position(rows, columns).to(images.dtype)
+        )
+        return embedded
 
     def _position(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Return E_pos for these rows and columns: (prefix + N, D)."""

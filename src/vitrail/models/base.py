@@ -62,6 +62,11 @@ class Model(nn.Module):
         """Compute every token inside the ``with``, also those that the output does not need, to study or count them."""
         yield
 
+    def at_full_size(self) -> nn.Module:
+        """Return the model with an output for every pixel, with the same parameters; raises `ConfigError` where it has none."""
+        what = f"a {type(self).__name__} gives no class for every pixel"
+        raise ConfigError(what, where="--full-size", hint="leave it out")
+
     fresh: ClassVar[frozenset[str]] = frozenset()
     """Parts besides the heads that may be reinitialized when a model starts from another model's weights."""
 

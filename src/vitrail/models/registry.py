@@ -15,6 +15,7 @@ from vitrail.models.configs import (
     pvt,
     pvt_v2,
     resnet,
+    segmenter,
     swin,
     t2t,
     texts,
@@ -61,6 +62,9 @@ ROWS = (
     Architecture("Mixer", "MLP-Mixer", "vision.mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "vision.resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
     Architecture("ViTPose", "ViT for poses", "vision.vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS),
+    Architecture(
+        "Segmenter", "Segmenter of images", "vision.segmenter", segmenter.SegmenterConfig, segmenter.PRESETS, segmenter.preset_of
+    ),
     Architecture("DiT", "Diffusion Transformer", "vision.dit", dit.DiTConfig, dit.PRESETS),
     Architecture("MDT", "Masked Diffusion Transformer", "vision.mdt", mdt.MDTConfig, mdt.PRESETS),
     Architecture("MDTv2", "Masked Diffusion Transformer v2", "vision.mdt", mdt.MDTv2Config, mdt.PRESETS_V2),
@@ -148,6 +152,23 @@ def for_heatmaps(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfi
     return vitpose.pose_config(start, fields.get("image_size")).changed(**fields)
 
 
+def for_masks(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfig:
+    """Return the configuration of a segmenter whose backbone is another model, with ``overrides`` of its fields.
+
+    A segmenter stays as it is; raises `ConfigError` for a model that cannot be a backbone.
+    """
+    if isinstance(start, segmenter.SegmenterConfig):
+        return start
+    if not isinstance(start, ImageConfig):
+        what = f"there is no segmenter of a {architecture_of(start).about}"
+        raise ConfigError(what, where="--from", hint="start from a model of images")
+    fields = {
+        name: value for name, value in overrides.items() if name in segmenter.SegmenterConfig.model_fields and name != "backbone"
+    }
+    made = segmenter.segmenter_config(start, fields.get("image_size"), maps=fields.get("maps"), head=fields.get("head"))
+    return made.changed(**fields)
+
+
 def for_captions(start: ModelConfig, overrides: Mapping[str, Any]) -> ModelConfig:
     """Return the configuration of a captioner whose encoder is another model, with ``overrides`` of its decoder.
 
@@ -184,7 +205,12 @@ def build(config: ModelConfig) -> "Model": ...
 
 def build(config: ModelConfig) -> "Model":
     """Return the model of a configuration, with fresh weights."""
-    return _class_of(architecture_of(config).name)(config)
+    return class_of(config)(config)
+
+
+def class_of(config: ModelConfig) -> "type[Model]":
+    """Return the class of a configuration's model."""
+    return _class_of(architecture_of(config).name)
 
 
 def create_model(name: str, **fields: Any) -> "Model":

@@ -3,6 +3,7 @@
 from vitrail.parts.attention.attention import Attention
 from vitrail.parts.attention.cache import DecoderCache, KeyValueCache
 from vitrail.parts.attention.cvt_attention import ConvolvedAttention, DepthwiseConv, SequenceStage
+from vitrail.parts.attention.deformable import DeformableAttention, cell_places, sample_levels
 from vitrail.parts.attention.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.attention.performer import KernelAttention
 from vitrail.parts.attention.reduced_attention import PooledReduction, ReducedAttention
@@ -31,7 +32,10 @@ from vitrail.parts.positions.text import LearnedSequencePosition, SequencePositi
 from vitrail.parts.text.lstm import BidirectionalLSTM, LSTMLayer, LSTMState, lstm_step
 from vitrail.parts.text.rnn_attention import AdditiveAlignment, DotAlignment
 from vitrail.parts.text.token_loss import token_loss
+from vitrail.parts.vision.conv_norm import MapNorm, conv_norm, map_norm, resize_map
 from vitrail.parts.vision.heatmap_decoder import ClassicHeatmapDecoder, SimpleHeatmapDecoder
+from vitrail.parts.vision.map_heads import LinearDecoder, MLPDecoder, UPerNetDecoder
+from vitrail.parts.vision.map_pyramid import STRIDES, SimplePyramid, StageMaps, map_sizes
 from vitrail.parts.vision.patches import (
     ConvStem,
     PatchEmbedding,
@@ -51,6 +55,7 @@ from vitrail.parts.vision.resnet import (
     ResNetPyramid,
     resnet_stride,
 )
+from vitrail.parts.vision.spatial_prior import SpatialPrior
 from vitrail.parts.vision.stage import GridEmbedding, PatchMerging, PositionedEmbedding, Stage
 from vitrail.parts.vision.standardized import StandardizedConv2d
 from vitrail.parts.vision.tnt_embedding import NestedBlock, WordEmbedding, WordsToPatches

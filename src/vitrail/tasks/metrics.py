@@ -73,6 +73,10 @@ METRICS = {
         Metric("ar75", "average recall at OKS 0.75", "AR75", every_epoch=False),
         Metric("ar_medium", "average recall, medium", "AR-M", every_epoch=False),
         Metric("ar_large", "average recall, large", "AR-L", every_epoch=False),
+        Metric("miou", "mean IoU of classes", "mIoU"),
+        Metric("pixel_accuracy", "pixel accuracy", "pAcc"),
+        Metric("mean_accuracy", "mean accuracy of classes", "mAcc", every_epoch=False),
+        Metric("boundary_iou", "mean boundary IoU of classes", "bIoU", every_epoch=False),
         Metric("sample_distance", "kernel distance of samples", "KID", is_share=False, higher_is_better=False),
         Metric("loss", "loss", "loss", is_share=False, higher_is_better=False),
     )

@@ -1,6 +1,6 @@
 """Data of runs on whole images: opening and checking them, and the settings and model that follow from them."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -183,29 +183,45 @@ def fit_whitening(model: nn.Module, preparation: Preparation, items: Sequence[An
             layer.fit(images())
 
 
-def check_images(source: Data, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+def check_images(
+    source: Data,
+    settings: RunSettings,
+    observer: Observer,
+    group: Processes,
+    *,
+    also: Callable[[str], object] = lambda name: None,
+) -> dict[str, str]:
     """Check every image, and return those that cannot be read and are skipped: the reasons by name.
 
     A bad image thus stops a run at its beginning, not at its end. The check reads the head of each file, or all of it if
-    unreadable images are to be skipped.
+    unreadable images are to be skipped. ``also`` checks more of the item of a name; it raises `DataError`.
     """
     items = source.split("all")
-    bad = unreadable([(item.name, item.image) for item in items], settings, observer, group)
+    bad = unreadable([(item.name, item.image) for item in items], settings, observer, group, also=also)
     if bad:
         observer.note(f"{len(bad):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
     return {name: error.what for name, error in bad}
 
 
 def unreadable(
-    images: Sequence[tuple[str, Source]], settings: RunSettings, observer: Observer, group: Processes
+    images: Sequence[tuple[str, Source]],
+    settings: RunSettings,
+    observer: Observer,
+    group: Processes,
+    *,
+    also: Callable[[str], object] = lambda name: None,
 ) -> list[tuple[str, DataError]]:
-    """Return the names and errors of images that cannot be read; raises `DataError` unless they are few and skipped."""
+    """Return the names and errors of images that cannot be read; raises `DataError` unless they are few and skipped.
+
+    ``also`` checks more of the item of a name; see `check_images`.
+    """
     skip = settings.data.bad_images == "skip"
     observer.begin("reading images" if skip else "checking images", len(images))
     own: list[tuple[str, DataError]] = []
     for name, image in group.part(images):
         try:
             decode(image) if skip else check_head(image)
+            also(name)
         except DataError as error:
             own.append((name, error))
         observer.advance(group.count)

@@ -7,7 +7,7 @@ Names contain ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage a
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -125,6 +125,20 @@ def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]
             first, *rest = [f"{name}.{part}" for name in ((theirs,) if isinstance(theirs, str) else theirs)]
             keys[f"{ours}.{part}"] = Joined(first, rest=tuple(rest)) if rest else Key(first)
     return keys
+
+
+def within(rows: Mapping[str, Key | tuple[Key, ...]], ours: str, theirs: str) -> dict[str, Key]:
+    """Return the rows of a model inside another one: our parameters below ``ours``, their keys below ``theirs``.
+
+    Parameters with several keys are left out.
+    """
+    inside: dict[str, Key] = {}
+    for name, key in rows.items():
+        if isinstance(key, Joined):
+            key = replace(key, rest=tuple(theirs + other for other in key.rest))
+        if isinstance(key, Key):
+            inside[ours + name] = replace(key, name=theirs + key.name)
+    return inside
 
 
 def layers(rows: Mapping[str, str], weight: str, bias: str, kind: type[Key] = Key, bias_kind: type[Key] = Key) -> dict[str, Key]:

@@ -12,7 +12,7 @@ from vitrail.parts.positions.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.task_registry import row_of_kind
 from vitrail.weights.formats.checkpoint import Checkpoint, Source, tower
-from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, LATENTS, LAYOUT, PREPROCESSOR, SKELETON, section
+from vitrail.weights.formats.safe_files import CONFIG, CONFIGURED, LATENTS, LAYOUT, PALETTE, PREPROCESSOR, SKELETON, section
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.locate import row_in
@@ -40,7 +40,10 @@ def own_source(checkpoint: Checkpoint) -> Source:
         raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
     if not issubclass(row.config, ImageConfig):
         raise row_of_kind(row.config.reads, row.config.answer).module("weights").no_labels(where)
-    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON, LATENTS)}
+    names = {
+        name: values.pop(name, None)
+        for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON, *PALETTE, LATENTS)
+    }
     del values["model_type"]
     if checkpoint.preprocessor is None:
         raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import Model
-from vitrail.models.configs.base import ImageConfig
+from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_of
 from vitrail.runtime.terminal import note
@@ -134,7 +134,8 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
         and getattr(canonical(config), name) != getattr(canonical(config.changed(**{name: known[name]})), name)
     ]
     if wrong:
-        stated = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
+        unequal = [row for name in wrong for row in _unequal(name, getattr(config, name), known[name])]
+        stated = ", ".join(f"{name} is {value}, not {other}" for name, value, other in unequal)
         raise ModelFileError(
             f"the weights contradict config.json: {stated}", where="config", hint="give weights and config.json of the same model"
         )
@@ -220,13 +221,23 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
         raise _inexpressible(layout, error.what) from None
     ours, theirs = layout.reading.canonical(config), layout.reading.canonical(read)
     changed = [
-        f"{name} is {getattr(config, name)}, would be read as {getattr(read, name)}"
+        row
         for name in type(config).model_fields
         if name not in config.training_only and getattr(ours, name) != getattr(theirs, name)
+        for row in _unequal(name, getattr(config, name), getattr(read, name))
     ]
     if changed:
-        raise _inexpressible(layout, ", ".join(changed))
+        why = ", ".join(f"{name} is {value}, would be read as {other}" for name, value, other in changed)
+        raise _inexpressible(layout, why)
     return written
+
+
+def _unequal(name: str, value: Any, other: Any) -> list[tuple[str, Any, Any]]:
+    """Return the name and both values of a field; for the configuration of a part, those of its fields that differ."""
+    if not isinstance(value, ModelConfig) or type(value) is not type(other):
+        return [(name, value, other)]
+    fields = [(field, getattr(value, field), getattr(other, field)) for field in type(value).model_fields]
+    return [(f"{name}.{field}", own, its) for field, own, its in fields if field not in value.training_only and own != its]
 
 
 def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:

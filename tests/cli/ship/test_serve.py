@@ -8,6 +8,7 @@ import pytest
 from server_running import tiny
 
 from small_captioner import small_captioner
+from tiny_segmenter import tiny_segmenter
 from vitrail import api
 from vitrail.deploy.server.http.limits import TEXTS
 
@@ -169,3 +170,16 @@ def test_a_captioner_is_served_in_its_precision_and_behind_no_engine(vitrail, tm
     assert seen[0].task.writer.engine == "torch bf16" and seen[0].limits.items == 3 and seen[0].name == "captions"
     answer = vitrail("serve", tmp_path / "captions", "--port", 0, "--engine", "onnxruntime")
     assert answer.code == 2 and "--engine" in answer.err
+
+
+def test_a_segmenter_is_served_in_windows_and_other_models_have_none(vitrail, trained, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda app, service, *others: seen.append(service.described()) or 15)
+    tiny_segmenter().save_pretrained(tmp_path / "segmenter")
+    assert vitrail("serve", tmp_path / "segmenter", "--port", 0, "--window", "33x40").code == 0
+    assert seen[0]["window"] == (40, 40)
+    for window in ("0", "wide", "64x0"):
+        answer = vitrail("serve", tmp_path / "segmenter", "--port", 0, "--window", window)
+        assert answer.code == 2 and "window" in answer.err
+    answer = vitrail("serve", trained, "--port", 0, "--window", "64")
+    assert answer.code == 2 and "a server of the task classification has no option --window" in answer.err

@@ -5,6 +5,7 @@ import torch
 from diffusers import DiTTransformer2DModel
 
 from vitrail.errors import ConfigError
+from vitrail.models.configs.dit import DiTConfig
 from vitrail.models.cost import totals
 from vitrail.models.registry import create_model, model_config
 
@@ -98,3 +99,13 @@ def test_images_of_another_size_are_refused():
     model = create_model("DiT-S/2", **TINY)
     with pytest.raises(ConfigError, match="the model takes"):
         model(torch.zeros(1, 4, 16, 16), torch.zeros(1), torch.zeros(1, dtype=torch.long))
+
+
+def test_the_defaults_are_those_of_the_smallest_size():
+    assert DiTConfig(num_classes=1000) == model_config("DiT-S/2")
+
+
+def test_rows_and_columns_of_patches_are_counted_apart():
+    model = randomized(create_model("DiT-S/2", **{**TINY, "image_size": (8, 24), "patch_size": (4, 2)}))
+    assert model.config.grid == (2, 12)
+    assert model(*batch(model)).shape == (3, 8, 8, 24)

@@ -93,6 +93,12 @@ def test_confusion_is_legible_with_any_number_of_classes(tmp_path, count):
     assert (len(figure.axes[0].get_xticklabels()) == count) == (count <= 40)
 
 
+def test_confusion_numbers_up_to_20_classes_and_names_up_to_40():
+    for count, numbered, named in ((20, True, True), (21, False, True), (40, False, True), (41, False, False)):
+        (axes,) = figures.confusion(np.ones((count, count), dtype=int), [f"class {i}" for i in range(count)]).axes
+        assert (len(axes.texts) == count**2, len(axes.get_xticklabels()) == count) == (numbered, named)
+
+
 @pytest.mark.parametrize(
     "name",
     ["a rather long name of a class, as folders have them" * 2, "$x_1^2$", "$ 5 a_b", "\\frac", "été ñ ß", "고양이", "כלב"],

@@ -67,3 +67,19 @@ def test_similarity_of_a_large_grid_is_thinned_out_and_every_map_stands_in_its_p
 def test_filters_of_any_number_of_channels_are_drawn(channels):
     figure = pictures.filters(np.random.default_rng(0).standard_normal((9, channels, 4, 4)))
     assert sum(bool(axes.images) for axes in figure.axes) == 9
+
+
+def test_curves_are_named_and_in_per_cent():
+    curves = {"at random": [0.9, 0.4, 0.1], "most relevant first": [0.9, 0.2, 0.1]}
+    (axes,) = pictures.occlusion((0, 0.5, 1), curves, "right answers, %").axes
+    assert [line.get_label() for line in axes.get_lines()] == list(curves)
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), [90, 40, 10])
+    assert axes.get_ylabel() == "right answers, %"
+
+
+def test_distances_have_a_dot_for_every_head_and_reach_from_the_first_layer_to_the_last():
+    (axes,) = pictures.distances(np.array([[10.0, 30.0], [50.0, 70.0]]), 116.0, [5.0, 60.0, 110.0]).axes
+    lines = {line.get_label().partition(",")[0]: line for line in axes.get_lines()}
+    assert lines["a head"].get_xdata().tolist() == [0, 0, 1, 1]
+    np.testing.assert_allclose(lines["mean of the heads"].get_ydata(), [20, 60])
+    np.testing.assert_allclose(lines["ResNet-50"].get_xdata(), [0, 0.5, 1])

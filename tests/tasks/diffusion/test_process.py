@@ -12,6 +12,7 @@ from vitrail.tasks.diffusion.process import Process, variational_bound
 def batch(time):
     generator = torch.Generator().manual_seed(time)
     levels = torch.randint(0, 256, (2, 1, 3, 3), generator=generator)
+    levels[:, 0, 0, 0], levels[:, 0, 0, 1] = 0, 255  # the darkest and the brightest take all that is beyond them
     images = (levels / 127.5 - 1).double()
     noise, output, variance = (torch.randn(images.shape, generator=generator, dtype=torch.float64) for _ in range(3))
     return images, noise, 0.9 * noise + 0.1 * output, variance.tanh()

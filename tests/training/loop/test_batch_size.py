@@ -92,3 +92,8 @@ def test_memory_that_was_used_and_let_go_before_does_not_count():
 def test_a_run_on_the_processor_is_measured_there_though_a_gpu_is_near(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert min(batch_size._memory(CPU)) > 2**20
+
+
+def test_where_the_free_memory_is_unknown_two_gibibytes_are_assumed(monkeypatch):
+    monkeypatch.setattr(batch_size, "available_memory", lambda: None)
+    assert batch_size._memory(CPU)[1] == 2**31

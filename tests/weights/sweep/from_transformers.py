@@ -24,7 +24,7 @@ CLASSES = (
     "VideoMAEModel", "VideoMAEForVideoClassification", "ResNetForImageClassification", "ResNetModel",
     "BitForImageClassification", "BitModel", "SwinForImageClassification", "SwinModel", "Swinv2ForImageClassification",
     "Swinv2Model", "PvtForImageClassification", "PvtModel", "PvtV2ForImageClassification", "PvtV2Model",
-    "CvtForImageClassification", "CvtModel",
+    "CvtForImageClassification", "CvtModel", "SegformerForSemanticSegmentation",
 )  # fmt: skip
 SMALL = {
     "image_size": 32, "patch_size": 8, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -46,6 +46,7 @@ SMALL_STAGES: dict[str, dict] = {
     "swinv2": SMALL_SWIN,
     "pvt": SMALL_PVT,
     "pvt_v2": SMALL_PVT,
+    "segformer": SMALL_PVT,
     "cvt": {"embed_dim": [64, 64, 128], "num_heads": [1, 1, 2], "depth": [1, 2, 3], "mlp_ratio": [2.0, 2.0, 2.0]},
 }
 """The same of configurations that have a number for each stage, by their ``model_type``."""
@@ -119,7 +120,7 @@ def _changes(kind: str) -> list[tuple]:
     had = config().to_dict()
     default = {**had, **_small(kind)}
     scalar = {field: value for field, value in had.items() if field == "image_size" or not isinstance(value, list)}
-    more = CHANGES_OF_STAGES.get(config.model_type.replace("swinv2", "swin"), ())
+    more = CHANGES_OF_STAGES.get(config.model_type.replace("swinv2", "swin").replace("segformer", "pvt_v2"), ())
     tried = [*(change for change in CHANGES if config.model_type not in SMALL_STAGES or change[0] in scalar), *more]
     return [(field, value) for field, value in tried if field in had and default[field] != value]
 

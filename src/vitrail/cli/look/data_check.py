@@ -38,7 +38,7 @@ def check(
     bad_lines: str | None = None,
     json: bool = False,
 ) -> None:
-    """Check every image and label of a data set, or every sentence, person or caption, and list the faults.
+    """Check every image and label of a data set, or every sentence, person, caption or mask, and list the faults.
 
     The exit code is 3 if there are faults; notes are not faults. No file is moved or changed.
 
@@ -57,17 +57,21 @@ def check(
     Captions: counts captions and their lengths; finds images that are missing, damaged, without a caption or in several splits.
     Notes duplicate images and repeated captions.
 
+    Masks: counts the pixels and images of each class; finds images without a mask, masks of another size, values of no class,
+    masks that are JPEG or have the colours of a palette in place of its indices, classes that never occur, and images in several
+    splits. Notes masks of one class alone. Classes that are void are given as to vitrail train: --task.void NAME.
+
     Parameters
     ----------
     data
         digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences, people or captions, as
         vitrail train takes them.
     task
-        The task that the data is for: pose for people, caption for captions, mae for images without labels. Default: caption
-        for a file with this word in its name; pose for any other JSON file, or for a table with columns for joints and none for
-        labels.
+        The task that the data is for: pose for people, caption for captions, segment for masks, mae for images without labels.
+        Default: segment for a folder with images and masks, or a table of both; caption for a file with this word in its name;
+        pose for any other JSON file, or for a table with columns for joints and none for labels.
     config
-        A YAML file of vitrail train with the skeleton of the people.
+        A YAML file of vitrail train with the skeleton of the people, or the void classes of masks.
     model
         A run folder, a model folder, a file of weights or a hub id. Its features show doubtful labels; a model that was not
         trained on these labels finds most of them.
@@ -79,7 +83,8 @@ def check(
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
         folder if one is written. For sentences: source, languages, sentences, splits, words, notes, faults, notices. For people:
         source, people, images, splits, marked, boxes, left_out, notes, not_in_file, faults, notices. For captions: source,
-        images, splits, captions, words, left_out, notes, faults, notices.
+        images, splits, captions, words, left_out, notes, faults, notices. For masks: source, images, classes, splits, pixels,
+        void, images_of_class, sizes, modes, notes, faults, notices.
     """
     from vitrail.tasks.inspection import InspectionRequest, inspection_of, row_for
 
@@ -108,7 +113,7 @@ def _refuse_others(row: "TaskRow", others: set[str], settings: Iterable[str]) ->
     )
     refuse_given(as_it_is, {"--model": "model" in others, "--out": "out" in others})
     skeletons = {"--config": "config" in others, **{f"--{name}": "settings" in others for name in settings}}
-    refuse_given("only data of people has a skeleton", skeletons)
+    refuse_given("only people and masks have such settings", skeletons)
     refuse_given(f"{row.items} have no lines of sentences", {"--bad-lines": "bad_lines" in others})
 
 

@@ -37,7 +37,8 @@ def show(
 
     Takes the settings of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial. With
     --task pose, or for data that can only be people, it crops people and draws their joints. With --task caption, or for a file
-    with this word in its name, it shows a caption of each image.
+    with this word in its name, it shows a caption of each image. With --task segment, or for a folder of images and masks, it
+    lays the masks over the images.
 
     Parameters
     ----------

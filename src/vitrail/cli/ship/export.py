@@ -23,6 +23,7 @@ def export(
     max_drop: float = MAX_DROP,
     image_size: str | None = None,
     fold_normalization: bool = False,
+    full_size: bool = False,
     force: bool = False,
     out: str | None = None,
     json: bool = False,
@@ -52,6 +53,9 @@ def export(
         Height and width of the graph's input, 384 or 384x256; or any, for all multiples of the patch. Default: the model's.
     fold_normalization
         Include the normalization in the graph, which then takes uint8 pixels of 0 to 255.
+    full_size
+        For segmenters: a graph that gives logits at the size of the images. Default: at the decoder's stride, usually 4, which is
+        16 times less data; vitrail predict enlarges them.
     force
         Keep int8 even if it certainly loses more than a quarter of a point, if the images do not suffice to tell, or if auto
         finds it slower than floating point.
@@ -74,6 +78,7 @@ def export(
     of_images = {
         "merge": (read_merging(merge), merge != "0"), "max_drop": (max_drop, max_drop != MAX_DROP),
         "image_size": (image_size, image_size is not None), "fold": (fold_normalization, fold_normalization),
+        "full_size": (full_size, full_size),
     }  # fmt: skip
     options |= {name: value for name, (value, is_given) in of_images.items() if is_given}
     if precision == "auto":
@@ -109,10 +114,13 @@ def _tell(figures: dict[str, Any]) -> None:
         result(f"precision  {precision}: {figures['because']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
-    if "judged" in figures:
+    if (loss := figures.get("judged")) and "views" not in loss:
+        of = metric_of(figures["metric"]).short
+        result(f"judged     int8 loses {loss['points']:.1f} ± {loss['error']:.1f} points of {of} on {loss['images']} images")
+    elif loss:
         from vitrail.tasks.classification.judging.int8_check import Judged
 
-        result(f"judged     int8 loses {Judged(**figures['judged'])}")
+        result(f"judged     int8 loses {Judged(**loss)}")
     if "metric" in figures:
         metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
         of = metric.short if figures["labelled"] else "agrees"

@@ -35,9 +35,10 @@ def serve(
     max_characters: Whole | None = None,
     max_mebibytes: Whole | None = None,
     reject: bool = False,
+    window: str | None = None,
     access_log: bool = False,
 ) -> None:
-    """Serve a model over HTTP, with a web page: labels, captions or joints of images, translations, or images from noise.
+    """Serve a model over HTTP, with a web page: labels, captions, joints or masks of images, translations, or images from noise.
 
     The server stops on Ctrl-C or SIGTERM, after answering all accepted requests. Clients on other machines send the token as
     Authorization: Bearer TOKEN. The token is read from a file or from the environment, since other users of this machine can see
@@ -75,6 +76,10 @@ def serve(
         Size of a request in MiB. Default: 20; for a translator 1.
     reject
         Give an image no label if its most probable label is below the threshold from the validation images: see docs/deploy.md.
+    window
+        For segmenters: height and width of windows in which images are segmented, 512 or 512x384, rounded up to what the model
+        takes. Default: the whole image, and windows of the model's size for an image of over four megapixels, which
+        may need a longer --deadline.
     access_log
         Write a line for each request to stderr: time, address, method, path, status, bytes, milliseconds.
     """
@@ -103,7 +108,7 @@ def serve(
     from vitrail.cli.ship.calibration import measure_before
 
     measure_before(model)
-    options = {"precision": precision, "engine": None if engine == "auto" else engine, "reject": reject or None}
+    options = {"precision": precision, "engine": None if engine == "auto" else engine, "reject": reject or None, "window": window}
     received = api.serve(
         model,
         host=host,

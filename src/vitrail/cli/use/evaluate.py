@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result, result_json
-from vitrail.cli.flags import Engine, ModelOrExported, Precision, Smoothing, Split
+from vitrail.cli.flags import Engine, ModelOrExported, Overlap, Precision, Smoothing, Split, Window
 from vitrail.tasks.metrics import COUNTS, metrics_in
 
 
@@ -23,6 +23,8 @@ def evaluate(
     boxes: Path | None = None,
     mirror: Annotated[bool | None, Parameter(negative="--no-mirror")] = None,
     smoothing: Smoothing = None,
+    window: Window = None,
+    overlap: Overlap = None,
     pictures: Path | None = None,
     count: Whole | None = None,
     features: str | None = None,
@@ -33,7 +35,8 @@ def evaluate(
     latents: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Evaluate a model: a classifier on labelled images, a translator on sentence pairs, a pose model on people.
+    """Evaluate a model: a classifier on labelled images, a translator on sentence pairs, a pose model on people, a segmenter
+    on masks.
 
     Classes of the data are matched to the model's labels by name; a number is the index of a label. Under torchrun the processes
     share the work.
@@ -43,12 +46,13 @@ def evaluate(
     data
         Data as for vitrail train. Default: the data of the run.
     batch_size
-        Images per batch. Default: 64.
+        Images per batch. Default: 64, for segmenters 8.
     workers
         Number of processes that prepare images. Default: on a GPU one for each core, at most 16; on a CPU none.
     csv
         A file to write, which must not exist: a row for each image with the true label, the predicted label, its score, whether
-        it is correct, and the next labels; for pose models a row for each person.
+        it is correct, and the next labels; for pose models a row for each person; for segmenters a row for each class in an
+        image.
     boxes
         For pose models: a detector's results in COCO's format. Joints are predicted in these boxes instead of the annotated
         ones, and scores are COCO's: a person without a detection counts as missed.
@@ -94,8 +98,8 @@ def evaluate(
     measure_before(model)
     options: dict[str, Any] = {
         "batch_size": batch_size, "workers": workers, "table": table, "boxes": boxes, "mirror": mirror, "smoothing": smoothing,
-        "pictures": drawn_to, "count": count, "features": features, "classifier": classifier, "steps": steps,
-        "guidance": guidance, "bits": bits, "latents": latents,
+        "window": window, "overlap": overlap, "pictures": drawn_to, "count": count, "features": features,
+        "classifier": classifier, "steps": steps, "guidance": guidance, "bits": bits, "latents": latents,
     }  # fmt: skip
     with open_processes() as group, counting("evaluating") as progress:
         ways: dict[str, Any] = {"split": split, "precision": precision, "engine": engine, "observer": progress, "group": group}

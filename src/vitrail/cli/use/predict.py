@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.cli.console import Whole, note
-from vitrail.cli.flags import Engine, Images, ModelOrExported, Precision, Smoothing
+from vitrail.cli.flags import Engine, Images, ModelOrExported, Overlap, Precision, Smoothing, Window
 from vitrail.cli.use.answers import require_free_outputs, write_predictions
 from vitrail.errors import ConfigError
 
@@ -30,10 +30,13 @@ def predict(
     mirror: bool = False,
     reject: bool = False,
     smoothing: Smoothing = None,
+    window: Window = None,
+    overlap: Overlap = None,
+    masks: Path | None = None,
     pictures: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Predict the labels of images, or the joints of the people in them.
+    """Predict the labels of images, the joints of the people in them, or the class of every pixel.
 
     A multi-label model returns the labels whose probabilities reach the thresholds chosen in training; without thresholds, 0.5.
 
@@ -54,7 +57,8 @@ def predict(
         A sentence for each label: "a photo of a {}".
     csv
         A file to write, which must not exist: a row for each image with its label, the score, and the next labels; for a
-        multi-label model with all accepted labels; for a pose model a row for each person.
+        multi-label model with all accepted labels; for a pose model a row for each person; for a segmenter a row for each class
+        in an image, with its pixels and its fraction of the image.
     sort_into
         A folder to write, which must not exist: each image is copied to FOLDER/LABEL. An image with several labels is copied to
         each; an image without labels to FOLDER/none. No image is moved.
@@ -67,11 +71,16 @@ def predict(
     reject
         Print "none of these" for an image whose most probable label has a lower probability than that of 95 % of the validation
         images in training. This finds some, not all, of the images that show none of the classes: see docs/deploy.md.
+    masks
+        For segmenters: a folder to write, which must not exist, with the mask of each image: an indexed PNG with the colours of
+        the classes.
     pictures
-        For pose models: a folder to write, which must not exist, with each image and the predicted skeletons, boxes and numbers.
+        A folder to write, which must not exist: for pose models with each image and the predicted skeletons, boxes and numbers;
+        for segmenters with each image and the colours of the classes over it.
     json
         One JSON document: a list of images with their predictions, best first, and for a multi-label model with the accepted
-        labels; for a pose model a list of people with their joints, in COCO's format for keypoint results.
+        labels; for a pose model a list of people with their joints, in COCO's format for keypoint results; for a segmenter a
+        list of the classes in each image with their pixels and fractions.
     """
     from vitrail.checks import require_positive
     from vitrail.files import path_of
@@ -84,11 +93,11 @@ def predict(
         raise ConfigError("--template is only for --labels", where="--template", hint='add --labels "a cat, a dog"')
     if words is not None and engine != "auto":
         raise ConfigError("--labels needs a CLIP model, which only torch can run", where="--engine", hint="leave it out")
-    table, sorted_to, drawn_to = (path and path_of(path) for path in (csv, sort_into, pictures))
-    require_free_outputs(table, sort_into=sorted_to, pictures=drawn_to)
+    table, sorted_to, masked_to, drawn_to = (path and path_of(path) for path in (csv, sort_into, masks, pictures))
+    require_free_outputs(table, sort_into=sorted_to, masks=masked_to, pictures=drawn_to)
     options = {
         "top": top, "reject": reject or None, "sort_into": sorted_to, "mirror": mirror or None, "boxes": boxes,
-        "smoothing": smoothing, "pictures": drawn_to,
+        "smoothing": smoothing, "window": window, "overlap": overlap, "masks": masked_to, "pictures": drawn_to,
     }  # fmt: skip
     from vitrail.cli.ship.calibration import measure_before
     from vitrail.data.readers.sources import image_files

@@ -8,13 +8,14 @@ import numpy as np
 from pydantic import Field
 
 from vitrail.data.images.operations import BOTH_WAYS, POLICY, Colour, randaugment_limits, trivial_limits
-from vitrail.data.images.plan import Erase, Extent, Flip, Operations, Plan, Resize, Shift, Step
+from vitrail.data.images.plan import Erase, Extent, Flip, Frame, Operations, Plan, Resize, Shift, Step
 from vitrail.data.images.preparation import RESAMPLING, Preparation
 from vitrail.settings import Settings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Change = Annotated[float, Field(ge=0, le=1)]
+Scale = Annotated[float, Field(gt=0, le=100)]
 Concentration = Annotated[float, Field(ge=0, le=100)]
 
 ERASED_AREA = (0.02, 0.4)
@@ -32,15 +33,20 @@ class Augmentation(Settings):
     two epochs in a row show both versions (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
     vertical_flip: Probability = 0.0
     """Probability of a vertical flip."""
-    crop: Literal["none", "pad", "resized"] = "none"
+    crop: Literal["none", "pad", "resized", "scaled"] = "none"
     """none; pad: pad the edges and crop the model's size at a random position; resized: crop a random fraction of the image and
-    resize it (Szegedy et al. 2015)."""
+    resize it (Szegedy et al. 2015); scaled: scale the image at random, without changing its aspect, and crop the model's size,
+    as for segmentation."""
     padding: Annotated[int, Field(ge=0, le=4096)] = 4
     """Pixels added on every side by the crop "pad", filled with the mean colour."""
     min_area: Share = 0.25
     """Least fraction of the image's area in the crop "resized"."""
     max_aspect: Annotated[float, Field(ge=1, le=100)] = 4 / 3
     """Largest aspect ratio of the crop "resized", relative to the model's."""
+    min_scale: Scale = 0.5
+    """Least scale of the image in the crop "scaled"; an image that is smaller than the crop is padded with the mean colour."""
+    max_scale: Scale = 2.0
+    """Largest scale of the image in the crop "scaled"."""
     rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
     """Largest angle of a random rotation, in degrees, in either direction."""
     scale: Change = 0.0
@@ -81,8 +87,16 @@ class Augmentation(Settings):
 
     def plan(self, size: Extent, preparation: Preparation, random: "SampleGenerator") -> Plan:
         """Draw the random plan for an image of this (width, height), which resizes it to the model's size; without mixing."""
-        frame = self._resized_crop(size, preparation, random) if self.crop == "resized" else preparation.frame(size)
-        return Plan(size, frame, self.steps(preparation, random))
+        return Plan(size, self.frame(size, preparation, random), self.steps(preparation, random))
+
+    def frame(self, size: Extent, preparation: Preparation, random: "SampleGenerator") -> Frame:
+        """Draw the resize and crop of an image of this (width, height) to the model's size."""
+        if self.crop == "resized":
+            return self._resized_crop(size, preparation, random)
+        if self.crop == "scaled":
+            low, high = sorted((self.min_scale, self.max_scale))
+            return scaled_crop(size, preparation, random.uniform(low, high), random)
+        return preparation.frame(size)
 
     def steps(self, preparation: Preparation, random: "SampleGenerator") -> tuple[Step, ...]:
         """Draw the random steps that follow the resize to the model's size."""
@@ -126,6 +140,26 @@ class Augmentation(Settings):
         top = random.uniform(0, height - high)
         part = (left, top, left + wide, top + high)
         return Resize(part, (columns, rows), (0, 0, columns, rows), RESAMPLING[preparation.resampling])
+
+
+def scaled_crop(size: Extent, preparation: Preparation, scale: float, random: np.random.Generator) -> Resize:
+    """Draw a crop of the model's size from an image of this (width, height), scaled by ``scale``.
+
+    A side of the scaled image that is shorter than the crop's is inside the crop, at a random position, and padded.
+    """
+    rows, columns = preparation.image_size
+    part, kept, shown = [], [], []
+    for own, side in zip(size, (columns, rows), strict=True):
+        scaled = max(1, round(scale * own))
+        start = int(random.integers(min(0, scaled - side), max(0, scaled - side), endpoint=True))
+        first, last = max(0, start), min(scaled, start + side)
+        part.append((first * own / scaled, last * own / scaled))
+        kept.append((start - first, start - first + side))
+        shown.append(last - first)
+    (left, right), (top, bottom) = part
+    inside = (kept[0][0], kept[1][0], kept[0][1], kept[1][1])
+    fill = fill_colour(preparation.mean)
+    return Resize((left, top, right, bottom), (shown[0], shown[1]), inside, RESAMPLING[preparation.resampling], fill)
 
 
 def _random_operation(strength: float, limits: dict[str, float], random: np.random.Generator) -> tuple[str, float]:

@@ -91,20 +91,30 @@ def decode_reduced(source: Source, *, channels: int = 3, least: int | None, max_
         return upright._replace(image=to_mode(upright.image, "L" if channels == 1 else "RGB"))
 
 
-def decode_mask(source: Source, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Decode a mask upright and without loss: its palette indices or grey values, (H, W).
-
-    Greys of one bit become 0 and 1; greys of 2 and 4 bits are scaled to 0…255, as in an image viewer.
+def mask_image(source: Source, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode a mask upright and without loss, in its stored mode: grey, indexed with its palette, or colours.
 
     Raises:
-        DataError: the mask is not a PNG, has several values per pixel, or cannot be decoded.
+        DataError: the mask is not a PNG, or cannot be decoded.
     """
     with _explained(source, MASKS):
-        image = _upright(source, max_pixels, formats=MASKS).image
-        if image.mode not in VALUES:
-            what = f"a mask has one integer for each pixel, and this image is {image.mode}"
-            raise DataError(what, hint="save it as an indexed or a grey PNG without transparency")
-        return np.asarray(image)
+        try:
+            return _upright(source, max_pixels, formats=MASKS).image
+        except UnidentifiedImageError:
+            if not is_jpeg(source):
+                raise
+            hint = "save masks as PNG when they are drawn; a JPEG that is converted to PNG keeps its wrong values"
+            raise DataError("a mask must be lossless, and this one is a JPEG, which changes values", hint=hint) from None
+
+
+def is_jpeg(source: Source) -> bool:
+    """Return whether an encoded image begins as a JPEG does; raises `OSError` if its file cannot be opened."""
+    if isinstance(source, np.ndarray | Image.Image):
+        return False
+    if isinstance(source, bytes):
+        return source.startswith(JPEG)
+    with regular_file(Path(source)) if isinstance(source, str | Path) else source.open() as file:
+        return file.read(len(JPEG)) == JPEG
 
 
 def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str, str | None]:

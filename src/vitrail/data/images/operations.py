@@ -40,7 +40,7 @@ def _enhanced(enhancer: Any) -> Operation:
 
 def _moved(name: str) -> Operation:
     def operation(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
-        back, colour = BACK[name](amount, *image.size), _pillow_colour(fill)
+        back, colour = BACK[name](amount, *image.size), pillow_colour(fill)
         return image.transform(image.size, Image.Transform.AFFINE, back, Image.Resampling.BILINEAR, fillcolor=colour)
 
     return operation
@@ -55,7 +55,8 @@ def _hue(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     return Image.fromarray(pixels, "HSV").convert("RGB")
 
 
-def _pillow_colour(colour: Colour) -> int | Colour:
+def pillow_colour(colour: Colour) -> int | Colour:
+    """Return a colour as Pillow expects it: a number for grey."""
     return colour if len(colour) > 1 else colour[0]
 
 
@@ -63,7 +64,7 @@ POLICY: dict[str, Operation] = {
     "identity": lambda image, amount, fill: image,
     "auto_contrast": lambda image, amount, fill: ImageOps.autocontrast(image),
     "equalize": lambda image, amount, fill: ImageOps.equalize(image),
-    "rotate": lambda image, amount, fill: image.rotate(amount, Image.Resampling.BILINEAR, fillcolor=_pillow_colour(fill)),
+    "rotate": lambda image, amount, fill: image.rotate(amount, Image.Resampling.BILINEAR, fillcolor=pillow_colour(fill)),
     "posterize": lambda image, amount, fill: ImageOps.posterize(image, max(1, 8 - round(amount))),
     "solarize": lambda image, amount, fill: ImageOps.solarize(image, max(0, round(256 * (1 - amount)))),
     "saturation": _enhanced(ImageEnhance.Color),

@@ -4,13 +4,13 @@ Positions are (x, y) in pixels, x to the right and y down; the centre of the fir
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image
 
-from vitrail.data.images.operations import BACK, OPERATIONS, Colour, Matrix
+from vitrail.data.images.operations import BACK, OPERATIONS, Colour, Matrix, pillow_colour
 from vitrail.data.images.reduction import Box, Reduced, Whole
 
 Extent = tuple[int, int]
@@ -58,12 +58,20 @@ class Resize:
     part: Box
     size: Extent
     kept: tuple[int, int, int, int]
-    """Left, top, right, bottom of the crop in the resized image."""
+    """Left, top, right, bottom of the crop in the resized image; with a ``fill`` it may exceed the image, which is padded."""
     resampling: Image.Resampling
+    fill: Colour | None = None
+    """The colour of padding."""
 
     def __call__(self, picture: Image.Image) -> Image.Image:
         resized = picture.resize(self.size, self.resampling, box=self.part)
-        return resized if self.kept == (0, 0, *self.size) else resized.crop(self.kept)
+        if self.kept == (0, 0, *self.size):
+            return resized
+        if self.fill is None:
+            return resized.crop(self.kept)
+        padded = Image.new(picture.mode, self.result, pillow_colour(self.fill))
+        padded.paste(resized, (-self.kept[0], -self.kept[1]))
+        return padded
 
     @property
     def result(self) -> Extent:
@@ -88,7 +96,7 @@ class Resize:
         return (right - left) / self.size[0], (bottom - top) / self.size[1]
 
     def of(self, move: Callable[[Box], Box]) -> "Resize":
-        return Resize(move(self.part), self.size, self.kept, self.resampling)
+        return replace(self, part=move(self.part))
 
     def moves(self, size: Extent) -> Iterable[Move]:
         x, y = self._pitch
@@ -242,13 +250,16 @@ class Plan:
         """
         self._require(mask.shape[::-1])
         width, height = self.frame.result
-        x, y = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
+        x, y = (np.arange(width) + 0.5)[None], (np.arange(height) + 0.5)[:, None]
         seen = np.ones((height, width), bool)
         for (a, b, c, d, e, f), (width, height) in reversed(self._moves()):
-            x, y = a * x + b * y + c, d * x + e * y + f
+            # a map that does not rotate leaves the positions a row (1, W') and a column (H', 1), which is far faster
+            x, y = a * x + (b * y if b else 0) + c, (d * x if d else 0) + e * y + f
             seen &= (x >= 0) & (x < width) & (y >= 0) & (y < height)
-        result = np.full(seen.shape, fill, np.int64)
-        result[seen] = mask[y[seen].astype(np.intp), x[seen].astype(np.intp)]
+        width, height = self.size
+        columns, rows = x.clip(0, width - 1).astype(np.intp), y.clip(0, height - 1).astype(np.intp)
+        result = mask[rows, columns].astype(np.int64)
+        result[~seen] = fill
         return result
 
     def _moves(self) -> list[Move]:

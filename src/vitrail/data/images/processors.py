@@ -47,6 +47,7 @@ PROCESSORS = {
         {"size": {"shortest_edge": WARPED_FROM}, "resample": BICUBIC, "crop_pct": 224 / 256, **HALF}, square=False
     ),
     "Pvt": Processor(_squashing(224, BICUBIC, IMAGENET)),
+    "Segformer": Processor(_squashing(512, BILINEAR, IMAGENET)),
     "DINOv3ViT": Processor(_squashing(224, BILINEAR, IMAGENET), floats=True),
 }
 """Supported processors, by their names without the ending ImageProcessor."""
@@ -57,6 +58,7 @@ PROCESSOR_OF_MODEL = {
     **dict.fromkeys(("dinov2", "pixio", "hiera", "bit"), "Bit"),
     **dict.fromkeys(("pvt", "pvt_v2"), "Pvt"),
     **dict.fromkeys(("resnet", "cvt"), "ConvNext"),
+    **dict.fromkeys(("upernet", "segformer"), "Segformer"),
     "deit": "DeiT",
     "siglip": "Siglip",
     "siglip2": "Siglip2",

@@ -134,11 +134,11 @@ class ImageDataset(Dataset[Batch]):
         The plan is None with a user's transform.
         """
         preparation, augmentation = self.preparation, self.augmentation
-        if self.transform is None and augmentation.crop != "resized":
+        if self.transform is None and augmentation.crop in ("none", "pad"):
             prepared, plan = self._remembered(number, preparation.planned)
             plan = replace(plan, steps=augmentation.steps(preparation, random))
             return plan.changed(prepared), plan
-        share = augmentation.min_area if self.transform is None else None
+        share = augmentation.min_area if self.transform is None and augmentation.crop == "resized" else None
         decoded, whole = self._remembered(number, partial(_decoded, preparation, share=share))
         picture = Image.fromarray(decoded)
         if self.transform is None:

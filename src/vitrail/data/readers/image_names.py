@@ -16,7 +16,7 @@ from vitrail.plain_text import clean
 
 TRIED = 100
 """Number of names that are looked up in each possible folder."""
-OF_A_SPLIT = ("person_keypoints_", "captions_")
+OF_A_SPLIT = ("person_keypoints_", "captions_", "instances_")
 """Prefixes before the split in the names of COCO's files."""
 URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """The beginning of a URL; nothing is downloaded."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from vitrail.deploy.predictor import row_of
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.settings import Settings
-from vitrail.task_registry import row_of_kind
+from vitrail.task_registry import Answers, row_of_kind
 from vitrail.tasks.metrics import metric_of
 from vitrail.weights.formats.safe_files import GRAPHS, parse_json
 from vitrail.weights.locate import has_weights
@@ -34,6 +34,8 @@ OF_BOXES = BoxPreparation.model_fields.keys() - Preparation.model_fields.keys()
 """Fields that only the preparation of boxes has; a graph with them returns heatmaps."""
 DENOISER = "denoiser"
 """A field that only graphs have that return the noise in images."""
+COLORS = "colors"
+"""A field that only graphs have that return masks."""
 Sides = tuple[int | None, ...]
 """The sides of a tensor; None for a side that is not fixed."""
 
@@ -152,7 +154,8 @@ class Description(Settings):
             known = values if isinstance(values, dict) else {}
             preparation = known.get("preparation")
             boxes = isinstance(preparation, dict) and preparation.keys() >= OF_BOXES
-            row = row_of_kind("images", "noise" if DENOISER in known else "heatmaps" if boxes else "vector")
+            answers = {DENOISER in known: "noise", COLORS in known: "masks", boxes: "heatmaps"}.get(True, "vector")
+            row = row_of_kind("images", cast(Answers, answers))
             kind: type[Description] = row.module("export").DESCRIPTION
             return kind.read(known)
         except (ValueError, RecursionError, ConfigError) as error:

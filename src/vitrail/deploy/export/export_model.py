@@ -16,7 +16,7 @@ from vitrail.deploy.predictor import in_python, row_of
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder, write_json, write_text
-from vitrail.models.inference import in_evaluation_mode, quickest_precision
+from vitrail.models.inference import in_evaluation_mode, quickest_precision, sharing_copy
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.weights.formats.checksums import write_sums
@@ -51,6 +51,7 @@ def export_model(
     max_drop: float = 0.5,
     image_size: int | str | tuple[int, int] | None = None,
     fold: bool = False,
+    full_size: bool = False,
     force: bool = False,
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
@@ -73,6 +74,7 @@ def export_model(
         image_size: input size of the graph, height and width or one side of a square; ``any`` for any multiples of the patch;
             by default the model's size.
         fold: whether the graph takes pixels, uint8, and normalises them.
+        full_size: whether the graph of a segmenter gives logits at the size of the images, not at the decoder's stride.
         force: keep int8 although `require_accuracy` refuses it, or auto finds it slower than floats.
         observer: gets the progress.
 
@@ -86,6 +88,9 @@ def export_model(
     folder, observer = free_folder(out, "exports", name), observer or Observer()
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
+    if full_size:
+        trained = sharing_copy(trained)
+        trained.model = trained.model.at_full_size()
     room = row_of(trained).module("export")
     asked = {
         "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,

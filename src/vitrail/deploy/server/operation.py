@@ -35,6 +35,8 @@ class Prepared(NamedTuple, Generic[Row]):
     rows: list[Row]
     context: Any = None
     """What `Operation.answer` needs of the part, beside its outputs."""
+    places: int = 0
+    """Usual rows that the part counts as, where ``rows`` of the operation is None; 0 for the number of its rows."""
 
 
 class Computed(NamedTuple, Generic[Output]):

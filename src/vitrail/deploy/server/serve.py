@@ -57,7 +57,8 @@ def serve(
         on_start: called with the server's URL, once it listens.
         on_answer: called with a line for an access log after every request.
         options: options of the model's task. All tasks accept ``limits``, a `vitrail.deploy.server.http.limits.Limits`. Image
-            models accept ``precision``, and if exported ``engine``, as in `vitrail.predict`; classifiers also ``reject``.
+            models accept ``precision``, and if exported ``engine``, as in `vitrail.predict`; classifiers also ``reject``,
+            segmenters ``window``.
 
     Raises:
         ConfigError: the extra ``serve`` is not installed, a token is missing or weak, or the task has no such option.

@@ -189,10 +189,11 @@ class Service:
                 files.clear()
                 held.close()  # from here on there are only rows
                 values = [row for part in prepared for row in part.rows]
+                count = sum(part.places or len(part.rows) for part in prepared)
                 if rows is None:
-                    self._require_time(queue, len(values))
+                    self._require_time(queue, count)
                 if rows is None or large:
-                    places.enter_context(queue.places(len(values)))
+                    places.enter_context(queue.places(count))
                 return prepared, await queue.answers(values, expires)
 
         return await while_connected(request, outputs(), expires)

@@ -76,8 +76,8 @@ class ModelConfig(Settings):
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing in the output of a trained model."""
     reads: ClassVar[Literal["images", "texts"]]
-    answer: ClassVar[Literal["vector", "heatmaps", "text", "noise"]]
-    """Kind of output: a vector (logits if there are classes), a heatmap per class, a text, or the noise in an image."""
+    answer: ClassVar[Literal["vector", "heatmaps", "text", "noise", "masks"]]
+    """Kind of output: a vector (logits if there are classes), a heatmap per class, a text, the noise in an image, or a mask."""
     parts: ClassVar[frozenset[str]] = frozenset()
     """Parts that every model of this kind has at any size; a recipe may set their learning rates."""
 
@@ -119,7 +119,7 @@ class ImageConfig(ModelConfig):
     """Number of logits; with 0 there is no head, and the model returns the vector that the head would read."""
 
     reads: ClassVar[Literal["images", "texts"]] = "images"
-    answer: ClassVar[Literal["vector", "heatmaps", "text", "noise"]] = "vector"
+    answer: ClassVar[Literal["vector", "heatmaps", "text", "noise", "masks"]] = "vector"
 
     @property
     def size_multiple(self) -> tuple[int, int]:

@@ -23,6 +23,12 @@ class ResNetConfig(ImageConfig):
     for short trainings, whitened 2×2 patches, computed before training begins, then 3×3 and max pooling of stride 2."""
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels of every stage's feature map."""
+        factor = 4 if self.block in ("bottleneck", "pre-activation") else 1
+        return tuple(factor * self.width * 2**stage for stage in range(len(self.depths)))
+
+    @property
     def family(self) -> str:
         return "BiT" if self.block == "pre-activation" else ""
 

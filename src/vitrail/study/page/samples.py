@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 
 from vitrail.data.images.plan import to_picture
 from vitrail.data.loading.dataset import ImageDataset
-from vitrail.study.page.figures import bare, canvas, readable, styled
+from vitrail.study.page.figures import bare, canvas, readable, short_path, styled
 
 SIDE = 1.35
 """Longer side of an image on the sheet, in inches."""
+HEIGHT = 1.9
+"""Height of an image on a `version_sheet`, in inches."""
 SMALL = 96
 """Side in pixels below which images are drawn pixel by pixel."""
 
@@ -54,6 +56,32 @@ def augmentation_sheet(
     for version, axes in enumerate(grid[0, 1:]):
         epoch, copy = divmod(version, repeats)
         axes.set_title(f"epoch {epoch + 1}" + (f", copy {copy + 1}" if repeats > 1 else ""), fontsize=9)
+    return figure
+
+
+@styled
+def version_sheet(
+    draw: Callable[[Axes, int, int | None], None], names: Sequence[str], image_size: tuple[int, int], *, versions: int = 5
+) -> Figure:
+    """Draw a row per item: the item as prepared, then as augmented in ``versions`` epochs.
+
+    Args:
+        draw: draws the item of an index into axes, in an epoch, or as prepared for None.
+        names: the names of the items.
+        image_size: height and width of the model's input.
+        versions: the number of epochs.
+    """
+    height, width = image_size
+    size = ((1 + versions) * (HEIGHT * width / height + 0.1) + 1.6, len(names) * (HEIGHT + 0.1) + 0.3)
+    figure, grid = canvas(*size, len(names), 1 + versions)
+    for number, (row, name) in enumerate(zip(grid, names, strict=True)):
+        for axes, epoch in zip(row, [None, *range(versions)], strict=True):
+            draw(axes, number, epoch)
+            bare(axes)
+        short = short_path(name, 20)
+        row[0].set_ylabel(short, rotation=0, ha="right", va="center", labelpad=8, fontsize=8, parse_math=False)
+    for axes, title in zip(grid[0], ["as prepared", *(f"epoch {epoch + 1}" for epoch in range(versions))], strict=True):
+        axes.set_title(title, fontsize=9)
     return figure
 
 

@@ -23,6 +23,7 @@ from vitrail.deploy.predictor import Predictor, Prepared, Sink, network_of, pred
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
 from vitrail.runtime.device import Precision
+from vitrail.task_registry import task_row
 from vitrail.tasks.answer_table import Row
 from vitrail.tasks.classification.labels.answer import LabelAnswer, evaluated_rows, head_of
 from vitrail.tasks.classification.labels.multi_label import label_metrics
@@ -201,24 +202,24 @@ def in_python(
 def require_classes(model: Labelled) -> None:
     """Raise `ModelFileError` for a model that returns vectors or heatmaps."""
     if isinstance(model, TrainedModel) and isinstance(model.model, ImageModel) and model.config.answer != "vector":
-        raise no_classes()
+        raise no_classes(model.config.answer)
     if not model.labels:
         raise ModelFileError(
             "the model gives vectors, not classes", where="model", hint="train it: vitrail train --from MODEL --data FOLDER"
         )
 
 
-def no_classes() -> ModelFileError:
-    """Return the error for a pose model where a classifier is needed."""
-    what = "the model gives heatmaps, not classes"
-    hint = "give a classifier; for a pose model use the command vitrail predict, or vitrail.predict_poses in Python"
-    return ModelFileError(what, where="model", hint=hint)
+def no_classes(answers: str) -> ModelFileError:
+    """Return the error for a model of ``answers`` where a classifier is needed."""
+    others = "for a pose model vitrail.predict_poses, for a segmenter vitrail.predict_masks"
+    hint = f"give a classifier; use the command vitrail predict, or in Python {others}"
+    return ModelFileError(f"the model gives {answers}, not classes", where="model", hint=hint)
 
 
 def of_classes(predictor: Predictor) -> LabelPredictor:
     """Return ``predictor`` if it predicts labels; raises `ModelFileError` for any other."""
     if not isinstance(predictor, LabelPredictor):
-        raise no_classes()
+        raise no_classes(task_row(predictor.task).answers)
     return predictor
 
 

@@ -24,8 +24,8 @@ def choose_parts(model: Model, settings: RunSettings) -> None:
 
 def require_nothing_fresh(model: Model, start: nn.Module, settings: RunSettings) -> None:
     """Raise `ConfigError` for frozen parts that the model to start from lacks, which would keep their random values."""
-    known = start.state_dict().keys()
-    names = [name for name, _ in model.named_parameters() if name.split(".")[0] in model.fresh and name not in known]
+    known, frozen = start.state_dict().keys(), model.fresh - model.readout().keys()
+    names = [name for name, _ in model.named_parameters() if name.split(".")[0] in frozen and name not in known]
     if names:
         cause = f"--tune {settings.training.tune}" if settings.training.tune != "all" else "training.frozen_share"
         what = f"{names[0]} is new and random, and {cause} would freeze it"

@@ -23,6 +23,8 @@ DESCRIBING = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, GENERATION, TOK
 """All of them that say what the model computes."""
 SKELETON = ("skeleton", "edges")
 """Keys of ``config.json`` of a model that finds joints: the skeleton, and its limbs by transformers' name for them."""
+PALETTE = ("palette", "semantic_loss_ignore_index")
+"""Keys of ``config.json`` of a model that gives masks: the colour of each class, and the value of void, by transformers' name."""
 LATENTS = "latents"
 """A key of ``config.json`` of a model that makes images: the VAE whose latents it makes; a model of pixels has none."""
 WEIGHTS = (".safetensors", ".npz")

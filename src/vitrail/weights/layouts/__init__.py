@@ -21,6 +21,7 @@ from vitrail.weights.layouts.relatives import (
     t2t,
     tnt,
 )
+from vitrail.weights.layouts.segmenters import segformer, upernet, vit_adapter
 from vitrail.weights.layouts.timm import timm
 from vitrail.weights.layouts.vit import clip, dino, google, torchvision, vit_pytorch
 
@@ -39,7 +40,8 @@ LAYOUTS: dict[str, Layout] = {
         resnet_timm.RESNET_BASIC, resnet_timm.RESNET, resnet_timm.BIT, resnet_timm.TORCHVISION_BASIC, resnet_timm.TORCHVISION,
         resnet_hugging_face.RESNET_BASIC, resnet_hugging_face.RESNET, resnet_hugging_face.BIT, resnet_google.BIT, swin.TIMM,
         swin.ORIGINAL, swin.TRANSFORMERS, vitpose.TRANSFORMERS, vitpose.ORIGINAL, vitpose.MMPOSE,
-        dit.ORIGINAL, dit_diffusers.DIFFUSERS, mdt.MDT, mdt.MDT_V2,
+        dit.ORIGINAL, dit_diffusers.DIFFUSERS, mdt.MDT, mdt.MDT_V2, upernet.UPERNET_SWIN, upernet.UPERNET_PVT_V2,
+        upernet.UPERNET_RESNET, upernet.UPERNET_RESNET_BASIC, segformer.SEGFORMER, vit_adapter.DEIT, vit_adapter.AUGREG,
     )
 }  # fmt: skip
 """Layouts of image models by name. If several fit a checkpoint equally well, the first is taken."""

@@ -6,7 +6,6 @@ positions are written as a learned table. Scaled embeddings are written as two t
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from vitrail.models.configs.captioner import CaptionerConfig, encoder_config
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.positions.text import sequence_table
 from vitrail.settings import brief
-from vitrail.weights.keys import Joined, Key, Shape, Transposed, layers, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, Transposed, layers, weight_and_bias, within, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.hugging_face.vit import VIT
 from vitrail.weights.layouts.marian import SAME
@@ -31,17 +30,6 @@ OURS = "decoder.{i}"
 HINT = "give a model of a ViT and GPT-2, or use this one with transformers"
 WHOLE = {*EVERYWHERE, "encoder", "decoder", "processor_class"}
 """Entries at the top level of ``config.json``."""
-
-
-def _encoder_rows() -> dict[str, Key]:
-    """Return the rows of transformers' ViT, with the prefix ``encoder.``."""
-    rows: dict[str, Key] = {}
-    for ours, key in VIT.keys.items():
-        if isinstance(key, Joined):
-            key = replace(key, rest=tuple(ENCODER + other for other in key.rest))
-        if isinstance(key, Key):
-            rows[ENCODER + ours] = replace(key, name=ENCODER + key.name)
-    return rows
 
 
 def _seen(encoder: ViTConfig) -> ViTConfig:
@@ -170,7 +158,7 @@ VISION_ENCODER_DECODER = Layout(
     about="transformers' VisionEncoderDecoder of a ViT and GPT-2",
     reading=READING,
     keys={
-        **_encoder_rows(),
+        **within(VIT.keys, ENCODER, ENCODER),
         "embedding.weight": Key(TABLE),
         "position.embedding": Key(f"{DECODER}wpe.weight"),
         "output.weight": Key(LOGITS),

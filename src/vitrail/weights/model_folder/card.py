@@ -17,6 +17,8 @@ CLASSIFIER, BACKBONE, TRANSLATOR = "image-classification", "image-feature-extrac
 """The hub's names of tasks: of a model with labels, without labels, and of a translation model."""
 POSES = "keypoint-detection"
 """The hub's name of pose estimation."""
+MASKS = "image-segmentation"
+"""The hub's name of segmentation."""
 MOST_LABELS, MOST_LETTERS = 100, 200
 
 
@@ -33,6 +35,7 @@ def model_card(
     license: str = "",
     languages: tuple[str, str] | None = None,
     joints: Sequence[str] = (),
+    masks: bool = False,
 ) -> str:
     """Return a model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993).
 
@@ -50,11 +53,12 @@ def model_card(
         license: an identifier of the hub: ``apache-2.0``.
         languages: source and target language of a translation model.
         joints: names of the keypoints of a pose model.
+        masks: whether the labels are of pixels.
     """
     metrics = metrics or {}
     if found := published(base_model):
         base_model = found.repository
-    task = CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
+    task = MASKS if masks else CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
     limits = SENTENCES if languages else _limits(labels, multi_label)
     sections = {
         "Labels": _labels(labels),
@@ -68,7 +72,9 @@ def model_card(
     parts = [
         f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
         f"# {_text(_short(name))}",
-        _translates(languages, base_model) if languages else _what_it_is(len(labels), len(joints), multi_label, base_model),
+        _translates(languages, base_model)
+        if languages
+        else _what_it_is(len(labels), len(joints), base_model, multi_label=multi_label, masks=masks),
         *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
     ]
     return "\n\n".join(parts)
@@ -109,6 +115,20 @@ for person in vitrail.predict_poses(model, "photo.jpg")[0]:  # the whole picture
             "predict FOLDER photo.jpg --pictures DRAWN",
             "evaluate FOLDER --data keypoints.json",
             "train --task pose --from FOLDER --data keypoints.json",
+        ),
+    ),
+    MASKS: (
+        f"""\
+import vitrail
+
+model = {FROM}
+mask = vitrail.predict_masks(model, "photo.jpg")[0].mask  # the index of a class for every pixel
+print(model.labels[mask[0, 0]])""",
+        "On the command line",
+        (
+            "predict FOLDER photo.jpg --masks MASKS --pictures DRAWN",
+            "evaluate FOLDER --data DATA",
+            "train --task segment --from FOLDER --data DATA",
         ),
     ),
     TRANSLATOR: (
@@ -161,10 +181,12 @@ def _kind(metric: str) -> str:
     return re.sub(r"^(validation|val|test|training|train)_", "", word) or "metric"
 
 
-def _what_it_is(classes: int, joints: int, multi_label: bool, base_model: str) -> str:
+def _what_it_is(classes: int, joints: int, base_model: str, *, multi_label: bool, masks: bool) -> str:
     sentence = "A Vision Transformer, made with Vitrail, that "
     if joints:
         sentence += f"finds {joints:,} joints of a person"
+    elif masks:
+        sentence += f"gives every pixel of an image one of {classes:,} classes"
     elif not classes:
         sentence += "gives an image a vector"
     elif multi_label:

@@ -1,5 +1,6 @@
 """Images with captions: tables, COCO's format, splits by image, and what is refused."""
 
+import csv
 import json
 import shutil
 
@@ -53,6 +54,13 @@ def test_cocos_format_says_the_same(table):
     table.unlink()
     file.rename(file.with_name("captions.json"))
     assert open_captions(table.parent).splits == expected.splits
+
+
+def test_a_list_of_images_with_a_caption_each_says_the_same(table):
+    with table.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    (table.parent / "captions.json").write_text(json.dumps(rows))
+    assert open_captions(table.parent / "captions.json").splits == open_captions(table).splits
 
 
 def test_a_folder_may_have_a_file_for_each_split_and_images_beside_them(table):

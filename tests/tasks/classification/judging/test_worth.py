@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from vitrail.deploy.export.speeds import require_faster, slower
 from vitrail.deploy.problems import ExportError
-from vitrail.tasks.classification.judging.worth import points_lost, require_faster, slower
+from vitrail.tasks.classification.judging.worth import points_lost
 from vitrail.tasks.classification.labels.multi_label import label_metrics
 
 SPEED = {"images_per_second": {"torch fp32": 50, "openvino int8": 150, "openvino floats": 101}, "beside": "openvino floats"}

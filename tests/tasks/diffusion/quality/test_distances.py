@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import sqrtm
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from vitrail.tasks.diffusion.quality.distances import covered, frechet_distance, kernel_distance
+from vitrail.tasks.diffusion.quality.distances import covered, distances, frechet_distance, kernel_distance
 
 RANDOM = np.random.default_rng(0)
 A, B = RANDOM.normal(size=(200, 6)), 1.5 * RANDOM.normal(size=(150, 6)) + 0.5
@@ -36,3 +36,8 @@ def test_a_point_is_covered_within_the_distance_of_a_third_neighbour():
     points = np.array([[12.0], [12.1], [-2.5], [4.5]])  # 9 has its third neighbour at 6, 0 at 3
     assert covered(points, by=line) == 0.75
     assert covered(line, by=line) == 1
+
+
+def test_equal_vectors_are_at_distance_zero_whatever_their_rounding():
+    far = A + 1e4  # squares of 1e9, whose differences may be below zero
+    assert distances(far, far) == pytest.approx(np.linalg.norm(far[:, None] - far[None], axis=2), abs=1e-2)

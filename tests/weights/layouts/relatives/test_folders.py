@@ -186,6 +186,7 @@ def named(tmp_path_factory) -> Callable[[str], Path]:
         ("resnetv2_50x1_bit", {"global_pool": "max"}, "global_pool='max' is not supported"),
         ("resnet18", {"block_args": {"attn_layer": "se"}}, "block_args=.* is not supported"),
         ("mixer_s32_224", {"act_layer": "relu"}, "act_layer='relu' is not supported"),
+        ("mixer_s32_224", {"embed_dim": 48}, "dim is 512, not 48"),
         ("pvt_v2_b0", {"norm_layer": "rmsnorm"}, "norm_layer='rmsnorm' is not supported"),
         ("pvt_v2_b0", {"linear": True}, "pooled is False, not True"),
         ("pvt_v2_b0", {"sr_ratios": [4, 4, 2, 1]}, r"reductions is \(8, 4, 2, 1\), not \(4, 4, 2, 1\)"),

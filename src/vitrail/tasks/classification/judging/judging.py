@@ -10,12 +10,13 @@ from torch import Tensor
 from vitrail.deploy.export.expected_loss import MOST_LOST
 from vitrail.deploy.export.export import Written
 from vitrail.deploy.export.merging import TooMuchLostError, merging, strongest
+from vitrail.deploy.export.speeds import require_faster, slower, speeds_of
 from vitrail.deploy.problems import ExportError
 from vitrail.models.inference import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification.judging.int8_check import Judge, Judged, require_accuracy
-from vitrail.tasks.classification.judging.samples import samples_of
-from vitrail.tasks.classification.judging.worth import loss_of, points_lost, require_faster, slower, speeds_of
+from vitrail.tasks.classification.judging.samples import BATCH, samples_of
+from vitrail.tasks.classification.judging.worth import loss_of, points_lost
 from vitrail.tasks.classification.labels.single_label import LabelMetrics
 from vitrail.tasks.classification.predictor import LabelPredictor, in_python
 from vitrail.weights.model_folder.folder import TrainedModel
@@ -44,7 +45,7 @@ class Judging:
         """Return a graph's speed and accuracy compared with the model; raises `ExportError` for int8 that loses too much."""
         graph, reporting, observer = written.predictor, self.samples.reporting, self.observer
         beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
-        figures = speeds_of(self.plain, graph, beside, reporting, observer)
+        figures = speeds_of(self.plain, graph, beside, reporting.pixels[:BATCH], observer)
         if graph.name.endswith("int8") and not force:
             judged = self.judge(graph)
             require_accuracy(judged, max(MOST_LOST, limit))
