@@ -34,8 +34,8 @@ def small_diffusion() -> TrainedDiffusion:
 
 
 KINDS = {
-    "classification": None, "diffusion": small_diffusion, "pose": tiny_pose, "segment": tiny_segmenter, "caption": small_captioner,
-    "translate": small_translator,
+    "classification": None, "diffusion": small_diffusion, "pose": tiny_pose, "segment": tiny_segmenter,
+    "caption": small_captioner, "translate": small_translator,
 }  # fmt: skip
 """By the task whose room has the kind; the first is made by a fixture."""
 
