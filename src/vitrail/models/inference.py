@@ -145,7 +145,6 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
 
     Raises:
         ConfigError: an unknown precision.
-        ConfigError: another precision.
     """
     if precision not in (known := get_args(Precision)):
         raise unknown("precision", precision, [*known], where="precision")
