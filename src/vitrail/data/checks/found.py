@@ -100,9 +100,7 @@ class Check(Found):
         for line in self.contents.lines:
             yield f"note     {line}"
         if self.sizes:
-            sizes = size_range(self.sizes)
-            ranges = ", ".join(f"{name} {by(sizes[name])}" for name in ("min", "median", "max"))
-            yield f"sizes    {sizes['distinct']:,} different; width×height {ranges}"
+            yield size_line(self.sizes)
             yield "colours  " + ", ".join(f"{mode} {count:,}" for mode, count in self.modes.most_common())
         yield ""
         yield from self._class_lines()
@@ -118,6 +116,13 @@ class Check(Found):
         yield " " * width + "".join(f"{split:>10}" for split in counts)
         for name, numbers in rows:
             yield f"{name:<{width}}" + "".join(f"{number:>10,}" for number in numbers)
+
+
+def size_line(sizes: Counter[tuple[int, int]]) -> str:
+    """Return `size_range` as a line to print; there is at least one size."""
+    of = size_range(sizes)
+    ranges = ", ".join(f"{name} {by(of[name])}" for name in ("min", "median", "max"))
+    return f"sizes    {of['distinct']:,} different; width×height {ranges}"
 
 
 def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:

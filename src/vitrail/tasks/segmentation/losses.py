@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.tasks.segmentation.settings import SegmentationSettings
+from vitrail.tasks.segmentation.windows import resized
 
 IGNORED = -100
 """Target of a pixel without a known class, for torch's cross-entropy."""
@@ -18,7 +19,7 @@ def mask_loss(logits: Tensor, masks: Tensor, settings: SegmentationSettings) -> 
         masks: class indices, int64 (B, H, W); any index from K on is void.
         settings: the weights of both losses and of the classes.
     """
-    logits = F.interpolate(logits.float(), masks.shape[-2:], mode="bilinear", align_corners=False)
+    logits = resized(logits.float(), (masks.shape[-2], masks.shape[-1]))
     weights = settings.weights
     loss = logits.new_zeros(())
     if settings.cross_entropy:

@@ -115,7 +115,7 @@ def _at_whole_stride(logits: Tensor, size: Extent, multiple: Extent) -> _Strip:
     sides = tuple(zip(size, logits.shape[-2:], multiple, strict=True))
     down, across = (max(d for d in range(1, each + 1) if each % d == 0 and d * own <= side) for side, own, each in sides)
     grid = (size[0] // down, size[1] // across)
-    return _Strip(_resized(logits, grid), (down, across))
+    return _Strip(resized(logits, grid), (down, across))
 
 
 def _taper(logits: Tensor) -> Tensor:
@@ -158,10 +158,10 @@ def _enlarged(strips: Iterator[_Strip]) -> Iterator[Tensor]:
         yield _enlarged_by(held, stride)[:, :, stride[0] * (held.shape[2] - 1) :]
 
 
-def _resized(logits: Tensor, size: Extent) -> Tensor:
-    """Return logits (B, K, h, w) at another size."""
+def resized(logits: Tensor, size: Extent) -> Tensor:
+    """Return logits (B, K, h, w) at another size, by bilinear interpolation."""
     return logits if logits.shape[-2:] == size else F.interpolate(logits, size, mode="bilinear", align_corners=False)
 
 
 def _enlarged_by(logits: Tensor, stride: Extent) -> Tensor:
-    return _resized(logits, (logits.shape[2] * stride[0], logits.shape[3] * stride[1]))
+    return resized(logits, (logits.shape[2] * stride[0], logits.shape[3] * stride[1]))

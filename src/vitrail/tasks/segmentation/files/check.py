@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.checks.duplicates import leaks
-from vitrail.data.checks.found import Found, by, size_range
+from vitrail.data.checks.found import Found, by, size_line, size_range
 from vitrail.data.images.decode import VALUES, Source, decode, decode_with_mode, is_jpeg, mask_image
 from vitrail.data.images.plan import Extent
 from vitrail.data.items import Issue, Item
@@ -73,9 +73,7 @@ class MaskCheck(Found):
         for line in self.contents.lines:
             yield f"note     {line}"
         if self.sizes:
-            sizes = size_range(self.sizes)
-            ranges = ", ".join(f"{name} {by(sizes[name])}" for name in ("min", "median", "max"))
-            yield f"sizes    {sizes['distinct']:,} different; width×height {ranges}"
+            yield size_line(self.sizes)
         yield "masks    " + ", ".join(f"{mode} {len(paths):,}" for mode, paths in self.modes.items())
         yield ""
         rows = [*self.contents.classes, "void"]
