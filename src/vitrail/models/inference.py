@@ -16,6 +16,7 @@ from vitrail.parts.attention.cvt_attention import DepthwiseConv
 from vitrail.parts.cpu.kernels import kernels
 from vitrail.parts.cpu.prepacked import FUSED, PrepackedLinear, prepacks
 from vitrail.parts.feed_forward import FeedForward
+from vitrail.parts.vision.conv_norm import StridedConv2d
 from vitrail.parts.vision.standardized import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import TYPES, Precision
 
@@ -112,7 +113,7 @@ def _fold_norms(layers: nn.Sequential) -> None:
     """Fold each BatchNorm that follows a convolution into it, and leave an identity in its place."""
     children: list[tuple[str, Any]] = list(layers.named_children())
     for (name, layer), (behind, norm) in pairwise(children):
-        if type(layer) in (nn.Conv2d, nn.ConvTranspose2d) and isinstance(norm, nn.BatchNorm2d):
+        if type(layer) in (nn.Conv2d, StridedConv2d, nn.ConvTranspose2d) and isinstance(norm, nn.BatchNorm2d):
             folded = fuse_conv_bn_eval(layer, norm, transpose=isinstance(layer, nn.ConvTranspose2d))
             layers.set_submodule(name, folded)
             layers.set_submodule(behind, nn.Identity())

@@ -20,9 +20,23 @@ def map_norm(channels: int, kind: MapNorm) -> nn.Module:
     return BatchNorm(channels) if kind == "batch" else GroupNorm(math.gcd(32, channels), channels)
 
 
+class StridedConv2d(nn.Conv2d):
+    """torch's convolution, that also gives a single column of outputs exactly in bf16.
+
+    If the map is not wider than the stride, oneDNN's kernels for bf16 read memory that was never written. Such a map is
+    widened with zeros, and the second column is dropped.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[3] > (stride := self.stride[1]):
+            return super().forward(x)
+        return super().forward(F.pad(x, (0, stride)))[..., :1]
+
+
 def conv_norm(channels: int, width: int, kernel: int = 3, *, stride: int = 1, norm: MapNorm = "batch") -> nn.Sequential:
     """Return a convolution without bias, a norm and ReLU: (B, channels, H, W) to (B, width, ⌈H / stride⌉, ⌈W / stride⌉)."""
-    convolution = nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+    kind = StridedConv2d if stride > 1 else nn.Conv2d
+    convolution = kind(channels, width, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(OrderedDict(convolution=convolution, norm=map_norm(width, norm), relu=nn.ReLU()))
 
 
