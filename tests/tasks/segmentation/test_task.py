@@ -16,8 +16,8 @@ from vitrail.tasks.segmentation import data as run_data
 from vitrail.tasks.segmentation import windows
 from vitrail.tasks.segmentation.data import balanced_weights
 from vitrail.tasks.segmentation.files.sources import open_masks
-from vitrail.tasks.segmentation.losses import mask_loss
-from vitrail.tasks.segmentation.metrics import confusion_matrix, iou
+from vitrail.tasks.segmentation.judging.metrics import confusion_matrix, iou
+from vitrail.tasks.segmentation.learning.losses import mask_loss
 from vitrail.tasks.segmentation.settings import SegmentationSettings
 from vitrail.tasks.segmentation.task import Segmentation
 from vitrail.training.run_data import run_data_of

@@ -9,7 +9,7 @@ from torch import Tensor
 from vitrail.deploy.export.artefact import Description
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Note
-from vitrail.tasks.segmentation.judging import MaskJudging
+from vitrail.tasks.segmentation.judging.judging import MaskJudging
 from vitrail.tasks.segmentation.predictor import SegmentationPredictor
 from vitrail.tasks.segmentation.weights import TrainedSegmenter, multiple_of
 

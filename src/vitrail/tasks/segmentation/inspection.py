@@ -24,8 +24,8 @@ class MaskInspection(Inspection):
     def sheet(self, run: Any, split: str, count: int, note: Note) -> Any:
         from vitrail.data.loading.sampler import some_items
         from vitrail.tasks.segmentation import data as masks
-        from vitrail.tasks.segmentation.crops import SegmentationDataset
-        from vitrail.tasks.segmentation.samples import mask_sheet
+        from vitrail.tasks.segmentation.judging.samples import mask_sheet
+        from vitrail.tasks.segmentation.learning.crops import SegmentationDataset
 
         masks.require_of_masks(run)
         opened = masks.DATA.open_source(run)

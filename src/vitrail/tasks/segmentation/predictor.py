@@ -26,9 +26,9 @@ from vitrail.tasks.answer_table import Row
 from vitrail.tasks.evaluation import StreamedEvaluation
 from vitrail.tasks.options import OptionPath, Options
 from vitrail.tasks.segmentation.answer import HEAD, Palette, SegmentationAnswer
-from vitrail.tasks.segmentation.crops import SegmentationDataset
 from vitrail.tasks.segmentation.files.coding import Coding
-from vitrail.tasks.segmentation.metrics import SegmentationMetrics
+from vitrail.tasks.segmentation.judging.metrics import SegmentationMetrics
+from vitrail.tasks.segmentation.learning.crops import SegmentationDataset
 from vitrail.tasks.segmentation.settings import OVERLAP, Overlap
 from vitrail.tasks.segmentation.task import answers_of
 from vitrail.tasks.segmentation.weights import multiple_of, no_masks, require_segmenter, view_of

@@ -16,7 +16,7 @@ from vitrail.study.page.tables import percent, split_table
 from vitrail.tasks.answer_table import Row
 from vitrail.tasks.metrics import METRICS
 from vitrail.tasks.segmentation.answer import laid_over
-from vitrail.tasks.segmentation.metrics import SegmentationMetrics
+from vitrail.tasks.segmentation.judging.metrics import SegmentationMetrics
 from vitrail.tasks.segmentation.task import Segmentation
 
 CARDS = ("miou", "pixel_accuracy", "mean_accuracy", "boundary_iou")

@@ -19,11 +19,11 @@ from vitrail.models.base import ImageModel
 from vitrail.tasks.evaluation import answering
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.segmentation.crops import SegmentationDataset
 from vitrail.tasks.segmentation.files.coding import Coding
 from vitrail.tasks.segmentation.files.data import SegmentationData
-from vitrail.tasks.segmentation.losses import IGNORED, mask_loss
-from vitrail.tasks.segmentation.metrics import SegmentationMetrics, iou, mean
+from vitrail.tasks.segmentation.judging.metrics import SegmentationMetrics, iou, mean
+from vitrail.tasks.segmentation.learning.crops import SegmentationDataset
+from vitrail.tasks.segmentation.learning.losses import IGNORED, mask_loss
 from vitrail.tasks.segmentation.settings import SegmentationSettings
 from vitrail.tasks.segmentation.weights import TrainedSegmenter, multiple_of, view_of
 from vitrail.tasks.segmentation.windows import Network, View, logits_in_bands

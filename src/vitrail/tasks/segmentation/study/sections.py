@@ -25,7 +25,7 @@ from vitrail.tasks.metrics import METRICS
 from vitrail.tasks.segmentation.answer import laid_over
 from vitrail.tasks.segmentation.evaluate import open_masks_for
 from vitrail.tasks.segmentation.files.coding import Coding
-from vitrail.tasks.segmentation.metrics import confusion_matrix, iou, mean
+from vitrail.tasks.segmentation.judging.metrics import confusion_matrix, iou, mean
 from vitrail.tasks.segmentation.study.points import Point, largest_areas, point_maps
 from vitrail.tasks.segmentation.weights import TrainedSegmenter
 from vitrail.weights.model_folder.trained import require_as_built

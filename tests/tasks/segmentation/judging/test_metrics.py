@@ -11,7 +11,7 @@ from sklearn.metrics import jaccard_score
 
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.metrics import main_metric
-from vitrail.tasks.segmentation.metrics import (
+from vitrail.tasks.segmentation.judging.metrics import (
     SegmentationMetrics,
     accuracy,
     boundary,

@@ -19,9 +19,9 @@ from vitrail.deploy.problems import ExportError
 from vitrail.errors import DataError
 from vitrail.models.inference import quickest_precision
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.segmentation.crops import SegmentationDataset
 from vitrail.tasks.segmentation.evaluate import open_masks_for
-from vitrail.tasks.segmentation.metrics import SegmentationMetrics, mean
+from vitrail.tasks.segmentation.judging.metrics import SegmentationMetrics, mean
+from vitrail.tasks.segmentation.learning.crops import SegmentationDataset
 from vitrail.tasks.segmentation.predictor import SegmentationPredictor, in_python
 from vitrail.weights.model_folder.folder import TrainedModel
 

@@ -11,8 +11,8 @@ from tiny_segmenter import tiny_segmenter
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.segmentation.judging import LostMiou, MaskJudging
-from vitrail.tasks.segmentation.metrics import SegmentationMetrics
+from vitrail.tasks.segmentation.judging.judging import LostMiou, MaskJudging
+from vitrail.tasks.segmentation.judging.metrics import SegmentationMetrics
 from vitrail.tasks.segmentation.predictor import SegmentationPredictor
 
 

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 from vitrail.data.images.plan import to_picture
 from vitrail.study.page.figures import readable
 from vitrail.study.page.samples import version_sheet
-from vitrail.tasks.segmentation.crops import SegmentationDataset
+from vitrail.tasks.segmentation.learning.crops import SegmentationDataset
 
 OPACITY = 0.55
 """Opacity of the masks."""

@@ -12,9 +12,9 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.data.loading.loader import EpochLoader
 from vitrail.errors import ConfigError, DataError
-from vitrail.tasks.segmentation.crops import SegmentationDataset, _is_filled
 from vitrail.tasks.segmentation.files.coding import Coding, Row
 from vitrail.tasks.segmentation.files.sources import open_masks
+from vitrail.tasks.segmentation.learning.crops import SegmentationDataset, _is_filled
 
 CODING = Coding.of([Row(str(value), value) for value in range(3)])
 CROPS = Augmentation(crop="scaled")

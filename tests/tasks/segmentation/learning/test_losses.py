@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from vitrail.errors import ConfigError
-from vitrail.tasks.segmentation.losses import cross_entropy, dice_loss, mask_loss
+from vitrail.tasks.segmentation.learning.losses import cross_entropy, dice_loss, mask_loss
 from vitrail.tasks.segmentation.settings import SegmentationSettings
 
 VOID = 255
