@@ -178,16 +178,6 @@ def diffusers_sampling(model: Any, labels: list[int], dtype: torch.dtype) -> Wor
     return work
 
 
-def table(name: str, contenders: dict[str, Work], images: int, peer: str, *, rounds: int) -> str:
-    """Return images per second of all, and the ratio of each to the peer in the same precision, in Markdown."""
-    measured = side_by_side.measure(contenders, rounds=rounds, at_least=0.5)
-    rows = []
-    for contender in sorted(contenders, key=measured.seconds):
-        same = f"{peer} {contender.partition(' ')[2]}" if contender.startswith("Vitrail") else contender
-        rows.append([contender, f"{images / measured.seconds(contender):.1f}", measured.ratio(contender, same)])
-    return side_by_side.table([name, "images/s", f"× {peer}"], rows) + "\n" + side_by_side.note(measured.others)
-
-
 def tables(*, quick: bool) -> Iterator[str]:
     """Yield the tables of training and of sampling, in Markdown."""
     rounds = 4 if quick else 14
@@ -198,10 +188,10 @@ def tables(*, quick: bool) -> Iterator[str]:
             ending = f"{PRECISION}, compiled" if compiled else PRECISION
             steps[f"Vitrail {ending}"] = vitrail_step(fields, batch, PRECISION, compiled=compiled)
             steps[f"reference {ending}"] = reference_step(fields, batch, PRECISION, compiled=compiled)
-        yield table(f"training step, {name}, batch {batch}", steps, batch, "reference", rounds=rounds)
+        yield side_by_side.beside(f"training step, {name}, batch {batch}", steps, batch, "reference", rounds=rounds)
         for count in (1, 16):
             title = f"{STEPS} steps of DDIM with guidance, {name}, {count} at once"
-            yield table(title, samplers(fields, count), count, "diffusers", rounds=rounds)
+            yield side_by_side.beside(title, samplers(fields, count), count, "diffusers", rounds=rounds)
 
 
 if __name__ == "__main__":

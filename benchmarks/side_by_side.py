@@ -107,6 +107,16 @@ def rates(name: str, contenders: dict[str, Work], images: int, operations: int, 
     return table(head, rows) + "\n" + note(measured.others)
 
 
+def beside(name: str, contenders: dict[str, Work], images: int, peer: str, *, rounds: int) -> str:
+    """Return images per second of all, and the ratio of each to the peer in the same precision, in Markdown."""
+    measured = measure(contenders, rounds=rounds, at_least=0.5)
+    rows = []
+    for contender in sorted(contenders, key=measured.seconds):
+        same = f"{peer} {contender.partition(' ')[2]}" if contender.startswith("Vitrail") else contender
+        rows.append([contender, f"{images / measured.seconds(contender):.1f}", measured.ratio(contender, same)])
+    return table([name, "images/s", f"× {peer}"], rows) + "\n" + note(measured.others)
+
+
 def table(head: list[str], rows: list[list[str]]) -> str:
     """In Markdown."""
     lines = [head, ["---"] * len(head), *rows]
