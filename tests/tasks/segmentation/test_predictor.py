@@ -114,6 +114,11 @@ def test_windows_are_rounded_up_to_what_the_model_takes():
     assert KNOWING.configured(SegmentationOptions.read({"window": "30x33"})).view.window == (32, 40)
 
 
+def test_windows_that_need_too_much_memory_are_refused():
+    with pytest.raises(ConfigError, match="a window of 65,536×65,536 pixels is too large"):
+        KNOWING.configured(SegmentationOptions(window=(65_536, 65_536)))
+
+
 def test_many_classes_have_masks_of_16_bits():
     many = replace(KNOWING, classes=[str(number) for number in range(300)], colors=[(0, 0, 0)] * 300)
     own = replace(many, logits=lambda pixels: torch.eye(300)[299].view(1, 300, 1, 1).expand(1, 300, 2, 2))

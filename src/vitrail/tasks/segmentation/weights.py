@@ -8,7 +8,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
 from vitrail.tasks.segmentation.files.coding import Color, default_color, void_of
-from vitrail.tasks.segmentation.windows import Extent, View
+from vitrail.tasks.segmentation.windows import MOST_WHOLE, Extent, View
 from vitrail.weights.formats.checkpoint import Checkpoint, Source
 from vitrail.weights.formats.safe_files import CONFIG, PALETTE, PREPROCESSOR
 from vitrail.weights.layout import Layout
@@ -94,9 +94,12 @@ def view_of(preparation: Preparation, settings: Any, multiple: Extent, *, any_si
         any_size: False if the model takes only its own size.
 
     Raises:
-        ConfigError: windows of another size than the only one that the model takes.
+        ConfigError: windows of more than `MOST_WHOLE` pixels, or of another size than the only one that the model takes.
     """
     window, own = settings.window, preparation.image_size
+    if window is not None and window[0] * window[1] > MOST_WHOLE:
+        what = f"a window of {window[1]:,}×{window[0]:,} pixels is too large"
+        raise ConfigError(what, where="--window", hint="take about the size that the model was trained on: --window 512")
     if not any_size and window not in (None, own):
         what = f"windows of {window[0]}×{window[1]} do not fit the model, which takes only {own[0]}×{own[1]}"
         raise ConfigError(what, where="--window", hint=f"give --window {own[0]}x{own[1]}, or leave it out")

@@ -14,8 +14,10 @@ from tiny_diffusion import model
 from vitrail.cli.app import main
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.tasks.diffusion.process import Process, linear_betas
+from vitrail.tasks.diffusion.sampling import folder
 from vitrail.tasks.diffusion.sampling.making import _guided, sample_batches
 from vitrail.tasks.diffusion.sampling.options import Sampling
+from vitrail.tasks.diffusion.sampling.sheet import sheet
 
 
 def noise_of(seed):
@@ -209,6 +211,15 @@ def test_a_folder_of_samples_has_pictures_a_sheet_and_a_list(tmp_path, capsys):
     ]
     assert run(tmp_path / "model", "--out", out, "--count", 4) == 2
     assert "exists" in capsys.readouterr().err
+
+
+def test_the_sheet_of_many_samples_shows_every_class(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(folder, "SHOWN", 4)
+    monkeypatch.setattr(folder, "sheet", lambda pictures, titles: shown.extend(titles) or sheet(pictures, titles))
+    model().save_pretrained(tmp_path / "model")
+    assert run(tmp_path / "model", "--out", tmp_path / "samples", "--classes", "bee,ant", "--count", 10, "--steps", 2) == 0
+    assert shown == ["bee", "bee", "ant", "ant"]
 
 
 def test_a_folder_of_samples_says_what_they_started_from(tmp_path, capsys):

@@ -26,7 +26,7 @@ from vitrail.tasks.diffusion.weights import TrainedDiffusion
 
 LIST, SHEET, REQUEST = "samples.json", "samples.png", "request.json"
 SHOWN = 100
-"""Pictures on the sheet, at most."""
+"""Pictures on the sheet, at most; they are spread evenly over all."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,21 @@ def write_samples(
             picture.save(file, format="PNG")
         on_batch(1)
     classes = [trained.class_name(label) for label in labels]
-    rows = [request.row(name, number, shown) for number, (name, shown) in enumerate(zip(names, classes, strict=True))]
-    figures.save(sheet([Image.open(draft / name) for name in names[:SHOWN]], classes), draft / SHEET)
+    rows = [request.row(name, number, own) for number, (name, own) in enumerate(zip(names, classes, strict=True))]
+    _save_sheet([draft / name for name in names], classes, draft / SHEET)
     write_json(draft / LIST, rows)
     (draft / REQUEST).unlink()
     if out.exists():
         out.rmdir()  # it is empty
     draft.rename(out)
     return rows
+
+
+def _save_sheet(files: Sequence[Path], classes: Sequence[str | None], out: Path) -> None:
+    """Save a sheet of all pictures, or of `SHOWN` that are spread evenly over them and so over the classes."""
+    count = min(len(files), SHOWN)
+    spread = [number * len(files) // count for number in range(count)]
+    figures.save(sheet([Image.open(files[number]) for number in spread], [classes[number] for number in spread]), out)
 
 
 def _require_same_request(draft: Path, request: SampleRequest) -> None:
