@@ -95,6 +95,12 @@ def test_every_layer_counts_only_its_own_multiply_adds():
     assert rows["norm"].macs == 0
 
 
+def test_modules_that_another_than_their_parent_calls_are_not_counted_twice():
+    layers = {layer.name: layer.macs for layer in cost(model_config("ViT-Adapter-Ti")).layers}
+    assert min(layers.values()) == 0 and "(tokens)" not in layers and layers["neck"] == 0
+    assert layers["backbone.blocks.0.mlp.layer.expand"] == 32 * 32 * 192 * 768
+
+
 def test_every_layer_shows_its_shapes_for_one_image():
     rows = {layer.name: layer for layer in tiny().layers}
     assert (rows["embedding.projection"].input, rows["embedding.projection"].output) == ([1, 2, 8, 12], [1, 8, 2, 3])

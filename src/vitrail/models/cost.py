@@ -1,6 +1,6 @@
 """Cost of a model: shapes, parameters and multiply-adds of every layer, counted without computing them."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,21 +70,29 @@ def cost(config: ModelConfig) -> Cost:
     """Count a model of this configuration on one image, without allocating its parameters."""
     model = empty_model(config).eval().to("meta")  # buffers such as fixed positions are built outside of "meta"
     shapes: dict[str, tuple[list[int], list[int]]] = {}
+    callers: dict[str, str] = {}
+    running: list[str] = []
 
-    def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def watch(name: str, module: nn.Module) -> None:
+        def begin(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            if running:
+                callers[name] = running[-1]
+            running.append(name)
+
+        def end(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            running.pop()
             shapes[name] = (_shape_of(inputs[0]) if inputs else [], _shape_of(output))
 
-        return hook
+        module.register_forward_pre_hook(begin)
+        module.register_forward_hook(end)
 
     for name, module in model.named_modules():
-        module.register_forward_hook(note(name))
+        watch(name, module)
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter, model.every_token():  # usual counts include tokens that the head does not read
         model.requires_grad_(False)(**model.dummy_inputs())
-    macs = _own(
-        {name.partition(".")[2]: sum(c.values()) // 2 for name, c in counter.get_flop_counts().items() if name != "Global"}
-    )
+    counts = {name.partition(".")[2]: sum(c.values()) // 2 for name, c in counter.get_flop_counts().items() if name != "Global"}
+    macs = _own(counts, callers)
     layers = []
     for name, module in model.named_modules():
         parameters = sum(p.numel() for p in module.parameters(recurse=False))
@@ -105,14 +113,10 @@ def totals(config: ModelConfig) -> tuple[int, int]:
     return one.parameters + more * (two.parameters - one.parameters), one.macs + more * (two.macs - one.macs)
 
 
-def _own(counts: dict[str, int]) -> dict[str, int]:
-    """Return each module's own counts, from counts that include the modules inside."""
+def _own(counts: dict[str, int], callers: Mapping[str, str]) -> dict[str, int]:
+    """Return each module's own counts, from counts that include the modules it calls; a caller may be no parent."""
     own = dict(counts)
     for name, count in counts.items():
-        parent = name
-        while parent:
-            parent = parent.rpartition(".")[0]
-            if parent in counts:
-                own[parent] -= count
-                break
+        if (caller := callers.get(name)) is not None:
+            own[caller] -= count
     return own
