@@ -48,10 +48,10 @@ def dice_loss(logits: Tensor, masks: Tensor) -> Tensor:
     """
     classes = logits.shape[1]
     known = masks < classes  # (B, H, W)
-    probabilities = logits.softmax(dim=1).movedim(1, -1)[known]  # (P, K)
-    targets = masks[known]  # (P,)
-    counts = torch.bincount(targets, minlength=classes)
-    matched = probabilities.gather(1, targets[:, None])[:, 0]
-    both = torch.zeros(classes, device=logits.device).scatter_add(0, targets, matched)
-    losses = 1 - 2 * both / (probabilities.sum(dim=0) + counts).clamp(min=1e-6)
+    targets = masks.where(known, 0)
+    counts = torch.bincount(masks[known], minlength=classes)
+    probabilities = logits.softmax(dim=1) * known[:, None]
+    matched = probabilities.gather(1, targets[:, None])
+    both = torch.zeros(classes, device=logits.device).scatter_add(0, targets.flatten(), matched.flatten())
+    losses = 1 - 2 * both / (probabilities.sum(dim=(0, 2, 3)) + counts).clamp(min=1e-6)
     return losses[counts > 0].sum() / max(1, int((counts > 0).sum()))
