@@ -4,12 +4,14 @@ from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import SegformerConfig, UperNetConfig
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 from transformers.models.upernet.modeling_upernet import UperNetFCNHead, UperNetHead
 
 from vitrail.parts import LinearDecoder, MLPDecoder, UPerNetDecoder, conv_norm
+from vitrail.parts.vision.map_heads import convolve_enlarged
 
 WIDTHS = (6, 8, 10, 12)
 CONV = {"convolution": "conv", "norm": "batch_norm"}
@@ -56,6 +58,19 @@ def test_upernet_is_that_of_transformers():
     assert sorted(missing) == ["classifier.bias", "classifier.weight"] and not unexpected
     maps = feature_maps()
     torch.testing.assert_close(theirs.classifier(ours(maps)), theirs(maps), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("small", [(5, 7), (3, 4), (1, 1), (10, 13)])
+def test_a_convolution_before_enlarging_is_the_convolution_of_the_enlarged_map(small):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(2, 3, *small, generator=generator).requires_grad_()
+    weight = torch.randn(4, 3, 3, 3, generator=generator).requires_grad_()
+    expected = F.conv2d(F.interpolate(x, size=(10, 13), mode="bilinear"), weight, padding=1)
+    found = convolve_enlarged(x, weight, (10, 13))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    given = torch.randn(expected.shape, generator=generator)
+    for ours, theirs in zip(*(torch.autograd.grad(y, (x, weight), given) for y in (found, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """Decoders of dense prediction: feature maps of several strides to one map at the finest stride."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -62,7 +63,7 @@ class UPerNetDecoder(nn.Module):
     """UPerNet (Xiao et al. 2018, https://arxiv.org/abs/1807.10221): (B, D_i, H_i, W_i) each to (B, width, H_1, W_1).
 
     Pyramid pooling of the coarsest map, a path from coarse to fine that adds each map to the next, and a convolution of all
-    levels together.
+    levels together. The convolution of a coarse level is computed before it is enlarged; see `convolve_enlarged`.
 
     Args:
         widths: channels of the maps.
@@ -77,20 +78,46 @@ class UPerNetDecoder(nn.Module):
         self.bottleneck = conv_norm(last + len(POOLS) * width, width, norm=norm)
         self.laterals = nn.ModuleList(conv_norm(channels, width, 1, norm=norm) for channels in finer)
         self.outputs = nn.ModuleList(conv_norm(width, width, norm=norm) for _ in finer)
-        self.fuse = conv_norm(len(widths) * width, width, norm=norm)
+        self.fuse: Any = conv_norm(len(widths) * width, width, norm=norm)
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
         *finer, last = maps
         levels = [self.bottleneck(self.pooled(last))]
         for lateral, x in zip(reversed(self.laterals), reversed(finer), strict=True):
             levels.insert(0, lateral(x) + _enlarged(levels[0], x))
-        outputs = [convolve(level) for convolve, level in zip(self.outputs, levels, strict=False)]
-        return self.fuse(_at_finest([*outputs, levels[-1]]))
+        first, *coarser = [convolve(level) for convolve, level in zip(self.outputs, levels, strict=False)]
+        own, *weights = self.fuse.convolution.weight.chunk(len(levels), dim=1)
+        total = F.conv2d(first, own, self.fuse.convolution.bias, padding=1)
+        for level, weight in zip([*coarser, levels[-1]], weights, strict=True):
+            total = total + convolve_enlarged(level, weight, (first.shape[2], first.shape[3]))
+        return self.fuse.relu(self.fuse.norm(total))
 
     def pooled(self, x: Tensor) -> Tensor:
         """Return a map (B, D, H, W) followed by its means over grids of `POOLS`, projected: (B, D + pools · width, H, W)."""
         means = (_enlarged(project(F.adaptive_avg_pool2d(x, size)), x) for project, size in zip(self.pools, POOLS, strict=True))
         return torch.cat([x, *means], dim=1)
+
+
+def convolve_enlarged(x: Tensor, weight: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the 3×3 convolution, padded with zeros, of a map that is enlarged bilinearly: (B, C, h, w) to (B, D, *size).
+
+    Both are linear. The nine 1×1 convolutions are computed on the small map, and two matrix products enlarge, shift and add them.
+
+    Args:
+        x: the map before it is enlarged.
+        weight: (D, C, 3, 3).
+        size: rows H and columns W of the enlarged map.
+    """
+    taps = F.conv2d(x, weight.permute(0, 2, 3, 1).reshape(-1, x.shape[1], 1, 1))  # (B, D · 3 · 3, h, w)
+    taps = taps.unflatten(1, (-1, 3, 3)).transpose(3, 4).flatten(4)  # (B, D, 3, h, 3w)
+    rows, columns = (_shifted(small, large, taps) for small, large in zip(x.shape[2:], size, strict=True))
+    return rows.mT @ (taps @ columns).flatten(2, 3)
+
+
+def _shifted(small: int, large: int, like: Tensor) -> Tensor:
+    """Return linear interpolation to ``large`` values, shifted by −1, 0 and 1, with zeros outside: (3 · small, large)."""
+    weights = F.interpolate(torch.eye(small, device=like.device)[None], size=large, mode="linear")[0]
+    return F.pad(weights, (1, 1)).unfold(1, large, 1).transpose(0, 1).flatten(0, 1).to(like.dtype)
 
 
 def _enlarged(x: Tensor, to: Tensor) -> Tensor:
