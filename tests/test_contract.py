@@ -59,8 +59,8 @@ TINY = {
     },
 }  # fmt: skip
 """A small model of every architecture, beside images of 8×8 pixels."""
-UNTRAINED = {"T2T": 2 * (8 * 8 + 4 * 4) * 8 * 4}
-"""Multiply-adds with numbers that get no gradient: queries and keys with random features."""
+UNTRAINED = {"T2T": 2 * (8 * 8 + 4 * 4) * 8 * 4, "Segmenter": 3 * 12 * (3 * 3 * 2 + 2 * 3 * 2)}
+"""Multiply-adds with numbers that get no gradient: random features, and the weights by which three maps are enlarged."""
 IMAGES = {"image_size": 8, "channels": 3, "num_classes": 3}
 
 
