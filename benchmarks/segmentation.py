@@ -13,7 +13,6 @@ from typing import Any
 
 import side_by_side
 import torch
-import torch.nn.functional as F
 import transformers
 from side_by_side import PRECISIONS, Work
 
@@ -70,11 +69,11 @@ def transformers_step(model: Any, images: torch.Tensor, masks: torch.Tensor, pre
     """Return a training step of transformers' model, whose loss has the auxiliary head's in it."""
     model = copy.deepcopy(model).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    pixels, labels = images.float() / 127.5 - 1, masks.long()
+    pixels = images.float() / 127.5 - 1
 
     def work() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
-            loss = model(pixels, labels=labels).loss
+            loss = model(pixels, labels=masks).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -99,10 +98,7 @@ def _predicted(model: Any, picture: torch.Tensor, precision: str) -> Work:
     @torch.inference_mode()
     def work() -> torch.Tensor:
         pixels = (picture.float() / 127.5 - 1).to(TYPES[precision])
-        logits = model(pixels).logits.float()
-        if logits.shape[2:] != PICTURE:
-            logits = F.interpolate(logits, size=PICTURE, mode="bilinear")
-        return logits.argmax(dim=1)
+        return model(pixels).logits.argmax(dim=1)  # at the size of the picture
 
     return work
 

@@ -29,7 +29,8 @@ class LinearDecoder(nn.Module):
         self.norm = map_norm(sum(widths), norm)
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
-        return self.norm(_at_finest(maps))
+        first, *coarser = maps
+        return self.norm(torch.cat([first, *(_enlarged(level, first) for level in coarser)], dim=1))
 
 
 class MLPDecoder(nn.Module):
@@ -123,9 +124,3 @@ def _shifted(small: int, large: int, like: Tensor) -> Tensor:
 def _enlarged(x: Tensor, to: Tensor) -> Tensor:
     """Return a map (B, C, h, w) with the rows and columns of another, by bilinear interpolation."""
     return F.interpolate(x, size=to.shape[2:], mode="bilinear")
-
-
-def _at_finest(maps: Sequence[Tensor]) -> Tensor:
-    """Return the maps, enlarged to the first one's size, with their channels concatenated."""
-    first, *others = maps
-    return torch.cat([first, *(_enlarged(level, first) for level in others)], dim=1)

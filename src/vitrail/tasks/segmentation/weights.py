@@ -98,7 +98,7 @@ def view_of(preparation: Preparation, settings: Any, multiple: Extent, *, any_si
     """
     window, own = settings.window, preparation.image_size
     if window is not None and window[0] * window[1] > MOST_WHOLE:
-        what = f"a window of {window[1]:,}×{window[0]:,} pixels is too large"
+        what = f"a window of {window[0]:,}×{window[1]:,} pixels is too large"
         raise ConfigError(what, where="--window", hint="take about the size that the model was trained on: --window 512")
     if not any_size and window not in (None, own):
         what = f"windows of {window[0]}×{window[1]} do not fit the model, which takes only {own[0]}×{own[1]}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from PIL import Image
 
+from vitrail.data.loading.sampler import spread
 from vitrail.errors import ConfigError
 from vitrail.files import partial_of, read_text, whole_file, write_json
 from vitrail.runtime.device import Precision
@@ -93,20 +94,14 @@ def write_samples(
         on_batch(1)
     classes = [trained.class_name(label) for label in labels]
     rows = [request.row(name, number, own) for number, (name, own) in enumerate(zip(names, classes, strict=True))]
-    _save_sheet([draft / name for name in names], classes, draft / SHEET)
+    shown = spread(len(names), SHOWN)
+    figures.save(sheet([Image.open(draft / names[place]) for place in shown], [classes[place] for place in shown]), draft / SHEET)
     write_json(draft / LIST, rows)
     (draft / REQUEST).unlink()
     if out.exists():
         out.rmdir()  # it is empty
     draft.rename(out)
     return rows
-
-
-def _save_sheet(files: Sequence[Path], classes: Sequence[str | None], out: Path) -> None:
-    """Save a sheet of all pictures, or of `SHOWN` that are spread evenly over them and so over the classes."""
-    count = min(len(files), SHOWN)
-    spread = [number * len(files) // count for number in range(count)]
-    figures.save(sheet([Image.open(files[number]) for number in spread], [classes[number] for number in spread]), out)
 
 
 def _require_same_request(draft: Path, request: SampleRequest) -> None:
