@@ -47,6 +47,7 @@ def test_an_attempt_to_reach_anybody_ends_the_process(attempt):
     assert done.returncode == -signal.SIGSYS
 
 
+@pytest.mark.soak
 def test_no_command_reaches_out_or_writes_to_the_home(given):
     commands = [
         "export model --to onnx --out onnx",

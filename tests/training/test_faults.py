@@ -79,6 +79,7 @@ def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch)
     batches = loader.epoch()
     next(batches)
     monkeypatch.setattr("vitrail.data.loading.loader._pins", lambda iterator: False)
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)  # torch waits so long for a worker to end
     begin = time.monotonic()
     with pytest.raises(DataError, match="cannot be received") as caught:
         list(batches)

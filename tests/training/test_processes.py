@@ -47,8 +47,9 @@ def every_result(tmp_path_factory) -> dict:
     return found_together(tmp_path_factory.mktemp("everything"), "all")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", [*QUICK, "texts", "adamw", "diffusion"])
+@pytest.mark.parametrize(
+    ("kind", "case"), [*((kind, case) for kind in KINDS for case in (*QUICK, "adamw")), ("ddp", "texts"), ("ddp", "diffusion")]
+)
 def test_two_processes_train_as_one_does(results, kind, case):
     """After ten steps of plain gradient descent, whose parameters differ no more than their gradients did; and of AdamW."""
     found = results[f"{kind} {case}"]
@@ -56,7 +57,9 @@ def test_two_processes_train_as_one_does(results, kind, case):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "muon", "poses")])
+@pytest.mark.parametrize(
+    ("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "texts", "diffusion", "muon", "poses")]
+)
 def test_two_processes_train_as_one_does_in_every_way(every_result, kind, case):
     """Muon computes in 16 bits and makes small singular values large, so that what rounding leaves is seen in single weights.
 

@@ -13,6 +13,7 @@ def killed(tmp_path_factory):
     return root, soak_runs.killed_at_random(1, root)
 
 
+@pytest.mark.soak
 def test_a_run_killed_anywhere_ends_as_the_unbroken_one(killed):
     _, trial = killed
     assert trial.of >= 1 and trial.good == trial.of, trial
@@ -24,6 +25,7 @@ def test_a_run_on_texts_killed_anywhere_ends_as_the_unbroken_one(tmp_path):
     assert trial.of >= 2 and trial.good == trial.of, trial
 
 
+@pytest.mark.soak
 def test_no_mutation_of_a_checkpoint_is_taken_for_one(killed):
     root, _ = killed
     trial = soak_runs.mutated_checkpoints(160, max((root / "unbroken/checkpoints").glob("step-*")))

@@ -1,9 +1,9 @@
 """``vitrail translate``: a line for each line."""
 
+import io
 import json
 import os
-import subprocess
-import sys
+from types import SimpleNamespace
 
 import pytest
 import soak_texts
@@ -12,14 +12,14 @@ from PIL import Image
 from words import WORDS, write_pairs
 
 
-@pytest.fixture(scope="module")
-def ask(translated_run):
-    """The command on some bytes: its exit code, standard output as text, standard error."""
+@pytest.fixture
+def ask(vitrail, translated_run, monkeypatch):
+    """The command on some bytes: its exit code, standard output, standard error."""
 
     def ask(given: bytes, *words):
-        command = [sys.executable, "-m", "vitrail", "translate", str(translated_run.folder), *map(str, words)]
-        done = subprocess.run(command, input=given, capture_output=True, check=False)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(given), isatty=lambda: False))
+        answer = vitrail("translate", translated_run.folder, *words)
+        return answer.code, answer.out, answer.err
 
     return ask
 

@@ -62,7 +62,7 @@ def written(odd, tmp_path_factory) -> dict[str, Path]:
     return folders
 
 
-@pytest.mark.parametrize("to", ["onnx", "openvino"])
+@pytest.mark.parametrize("to", ["onnx", pytest.param("openvino", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("fields", MODELS, ids=lambda fields: fields.get("embedding", fields.get("position")))
 def test_every_kind_of_model_answers_from_its_graph_as_in_python(fields, to, tmp_path):
     trained = small_model(**{"depth": 1, **fields})
@@ -87,7 +87,17 @@ def test_normalisation_may_be_part_of_the_graph(trained, to, tmp_path):
     )
 
 
-@pytest.mark.parametrize(("position", "to"), [*product(["learned-1d", "learned-2d"], ["onnx", "openvino"]), ("none", "openvino")])
+@pytest.mark.parametrize(
+    ("position", "to"),
+    [
+        ("learned-1d", "onnx"),
+        ("learned-2d", "openvino"),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)
+            for case in product(["learned-1d", "learned-2d", "none"], ["openvino", "onnx"])
+        ),
+    ],
+)
 def test_a_graph_may_take_images_of_any_size(position, to, tmp_path):
     trained = small_model(depth=1, position=position, patch_size=(8, 4), registers=1)
     about = described(trained).changed(any_size=True)

@@ -71,6 +71,7 @@ def test_images_without_labels_measure_agreement(saved, labelled, tmp_path):
     assert figures["top1"]["after"] == figures["agreement"]
 
 
+@pytest.mark.usefixtures("in_python")
 def test_merging_that_is_searched_stays_within_the_drop(saved, labelled, tmp_path):
     observer = Noting()
     _, figures = api.export(

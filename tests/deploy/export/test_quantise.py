@@ -87,13 +87,20 @@ def test_the_head_and_the_last_product_of_all_tokens_are_found(fields, expected)
     assert weights == {f"answering.model.{name}.weight" for name in expected}
 
 
-@pytest.mark.parametrize("fields", [{"embedding": "pooled-stem", "patch_size": 4}, {"head": "mlp"}, {}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"embedding": "pooled-stem", "patch_size": 4},
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ({"head": "mlp"}, {})),
+    ],
+)
 def test_a_mean_over_tokens_is_answered_alone_as_among_others(fields, tmp_path):
     trained = small_model(pool="mean", class_token=False, **fields)
     written = export_graph(trained, described(trained, "int8"), "openvino", tmp_path, pixels_for(trained, 16))
     assert written.verified.largest < 1e-3
 
 
+@pytest.mark.soak
 def test_a_large_graph_keeps_no_file_of_the_weights_that_it_had_before(merged, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "LARGEST_FILE", 0)
     written = export_graph(merged, described(merged, "int8"), "onnx", tmp_path, pixels_for(merged, 16))
