@@ -70,18 +70,21 @@ def test_two_processes_train_as_one_does_in_every_way(every_result, kind, case):
     assert found["steps"] >= 10 and found["weights"] <= weights and found["metrics"] <= metrics
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_batch_norm_remembers_is_the_same_in_both_processes_and_in_their_average(results, kind):
+@pytest.fixture(params=["ddp", pytest.param("fsdp", marks=pytest.mark.soak)])
+def batch_norm(request) -> dict:
+    """What was found of models with BatchNorm."""
+    found = request.getfixturevalue("results" if request.param == "ddp" else "every_result")
+    return found[f"{request.param} batch norm"]
+
+
+def test_what_batch_norm_remembers_is_the_same_in_both_processes_and_in_their_average(batch_norm):
     """Else they would evaluate different models, each a part of the images."""
-    found = results[f"{kind} batch norm"]
-    assert found["processes"] == 0
-    assert found["batches"][0] == found["batches"][1]
+    assert batch_norm["processes"] == 0
+    assert batch_norm["batches"][0] == batch_norm["batches"][1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_processes_remember_the_mean_of_the_whole_batch_however_unequal_their_parts(results, kind):
-    found = results[f"{kind} batch norm"]
-    assert found["moved"] > 0.01 and found["one"] <= 1e-6
+def test_two_processes_remember_the_mean_of_the_whole_batch_however_unequal_their_parts(batch_norm):
+    assert batch_norm["moved"] > 0.01 and batch_norm["one"] <= 1e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)

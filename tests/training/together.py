@@ -257,7 +257,8 @@ def main(folder: Path, *, every: bool) -> None:
             if every:
                 poses = {**SGD, **POSES, "data.source": str(keypoints), "training.parallel": kind}
                 results[f"{kind} poses"] = beside_one(folder / f"{kind} poses", group, poses)
-            results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
+            if every or kind == "ddp":
+                results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
             found = interrupted(folder / f"{kind} interrupted", group, kind)
             for count in (2, 1):
                 results[f"{kind} resumed by {count}"] = found[count]

@@ -11,13 +11,16 @@ from vitrail.models.base import ImageModel, Model
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import build
 
+FILLS = (torch.Tensor.normal_, torch.Tensor.uniform_)
+"""Methods that fill a tensor with random numbers, by which some functions of `torch.nn.init` work that do not ask a mode."""
+
 
 class _NoInitialization(TorchFunctionMode):
-    """A mode that skips every function of `torch.nn.init`: on "meta" they do nothing, and their import takes a second."""
+    """A mode that skips every function of `torch.nn.init`: on "meta" they do nothing, and import a compiler for seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
+        if func in FILLS or getattr(func, "__module__", None) == "torch.nn.init":
             return kwargs.get("tensor", args[0] if args else None)
         return func(*args, **kwargs)
 

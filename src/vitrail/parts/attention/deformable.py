@@ -50,10 +50,10 @@ class DeformableAttention(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
         for layer in (self.value, self.weights, self.output):
             nn.init.zeros_(layer.bias)
-        angle = torch.arange(self.heads) * (2 * math.pi / self.heads)
+        angle = torch.arange(self.heads, device="cpu") * (2 * math.pi / self.heads)
         rays = torch.stack([angle.cos(), angle.sin()], dim=-1)
         rays = rays / rays.abs().amax(dim=-1, keepdim=True)  # on the border of a square
-        steps = torch.arange(1, POINTS + 1)[:, None]  # (P, 1)
+        steps = torch.arange(1, POINTS + 1, device="cpu")[:, None]  # (P, 1)
         with torch.no_grad():
             self.offsets.bias.copy_((rays[:, None, None] * steps).expand(-1, self.levels, -1, -1).flatten())
 

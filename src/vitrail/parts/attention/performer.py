@@ -44,8 +44,8 @@ class KernelAttention(Attention):
 
     def __init__(self, dim: int, heads: int, *, features: int, **others: Any):
         super().__init__(dim, heads, **others)
-        drawn = nn.init.orthogonal_(torch.empty(features, self.widths[0] // heads))
-        self.register_buffer("features", drawn * math.sqrt(features))
+        directions = torch.empty(features, self.widths[0] // heads)
+        self.register_buffer("features", nn.init.orthogonal_(directions, gain=math.sqrt(features)))
 
     def attended(
         self,
