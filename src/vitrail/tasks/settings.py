@@ -91,6 +91,8 @@ class ScheduleSettings(Settings):
     """Least fraction of the run for the warm-up, for short runs. The warm-up is never more than half of the run."""
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Final learning rate of linear and cosine, as a fraction of ``lr``."""
+    final_weight_decay: Annotated[float, Field(ge=0, le=1e3)] = 1.0
+    """Final weight decay, as a multiple of the optimizer's; it is approached along half a cosine."""
     patch_dropout: Literal["constant", "falling"] = "constant"
     """Whether ``model.patch_dropout`` is constant, or decreases linearly to 0 at the end of the run."""
     extended_at: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)

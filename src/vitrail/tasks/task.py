@@ -39,6 +39,8 @@ class Progress:
     """Number of steps before this one, including steps that a time limit skipped."""
     total: int
     """Number of steps of the schedule."""
+    epoch: int
+    """Number of steps of an epoch."""
 
 
 class Metrics:
@@ -72,6 +74,10 @@ class Metrics:
 
     def picture(self) -> bytes | None:
         """Return a PNG of what the model does at the end of an epoch, for the folder of the run; every process calls it."""
+        return None
+
+    def collapse(self) -> tuple[str, str] | None:
+        """Return why the model can learn nothing any more, and what to change, which ends the run; None, the default, if not."""
         return None
 
     def remarks(self, details: Mapping[str, Any]) -> list[str]:
@@ -121,7 +127,7 @@ class Task(nn.Module):
     """Metrics other than the loss that `forward` counts, for the progress bar and the training curve."""
     unit: ClassVar[str] = "images"
     """Name of the units over which the loss is averaged."""
-    carried: ClassVar[tuple[str, ...]] = ()
+    carried: tuple[str, ...] = ()
     """Names of submodules that are neither trained nor averaged; they stay in evaluation mode."""
     computes: ClassVar[tuple[str, ...]] = ("answer",)
     """Names of the methods besides `forward` that call the model; with sharded parameters they gather them."""
@@ -148,6 +154,16 @@ class Task(nn.Module):
 
     def before_step(self, progress: Progress) -> None:
         """Adapt model and images to the schedule; called before every training step, and not before evaluation."""
+
+    def decay(self, progress: Progress) -> float | None:
+        """Return the decay of the weights' moving average in a step; None, the default, for the run's ``training.ema``.
+
+        A task that returns numbers always has an average, which is evaluated and saved in place of the weights.
+        """
+        return None
+
+    def learn_from(self, average: "Task") -> None:
+        """Take the task with the average of the weights, a momentum teacher; called before the first step, where there is one."""
 
     def after_step(self, progress: Progress, group: Processes) -> None:
         """Update parts without gradients; called after every step that changed the weights, in all processes of the group."""

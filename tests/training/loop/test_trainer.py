@@ -110,7 +110,11 @@ def test_accumulation_gives_the_weights_of_whole_batches(make_trainer, parts):
     whole, cut = make_trainer("whole"), make_trainer("cut", **{"training.accumulate": parts})
     for trainer in (whole, cut):
         trainer.learner.optimizers = [
-            torch.optim.SGD([{"params": list(trainer.learner.model.parameters()), "initial_lr": 0.1}], lr=0.1, momentum=0.9)
+            torch.optim.SGD(
+                [{"params": list(trainer.learner.model.parameters()), "initial_lr": 0.1, "initial_weight_decay": 0}],
+                lr=0.1,
+                momentum=0.9,
+            )
         ]
         trainer.run()
     closest(weights(whole), weights(cut), 1e-6)

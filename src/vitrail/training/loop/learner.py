@@ -23,7 +23,7 @@ from vitrail.training.finetune.freezing import choose_parts
 from vitrail.training.loop import parallel
 from vitrail.training.loop.optimizer import create_optimizers, freeze, named_state, require_parts, state_names
 from vitrail.training.loop.recompute import recompute_layers
-from vitrail.training.loop.schedule import learning_rate_factor
+from vitrail.training.loop.schedule import learning_rate_factor, weight_decay_factor
 from vitrail.training.runs.checkpoint import Tensors
 
 
@@ -48,11 +48,15 @@ class Learner:
         settings: settings of the run.
         task: the task, with its model.
         total: number of steps in the run; ``warmup`` of them warm up the learning rate.
+        epoch: number of steps in an epoch; by default the run is one.
         group: the processes that train together.
     """
 
-    def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
+    def __init__(
+        self, settings: RunSettings, task: Task, *, total: int, warmup: int, epoch: int | None = None, group: Processes = ALONE
+    ):
         self.settings, self.group, self.total, self.warmup = settings, group, total, warmup
+        self.progress = Progress(0, total, epoch or total)
         t = settings.training
         require_possible(settings, task, group)
         use_measured()
@@ -61,7 +65,7 @@ class Learner:
         choose_parts(self.model, settings)
         freeze(self.model, settings.optimizer, self.trained)  # before DDP, which expects gradients of all trainable parameters
         task.carried_parts().requires_grad_(False).eval()
-        self.average = AveragedModel(task, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
+        self.average = self._average(task)
         if t.recompute:
             recompute_layers(self.model)
         self.shared = self._shared()
@@ -89,6 +93,20 @@ class Learner:
             tensor.copy_(own[name])
         return task
 
+    def _average(self, task: Task) -> AveragedModel | None:
+        """Return the moving average of a task's weights, and let the task learn from it; None if the run has no average."""
+        if not self.settings.training.ema and task.decay(self.progress) is None:
+            return None
+        average = AveragedModel(task, multi_avg_fn=_moving_average(self._decay), use_buffers=True)
+        assert isinstance(average.module, Task)
+        task.learn_from(average.module)
+        return average
+
+    def _decay(self, steps: int) -> float:
+        """Return the decay of the weights' average after ``steps`` updates: the task's, or one that grows to ``training.ema``."""
+        own = self.task.decay(self.progress)
+        return min(self.settings.training.ema, (1 + steps) / (10 + steps)) if own is None else own
+
     def _shared(self) -> nn.Module:
         """Return the task wrapped for training by several processes."""
         if self.group.count == 1:
@@ -113,11 +131,13 @@ class Learner:
             own: number of samples of ``batch`` that count; 0 if it only fills up a batch with fewer samples than processes.
             units: number of units that the loss averages over, in all processes; ``size`` by default.
         """
+        growth = weight_decay_factor(self.settings.schedule, done, total=self.total)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * self.rate(done)
-        progress = Progress(done, self.total)
-        self.task.before_step(progress)
+                group["weight_decay"] = group["initial_weight_decay"] * growth
+        self.progress = Progress(done, self.total, self.progress.epoch)
+        self.task.before_step(self.progress)
         names = ("loss", *self.task.counts)
         values: list[Tensor] = []  # loss and counts of each part; they stay on the device, since reading waits for it
         counted: list[int] = []
@@ -141,7 +161,7 @@ class Learner:
         self._share_statistics(own / size)
         failure = self._apply_gradient(loss / seen, length)
         if math.isfinite(loss) and math.isfinite(length):  # an overflow of the scaler is not a failure, and changes no weights
-            self.task.after_step(progress, self.group)
+            self.task.after_step(self.progress, self.group)
         if failure:
             for statistic, old in zip(self.statistics, before, strict=True):
                 statistic.copy_(old)
@@ -264,15 +284,15 @@ def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
     return sums
 
 
-def _moving_average(decay: float) -> Any:
-    """Return the update of an exponential moving average, whose decay starts low and grows to ``decay``.
+def _moving_average(decay: Callable[[int], float]) -> Any:
+    """Return the update of an exponential moving average; ``decay`` returns its decay after a number of updates.
 
     As in timm's ModelEmaV3, it averages parameters and BatchNorm's running means and variances. Integers, such as the number of
     batches, are copied from the last step.
     """
 
     def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
-        weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
+        weight = 1 - decay(int(steps))
         averages, current = parallel.local(averages), parallel.local(current)  # FSDP shards parameters, but not buffers
         if averages[0].is_floating_point():
             torch._foreach_lerp_(averages, current, weight)

@@ -43,7 +43,14 @@ def parameter_groups(
         lr = settings.lr * own.lr * settings.layer_decay ** above.get(parameter, 0)
         groups[parameter in hidden, lr, decay if is_matrix else 0.0].append(parameter)
     return [
-        {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay, "hidden": is_hidden}
+        {
+            "params": parameters,
+            "lr": lr,
+            "initial_lr": lr,
+            "weight_decay": decay,
+            "initial_weight_decay": decay,
+            "hidden": is_hidden,
+        }
         for (is_hidden, lr, decay), parameters in groups.items()
     ]
 

@@ -1,4 +1,4 @@
-"""The learning rate schedule."""
+"""The schedules of the learning rate and of weight decay."""
 
 import math
 
@@ -21,6 +21,15 @@ def learning_rate_factor(settings: ScheduleSettings, step: int, *, warmup: int, 
     t = (step - warmup) / max(1, total - warmup)
     left = 1 - t if settings.name == "linear" else (1 + math.cos(math.pi * t)) / 2
     return settings.final + (1 - settings.final) * left
+
+
+def weight_decay_factor(settings: ScheduleSettings, step: int, *, total: int) -> float:
+    """Return the factor on the weight decay in step ``step`` of ``total``: from 1 to ``settings.final_weight_decay``.
+
+    It follows half a cosine, as in DINO (Caron et al. 2021, https://arxiv.org/abs/2104.14294).
+    """
+    done = (1 - math.cos(math.pi * min(1.0, step / max(1, total)))) / 2
+    return 1 + (settings.final_weight_decay - 1) * done
 
 
 def warmup_steps(settings: ScheduleSettings, *, epoch: int, total: int) -> int:

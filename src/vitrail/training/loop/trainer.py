@@ -86,7 +86,7 @@ class Trainer(Validation):
         total = (self.epochs - self.first_epoch) * self.steps
         self.total = self.first_step + total
         warmup = warmup_steps(settings.schedule, epoch=self.steps, total=total)
-        learner = Learner(settings, task, total=total, warmup=warmup, group=group)
+        learner = Learner(settings, task, total=total, warmup=warmup, epoch=self.steps, group=group)
         super().__init__(settings, data, folder, learner, group)
         self.clock = clock or Clock(t.time_limit)
         self.share = float(first is not None and first.is_over)
@@ -251,6 +251,8 @@ class Trainer(Validation):
         self.budget.validated_in(micro / 1e6, scores_slower=self.learner.task.scores_slower)
         if not math.isfinite(scores["loss"]):
             self._diverged(f"the validation loss is {scores['loss']}")
+        if collapse := metrics.collapse():
+            self._diverged(*collapse)
         weights = parallel.whole(self.learner.evaluated.state_dict())
         self._require_finite(weights, "weight")
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self.learning_rate}

@@ -165,12 +165,8 @@ class RunState:
     def _room_for(self, size: int) -> contextlib.AbstractContextManager[None]:
         return room_for(size, self.folder.path, hint=f"free some space, then {self.folder.resume_command}")
 
-    def _diverged(self, what: str) -> None:
-        raise DivergedError(
-            f"training diverged: {what}",
-            where=f"step {self.done + 1} of {self.total}",
-            hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
-        )
+    def _diverged(self, what: str, hint: str = "lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32") -> None:
+        raise DivergedError(f"training diverged: {what}", where=f"step {self.done + 1} of {self.total}", hint=hint)
 
     def _require_finite(self, tensors: Tensors, what: str) -> None:
         """Raise `DivergedError` for infinite weights, possible even with finite gradients; they must not replace a good state."""
