@@ -27,6 +27,8 @@ EVERY = [
     Augmentation(crop="resized", policy="trivial"),
     Augmentation(brightness=0.5, contrast=0.5, saturation=0.5, hue=0.5),
     Augmentation(erasing=1),
+    Augmentation(crop="resized", min_area=0.05, max_area=0.2),
+    Augmentation(grey=1, blur=1),
 ]
 
 
@@ -235,3 +237,20 @@ def test_views_of_a_sample_take_turns_of_their_own():
     assert np.abs(np.corrcoef(everything)[np.triu_indices(3, 1)]).max() < 0.2
     turns = [SampleGenerator(3, epoch, 7).view(2).turn(0.25) for epoch in range(12)]
     assert sum(turns) == 3  # each as evenly over its epochs as the sample itself
+
+
+def test_grey_images_have_no_colours_and_blurred_ones_less_contrast():
+    preparation, image = Preparation.standard((200, 200)), picture(200, 200)
+    grey = pixels(Augmentation(horizontal_flip=0, grey=1), image, preparation, 0, 0, 0)
+    assert (grey[0] == grey[1]).all() and (grey[0] == grey[2]).all()
+    assert pixels(Augmentation(horizontal_flip=0, grey=1), picture(channels=1), Preparation.standard((8, 8), 1), 0, 0, 0).any()
+    sharp = pixels(Augmentation(horizontal_flip=0), image, preparation, 0, 0, 0)
+    blurred = [pixels(Augmentation(horizontal_flip=0, blur=1), image, preparation, 0, epoch, 0).std() for epoch in range(10)]
+    assert max(blurred) <= sharp.std() and min(blurred) < 0.7 * sharp.std()
+
+
+def test_a_resized_crop_has_an_area_between_the_least_and_the_largest():
+    crops = Augmentation(crop="resized", min_area=0.1, max_area=0.2, max_aspect=1)
+    for epoch in range(50):
+        left, top, right, bottom = crops.frame((100, 100), Preparation.standard((8, 8)), SampleGenerator(0, epoch, 0)).part
+        assert 0.0999 <= (right - left) * (bottom - top) / 1e4 <= 0.2001

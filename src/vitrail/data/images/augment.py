@@ -18,6 +18,8 @@ Change = Annotated[float, Field(ge=0, le=1)]
 Scale = Annotated[float, Field(gt=0, le=100)]
 Concentration = Annotated[float, Field(ge=0, le=100)]
 
+BLURRED = 0.01
+"""Largest deviation of a blur as a fraction of the image's side: 2 pixels of 224, as in SimCLR (Chen et al. 2020)."""
 ERASED_AREA = (0.02, 0.4)
 ERASED_ASPECT = 1 / 0.3
 """Largest aspect ratio of an erased rectangle; this and `ERASED_AREA` are the paper's values."""
@@ -41,6 +43,8 @@ class Augmentation(Settings):
     """Pixels added on every side by the crop "pad", filled with the mean colour."""
     min_area: Share = 0.25
     """Least fraction of the image's area in the crop "resized"."""
+    max_area: Share = 1.0
+    """Largest fraction of the image's area in the crop "resized"."""
     max_aspect: Annotated[float, Field(ge=1, le=100)] = 4 / 3
     """Largest aspect ratio of the crop "resized", relative to the model's."""
     min_scale: Scale = 0.5
@@ -69,6 +73,10 @@ class Augmentation(Settings):
     """Largest relative change of saturation, up or down."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Largest shift of the hue in either direction, as a fraction of the colour circle."""
+    grey: Probability = 0.0
+    """Probability of removing all colours."""
+    blur: Probability = 0.0
+    """Probability of a Gaussian blur, with a deviation of up to a hundredth of the image's side."""
     erasing: Probability = 0.0
     """Probability of replacing a rectangle of 2 to 40 % of the area by noise (random erasing, Zhong et al. 2020)."""
     mixup: Concentration = 0.0
@@ -127,13 +135,18 @@ class Augmentation(Settings):
             operations.append(_random_operation(strength, trivial_limits(width, height), random))
         jitter = ("brightness", self.brightness), ("contrast", self.contrast), ("saturation", self.saturation), ("hue", self.hue)
         operations += [(name, random.uniform(-most, most)) for name, most in jitter if most]
+        if self.grey and random.random() < self.grey:
+            operations.append(("saturation", -1.0))
+        if self.blur and random.random() < self.blur:
+            operations.append(("blur", random.uniform(0, BLURRED) * max(width, height)))
         return tuple(operations)
 
     def _resized_crop(self, size: Extent, preparation: Preparation, random: np.random.Generator) -> Resize:
         width, height = size
         rows, columns = preparation.image_size
         aspect = columns / rows * float(np.exp(random.uniform(-1, 1) * np.log(self.max_aspect)))
-        area = width * height * random.uniform(self.min_area, 1)
+        least, most = sorted((self.min_area, self.max_area))
+        area = width * height * random.uniform(least, most)
         wide = min(width, max(1.0, math.sqrt(area * aspect)))
         high = min(height, max(1.0, math.sqrt(area / aspect)))
         left = random.uniform(0, width - wide)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 Colour = tuple[int, ...]
 """One value 0…255 for each channel."""
@@ -77,8 +77,13 @@ POLICY: dict[str, Operation] = {
 ``posterize`` in bits that are set to 0; ``solarize`` as the upper fraction of 0…255 that is inverted; ``saturation``,
 ``contrast``, ``brightness`` and ``sharpness`` as a factor minus 1, in -1…1; shears as a tangent; translations in pixels."""
 
-OPERATIONS: dict[str, Operation] = {**POLICY, "hue": _hue}
-"""All operations; ``hue`` shifts colours by a fraction of the colour circle, and leaves grey unchanged."""
+OPERATIONS: dict[str, Operation] = {
+    **POLICY,
+    "hue": _hue,
+    "blur": lambda image, amount, fill: image.filter(ImageFilter.GaussianBlur(amount)),
+}
+"""All operations; ``hue`` shifts colours by a fraction of the colour circle, and leaves grey unchanged; ``blur`` has a deviation
+in pixels."""
 
 BOTH_WAYS = set(POLICY) - {"identity", "auto_contrast", "equalize", "posterize", "solarize"}
 """Operations whose amount may be negative."""

@@ -124,7 +124,7 @@ class ImageDataset(Dataset[Batch]):
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
-        """Return one augmented item; a subclass may add further views by `_planned` with ``random.view(1)``."""
+        """Return one augmented item; a subclass may add further views, each with a ``random.view`` of its own."""
         pixels, plan = self._planned(number, random)
         return {"images": pixels, **self.targets(self.items[number], plan, random)}
 
@@ -138,9 +138,9 @@ class ImageDataset(Dataset[Batch]):
             prepared, plan = self._remembered(number, preparation.planned)
             plan = replace(plan, steps=augmentation.steps(preparation, random))
             return plan.changed(prepared), plan
-        share = augmentation.min_area if self.transform is None and augmentation.crop == "resized" else None
-        decoded, whole = self._remembered(number, partial(_decoded, preparation, share=share))
-        picture = Image.fromarray(decoded)
+        picture, whole = self._whole(
+            number, share=augmentation.min_area if self.transform is None and augmentation.crop == "resized" else None
+        )
         if self.transform is None:
             plan = augmentation.plan(picture.size, preparation, random)
             return plan.pixels(picture), plan.of_whole(whole)
@@ -148,6 +148,11 @@ class ImageDataset(Dataset[Batch]):
         if isinstance(result, Image.Image):
             result = augmentation.plan(result.size, preparation, random).pixels(result)
         return result, None
+
+    def _whole(self, number: int, *, share: float | None) -> tuple[Image.Image, Whole]:
+        """Return the image of an item before its crop, with its geometry; ``share`` as in `Preparation.reduced`."""
+        decoded, whole = self._remembered(number, partial(_decoded, self.preparation, share=share))
+        return Image.fromarray(decoded), whole
 
     def _remembered(self, number: int, read: Callable[[Source], tuple[np.ndarray, Any]]) -> tuple[np.ndarray, Any]:
         """Return the result of ``read`` for an item, pixels and their origin, from memory if an earlier epoch read it."""
@@ -160,6 +165,13 @@ class ImageDataset(Dataset[Batch]):
             if pixels.nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
                 self._kept[number] = pixels, self._origins.setdefault(origin, origin)
         return kept
+
+
+class NumberedDataset(ImageDataset):
+    """Images with the index of each item, ``number``, int64 (B,)."""
+
+    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
+        return {**super()._sample(number, random), "number": np.array(number, np.int64)}
 
 
 def _decoded(preparation: Preparation, source: Source, *, share: float | None) -> tuple[np.ndarray, Whole]:
