@@ -1,12 +1,18 @@
 """Teachers for distillation: models of this library, or any callable with its labels and its preparation of images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.data.images.plan import Plan
 from vitrail.data.images.preparation import Preparation
+from vitrail.data.items import Item
+from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -40,7 +46,40 @@ class CallableTeacher:
             raise ConfigError("the preparation is not a vitrail.Preparation", where="preparation", hint=hint)
 
 
+@dataclass(frozen=True)
+class WithAnswers:
+    """Targets with the teacher's answer to the unaugmented image, an array, as ``teacher``; without it while there are none."""
+
+    targets: Targets
+    answers: Mapping[str, np.ndarray]
+    """The teacher's answers by the name of an image; filled before the first step."""
+    mixable: ClassVar[bool] = False
+
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        found = self.targets(item, plan, random)
+        return {**found, "teacher": self.answers[item.name]} if self.answers else found
+
+
 AnyTeacher = TrainedModel | CallableTeacher
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in grey, as in Pillow (ITU-R BT.601)."""
+
+
+def images_for(preparation: Preparation, pixels: Tensor) -> Tensor:
+    """Return a student's pixels, uint8 (B, C, H, W), as a teacher with this preparation takes them, normalized."""
+    images = _in_colours(pixels, preparation.channels)
+    if images.shape[2:] != preparation.image_size:
+        images = F.interpolate(images.float(), preparation.image_size, mode="bilinear", antialias=True)
+    return preparation.normalize(images)
+
+
+def _in_colours(pixels: Tensor, channels: int) -> Tensor:
+    """Convert grey to RGB or RGB to grey: (B, C, H, W) to (B, channels, H, W)."""
+    if pixels.shape[1] == channels:
+        return pixels
+    if channels == 3:
+        return pixels.expand(-1, 3, -1, -1)
+    return (pixels * torch.tensor(LUMINANCE, device=pixels.device).view(3, 1, 1)).sum(dim=1, keepdim=True)
 
 
 def described_teacher(teacher: AnyTeacher) -> str:

@@ -2,14 +2,12 @@
 
 from vitrail.config.settings import RunSettings
 from vitrail.data.items import ImageData
-from vitrail.data.loading.dataset import ImageDataset
 from vitrail.task_registry import task_row
 from vitrail.tasks.classification.learning.distillation import Distillation
 from vitrail.tasks.classification.learning.probe import Probed, is_probed, run_probe
 from vitrail.tasks.task import Task
-from vitrail.training.finetune.features import FeatureFile, read_features
+from vitrail.training.finetune.teacher_answers import answers_to_all
 from vitrail.training.images import ImageRunData
-from vitrail.training.loop.clock import OutOfTimeError
 from vitrail.training.run_data import BeforeSteps
 from vitrail.training.runs.plan import RunPlan, Work
 from vitrail.weights.published import SMALLEST
@@ -18,7 +16,6 @@ FEW = 10_000
 """Number of training images below which a pretrained model is far better than one from scratch."""
 LEAST_SIDE = 64
 """Least side of photographs, in pixels; smaller images are digits, icons or CIFAR-10's."""
-NO_TIME = "there is no time to compute the teacher's logits of all images first: they are computed in every step"
 
 
 class ClassificationData(ImageRunData):
@@ -45,24 +42,9 @@ class ClassificationData(ImageRunData):
 
     def before_steps(self, work: BeforeSteps) -> None:
         """Compute the teacher's logits of every image, with the setting ``distillation.once``; also when a run is resumed."""
-        learner, learned = work.learner, work.samples
-        task = learner.task
-        if not isinstance(task, Distillation) or not task.distillation.once:
-            return
-        assert isinstance(learned, ImageDataset)
-        loader = work.loader_of(task.dataset(learned.items, transform=learned.transform))
-        work.observer.begin("asking the teacher", len(learned.items))
-        kept = FeatureFile(None, (len(learned.items), len(task.classes)), "")
-        try:
-            with learner.precision():
-                logits = read_features(
-                    task.teacher, loader, kept, device=learner.device, view=0, on_batch=work.on_batch, group=learner.group
-                )
-        except OutOfTimeError:
-            raise OutOfTimeError(NO_TIME) from None
-        finally:
-            loader.close()
-        task.answers.update(zip((item.name for item in learned.items), logits.numpy(), strict=True))
+        task = work.learner.task
+        if isinstance(task, Distillation) and task.distillation.once:
+            task.answers.update(answers_to_all(work, task.teacher, len(task.classes)))
 
 
 DATA = ClassificationData(task_row("classification"))

@@ -1,8 +1,6 @@
 """Classification with distillation from a teacher (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -10,19 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data.class_matching import match_classes
-from vitrail.data.images.plan import Plan
-from vitrail.data.items import ImageData, Item
+from vitrail.data.items import ImageData
 from vitrail.data.loading.batches import Batch
-from vitrail.data.targets import Arrays, Targets
+from vitrail.data.targets import Targets
 from vitrail.errors import ConfigError
 from vitrail.tasks.classification.labels.single_label import Classification
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.task import Options
-from vitrail.tasks.teachers import AnyTeacher
+from vitrail.tasks.teachers import AnyTeacher, WithAnswers, images_for
 from vitrail.weights.model_folder.imagenet import aliases_of
-
-LUMINANCE = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in grey, as in Pillow (ITU-R BT.601)."""
 
 
 class Distillation(Classification):
@@ -71,20 +65,6 @@ class Distillation(Classification):
         return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
 
 
-@dataclass(frozen=True)
-class WithAnswers:
-    """Targets with the teacher's logits (classes,) for the unaugmented image, as ``teacher``; without it while there are none."""
-
-    targets: Targets
-    answers: Mapping[str, np.ndarray]
-    """The teacher's logits by the name of an image; filled before the first step."""
-    mixable: ClassVar[bool] = False
-
-    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
-        found = self.targets(item, plan, random)
-        return {**found, "teacher": self.answers[item.name]} if self.answers else found
-
-
 class Teacher:
     """A model that predicts the student's images, with its own size and normalization.
 
@@ -118,12 +98,9 @@ class Teacher:
         Raises:
             ConfigError: the teacher's output has another shape, or is not finite.
         """
-        height, width = self.preparation.image_size
-        images = _in_colours(pixels, self.preparation.channels)
-        if images.shape[2:] != (height, width):
-            images = F.interpolate(images.float(), (height, width), mode="bilinear", antialias=True)
         model = self.model.to(pixels.device) if isinstance(self.model, nn.Module) else self.model
-        logits = model(self.preparation.normalize(images))
+        images = images_for(self.preparation, pixels)
+        logits = model(images)
         if not isinstance(logits, Tensor) or logits.shape != (len(images), self.classes):
             answers = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise ConfigError(
@@ -135,12 +112,3 @@ class Teacher:
             hint = "check the teacher's output for these images; a teacher in half precision may need float32"
             raise ConfigError("the teacher's logits are not finite", where="teacher", hint=hint)
         return logits[:, self.index]
-
-
-def _in_colours(pixels: Tensor, channels: int) -> Tensor:
-    """Convert grey to RGB or RGB to grey: (B, C, H, W) to (B, channels, H, W)."""
-    if pixels.shape[1] == channels:
-        return pixels
-    if channels == 3:
-        return pixels.expand(-1, 3, -1, -1)
-    return (pixels * torch.tensor(LUMINANCE, device=pixels.device).view(3, 1, 1)).sum(dim=1, keepdim=True)
