@@ -1,5 +1,6 @@
 """Evaluation of a model of any task, on its own data or on other data."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from vitrail.tasks.answer_table import write_table
 from vitrail.tasks.evaluation import Evaluation, EvaluationOptions, Request, StreamedEvaluation
 from vitrail.tasks.options import read_options, settings_of
 from vitrail.tasks.task import Metrics
-from vitrail.training.runs.data_of_model import open_for, scoring_run
+from vitrail.training.runs.data_of_model import open_any, open_for, scoring_run
 from vitrail.training.runs.run import best_task
 
 
@@ -89,10 +90,11 @@ def _of_run(request: Request) -> Evaluation:
     """Return the evaluation of a run's best model on images, with the metrics that its task computes in training."""
     run = scoring_run(request.reference)
     assert run is not None
-    source, own_splits = open_for(request.reference, request.data, labelled=False, note=request.note)
+    opened = open_any if task_row(run.settings.task.name).labels == "optional" else partial(open_for, labelled=False)
+    source, own_splits = opened(request.reference, request.data, note=request.note)
     split = request.split or (source.evaluation_split if own_splits else "all")
     _, task = best_task(run, run.settings, source)
-    return StreamedEvaluation.of_task(task, source.split(split), split, request.options.batch_size, keep=False)
+    return StreamedEvaluation.of_task(task, source.split(split), split, request.options.batch_size)
 
 
 def _require_possible(options: Any) -> None:

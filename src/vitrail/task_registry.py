@@ -74,6 +74,8 @@ ROWS = (
     TaskRow("classification", "classification", "required"),
     TaskRow("ordinal", "ordinal", "required"),
     TaskRow("mae", "mae", recipe="mae"),
+    TaskRow("dino", "dino", "optional", recipe="dino"),
+    TaskRow("distill", "distill", "optional", recipe="distill"),
     TaskRow("diffusion", "diffusion", "optional", recipe="diffusion", answers="noise"),
     TaskRow("translate", "translation", "none", "sentences", "translate", "texts", "text", ("marian",)),
     TaskRow("caption", "captioning", "none", "captions", "caption", answers="text", model_types=("vision-encoder-decoder",)),

@@ -24,7 +24,7 @@ def data(tmp_path, pictures):
     return {
         "classification": InspectionRequest(str(pictures)),
         "ordinal": InspectionRequest(str(pictures)),
-        "mae": InspectionRequest(str(pictures)),
+        **{name: InspectionRequest(str(pictures)) for name in ("mae", "dino", "distill")},
         "diffusion": InspectionRequest(str(pictures)),
         "translate": InspectionRequest(str(write_pairs(tmp_path / "pairs.tsv")), **languages),
         "pose": InspectionRequest(str(write_people(tmp_path / "people", 2))),
@@ -53,7 +53,7 @@ def test_a_file_is_for_the_task_that_tells_it_by_itself_or_that_is_named(data, t
     told = {
         name: row_for(request.data).name
         for name, request in data.items()
-        if name not in ("ordinal", "mae", "diffusion", "translate")
+        if name not in ("ordinal", "mae", "dino", "distill", "diffusion", "translate")
     }
     assert told == {name: name for name in told}
     assert row_for(data["translate"].data, languages=True).name == "translate"

@@ -11,6 +11,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.base import OF_IMAGES, ModelConfig
 from vitrail.models.registry import architecture_of, named
 from vitrail.settings import brief
+from vitrail.task_registry import task_row
 
 Values = dict[str, Any]
 """Nested settings that are not validated yet."""
@@ -180,7 +181,8 @@ def _with_token(settings: RunSettings) -> RunSettings:
     """Return the settings with a distillation token if there is a teacher, no layer sets it, and the model would use it."""
     model, spoken = settings.model, settings.model.model_fields_set
     possible = "distillation_token" in type(model).model_fields.keys() - spoken
-    if not settings.distillation.has_teacher or settings.training.tune != "all" or not possible:
+    classifies = task_row(settings.task.name).labels == "required"
+    if not settings.distillation.has_teacher or not classifies or settings.training.tune != "all" or not possible:
         return settings
     fits = (getattr(model, "pool", ""), getattr(model, "head", "")) == ("class", "linear")
     return settings.changed(model=model.changed(distillation_token=True)) if fits else settings

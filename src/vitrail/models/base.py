@@ -167,6 +167,10 @@ class ImageModel(Model):
         grid = network.config.grid_of(images.shape[2], images.shape[3])
         return [on_grid(network.encode(images)[:, network.config.prefix :], grid)]
 
+    def vectors_and_map(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the `vectors` (B, D) of images, and the last of their `feature_maps`, (B, D', h, w)."""
+        return self.vectors(images), self.feature_maps(images)[-1]
+
     @property
     def strides(self) -> tuple[Stride, ...]:
         """Pixels of the image from one position of a feature map to the next, for every map."""

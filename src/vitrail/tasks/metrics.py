@@ -78,6 +78,10 @@ METRICS = {
         Metric("mean_accuracy", "mean accuracy of classes", "mAcc", every_epoch=False),
         Metric("boundary_iou", "mean boundary IoU of classes", "bIoU", every_epoch=False),
         Metric("sample_distance", "kernel distance of samples", "KID", is_share=False, higher_is_better=False),
+        Metric("knn", "accuracy of nearest neighbours", "kNN", counts_images=True),
+        Metric("linear_accuracy", "accuracy of a linear probe", "lin-acc", counts_images=True, every_epoch=False),
+        Metric("rankme", "rank of the features", "RankMe", is_share=False, digits=-1),
+        Metric("uniformity", "uniformity of the features", "unif", is_share=False, higher_is_better=False, every_epoch=False),
         Metric("loss", "loss", "loss", is_share=False, higher_is_better=False),
     )
 }

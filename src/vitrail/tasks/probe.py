@@ -125,18 +125,22 @@ def neighbours(
     *,
     classes: int,
     count: int = NEIGHBOURS,
+    among_others: bool = False,
     on_step: OnStep = lambda: None,
 ) -> Tensor:
     """Return the weighted mean label of each query's nearest images, as log-odds: (M, classes).
 
-    Neighbours are found by cosine and have the weight ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4). ``on_step`` is called
-    before each part of the queries.
+    Neighbours are found by cosine and have the weight ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4). With ``among_others``
+    the queries are the ``features``, and no image is its own neighbour. ``on_step`` is called before each part of the queries.
     """
-    known, count = F.normalize(features, dim=1), min(count, len(features))
-    found = []
+    known, count = F.normalize(features, dim=1), min(count, len(features) - among_others)
+    found: list[Tensor] = []
     for part in F.normalize(queries, dim=1).split(max(1, NUMBERS // max(len(known), count * classes))):
         on_step()
-        cosine, index = (part @ known.mT).topk(count, dim=1)
+        similar = part @ known.mT
+        if among_others:
+            similar.diagonal(sum(map(len, found))).fill_(-torch.inf)
+        cosine, index = similar.topk(count, dim=1)
         weights = (cosine / 0.07).softmax(dim=1)
         if labels.is_floating_point():
             found.append((weights[:, :, None] * labels[index]).sum(dim=1))

@@ -17,7 +17,7 @@ WORTH_MEASURING = 300
 HELP = {
     "data": "digits; a folder of images: train/CLASS/*, val/CLASS/*, test/CLASS/*, or just CLASS/*; labels.csv with the columns "
     "image,label and perhaps split; cifar10:PATH; hf:NAME; wds:shards-{000..009}.tar.",
-    "task": "What to learn: classification, the default; mae, masked autoencoding of images without labels; pose, with people as "
+    "task": "What to learn: classification, the default; dino, distill or mae, from images without labels; pose, with people as "
     "data: keypoints.json in COCO's format, a folder of such splits, or a table with columns such as nose_x and nose_y; caption, "
     "with captions as data: captions.csv with the columns image,caption, captions.json in COCO's format, or a folder of such "
     "splits; or translate, with sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or a folder "

@@ -13,7 +13,7 @@ from vitrail import parts
 from vitrail.errors import ConfigError
 from vitrail.models import resizing
 from vitrail.models.any_size import AnySize, AnySizeGraph
-from vitrail.models.base import ImageModel
+from vitrail.models.base import ImageModel, on_grid
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.merging import merging_blocks
 from vitrail.parts.vision.token_reduction import keep_attention, keep_tokens, random_keep
@@ -91,6 +91,10 @@ class ViT(ImageModel):
 
     def vectors(self, images: Tensor) -> Tensor:
         return self.pooled(self.encode(images, first=self.tokens_read))
+
+    def vectors_and_map(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.encode(images)
+        return self.pooled(z), on_grid(z[:, self.config.prefix :], self.config.grid_of(images.shape[2], images.shape[3]))
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
         """Return the model for images (B, C, H, W) whose sides are any multiples of the patch."""

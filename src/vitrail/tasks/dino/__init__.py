@@ -1,0 +1,1 @@
+"""Self-distillation without labels."""

@@ -1,0 +1,50 @@
+"""The projection of self-distillation: vectors to the outputs in which student and teacher are to agree."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ProjectionHead(nn.Module):
+    """Three layers, a norm of length one, and a last layer whose rows have length one, so that outputs are cosines.
+
+    The authors' last layer has a length for each row, too, which they leave at one.
+
+    Args:
+        dim: width of the vectors.
+        hidden: width of the hidden layers.
+        bottleneck: width before the last layer.
+        outputs: number of outputs.
+    """
+
+    def __init__(self, dim: int, hidden: int, bottleneck: int, outputs: int):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, bottleneck)
+        )
+        self.last = nn.Linear(bottleneck, outputs, bias=False)
+        self.frozen = False
+        """True while the last layer gets no gradient."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return the outputs (B, K) of vectors (B, D), in -1…1."""
+        z = F.normalize(self.layers(vectors), dim=-1)
+        weight = F.normalize(self.last.weight, dim=-1)
+        if self.frozen:
+            weight = weight.detach() + 0 * weight  # a gradient of zero, since several processes wait for one
+        return F.linear(z, weight)
+
+
+class Centre(nn.Module):
+    """The moving average of a teacher's mean output, (K,)."""
+
+    mean: Tensor
+
+    def __init__(self, outputs: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(outputs))

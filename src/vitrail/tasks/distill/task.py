@@ -1,0 +1,162 @@
+"""Distillation of features: a student gives the vectors and maps of a teacher, without labels."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.checks import refuse_given
+from vitrail.data.images.augment import Augmentation
+from vitrail.data.images.preparation import Preparation
+from vitrail.data.images.transform import Transform
+from vitrail.data.items import ImageData, Item
+from vitrail.data.loading.batches import Batch
+from vitrail.data.loading.dataset import ImageDataset, NumberedDataset
+from vitrail.data.targets import Arrays, Nothing, Targets
+from vitrail.models.base import ImageModel
+from vitrail.models.inference import evaluation_mode
+from vitrail.tasks.distill.settings import DistillSettings
+from vitrail.tasks.distill.teacher import FeatureTeacher
+from vitrail.tasks.feature_task import FeatureTask, classes_of
+from vitrail.tasks.task import Answers, Options
+from vitrail.tasks.teachers import WithAnswers
+from vitrail.weights.reference import open_model
+
+
+class Standard(nn.Module):
+    """Mean and deviation of each of a teacher's features, by which they are standardized.
+
+    Without this, all images would have nearly the same target, since most of a vector is common to all.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("deviation", torch.ones(dim))
+
+    def fit(self, features: Tensor) -> None:
+        """Take mean and deviation of features (N, D)."""
+        deviation, mean = torch.std_mean(features.double(), dim=0, correction=0)
+        self.mean.copy_(mean)
+        self.deviation.copy_(deviation.clamp(min=1e-6))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Standardize features (…, D)."""
+        return (features - self.mean) / self.deviation
+
+
+class Distill(FeatureTask):
+    """A student's vector, by a linear layer, is to be the teacher's; so is its map. The loss 1 is that of the mean answer.
+
+    Args:
+        model: the student, a model without classes.
+        preparation: normalizes the pixels.
+        settings: weights of the losses.
+        teacher: gives the targets; None for a task that only evaluates, without a loss. With ``once``, its vectors are in
+            ``answers``, by the names of the images.
+        classes: the number of classes of labelled images, which measure the features; 0 for none.
+        once: whether the teacher's vectors are computed once for all images as they are.
+    """
+
+    name = "distill"
+    carried: tuple[str, ...] = ("standards",)
+    computes = ("answer",)
+
+    def __init__(
+        self,
+        model: ImageModel,
+        preparation: Preparation,
+        settings: DistillSettings,
+        teacher: FeatureTeacher | None,
+        *,
+        classes: int = 0,
+        once: bool = False,
+    ):
+        super().__init__(model, preparation, classes)
+        self.settings, self.teacher, self.once = settings, teacher, once
+        self.answers: dict[str, np.ndarray] = {}
+        if teacher is None:
+            self.carried = ()
+            return
+        self.projections, self.standards = nn.ModuleDict(), nn.ModuleDict()
+        pixels = torch.zeros(1, preparation.channels, *preparation.image_size, dtype=torch.uint8)
+        with evaluation_mode(model), torch.no_grad():
+            own = model.vectors_and_map(preparation.normalize(pixels))
+        for name, here, there in zip(("vectors", "maps"), own, teacher(pixels, maps=bool(settings.maps)), strict=True):
+            if getattr(settings, name) and there is not None:
+                self.projections[name] = nn.Linear(here.shape[1], there.shape[1])
+                self.standards[name] = Standard(there.shape[1])
+
+    @classmethod
+    def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
+        settings = options.task
+        assert isinstance(settings, DistillSettings)
+        others = {"--balance": options.balance != "none", "--tune": options.tune == "head"}
+        refuse_given("features have no classes and no head", others)
+        reference = options.distillation.teacher
+        given = options.teacher or (open_model(reference) if reference else None)
+        teacher = None if given is None else FeatureTeacher(given)
+        return cls(model, preparation, settings, teacher, classes=classes_of(data), once=options.distillation.once)
+
+    def dataset(
+        self,
+        items: Sequence[Item],
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+        transform: Transform | None = None,
+    ) -> ImageDataset:
+        if augmentation is None:
+            return NumberedDataset(items, self.preparation, targets=self.targets(), transform=transform)
+        targets: Targets = WithAnswers(Nothing(), self.answers) if self.once else Mixable()
+        return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return {"loss": self._losses(batch)[1].mean()}
+
+    def answer(self, batch: Batch) -> Answers:
+        """Return ``features`` (B, D), the vectors of images, and with a teacher the ``loss`` of each (B,)."""
+        if self.teacher is None:
+            return {"features": self.network(self.images(batch)).float()}
+        vectors, loss = self._losses(batch)
+        return {"features": vectors.float(), "loss": loss}
+
+    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the vectors (B, D), and the loss of each image (B,): mean squared errors of standardized features."""
+        weights, pixels = self.settings, batch["images"]
+        assert self.teacher is not None
+        if "teacher" in batch:
+            taught, taught_map = batch["teacher"], None
+        else:
+            taught, taught_map = self.teacher(pixels, maps=bool(weights.maps))
+        images = self.images(batch)
+        if not weights.maps:
+            vectors, loss = self.network(images), torch.zeros(len(pixels), device=pixels.device)
+        else:
+            assert taught_map is not None
+            vectors, found = self.model.vectors_and_map(images)
+            wanted = F.interpolate(taught_map, found.shape[-2:], mode="bilinear", antialias=True).permute(0, 2, 3, 1)
+            errors = self.projections["maps"](found.permute(0, 2, 3, 1)).float() - self.standards["maps"](wanted)
+            loss = weights.maps * errors.square().mean(dim=(1, 2, 3))
+        if weights.vectors:
+            errors = self.projections["vectors"](vectors).float() - self.standards["vectors"](taught)
+            loss = loss + weights.vectors * errors.square().mean(dim=1)
+        return vectors, loss
+
+
+class Mixable(Nothing):
+    """No target arrays, so that images can be mixed: the teacher sees the mixture, too."""
+
+    mixable = True
+
+    def __call__(self, item: Item, plan: Any, random: np.random.Generator) -> Arrays:
+        return {}
+
+
+create = Distill.create

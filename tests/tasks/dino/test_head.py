@@ -1,0 +1,29 @@
+"""The projection of self-distillation."""
+
+import torch
+
+from vitrail.tasks.dino.head import ProjectionHead
+
+
+def count(dim: int) -> int:
+    return sum(parameter.numel() for parameter in ProjectionHead(dim, 2048, 256, 65536).parameters())
+
+
+def test_it_has_the_authors_parameters_but_the_lengths_of_rows_which_they_leave_at_one():
+    assert [count(dim) + 65536 for dim in (192, 384, 768)] == [21_958_912, 22_352_128, 23_138_560]
+
+
+def test_outputs_are_cosines_with_the_rows_of_the_last_layer():
+    torch.manual_seed(0)
+    head, x = ProjectionHead(6, 8, 5, 9), torch.randn(4, 6)
+    expected = torch.cosine_similarity(head.layers(x)[:, None], head.last.weight[None], dim=-1)
+    torch.testing.assert_close(head(x), expected)
+    head.last.weight.data *= 3
+    torch.testing.assert_close(head(x), expected)
+
+
+def test_a_frozen_last_layer_gets_no_gradient_and_the_others_do():
+    head, x = ProjectionHead(6, 8, 5, 9), torch.randn(4, 6)
+    head.frozen = True
+    head(x).square().sum().backward()
+    assert not head.last.weight.grad.any() and head.layers[0].weight.grad.any()
