@@ -1,7 +1,6 @@
 """A task whose model learns features of images without labels."""
 
 from collections.abc import Sequence
-from typing import Self
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData, Item, count_classes
@@ -10,7 +9,7 @@ from vitrail.models.base import ImageModel
 from vitrail.tasks.feature_metrics import FeatureMetrics
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
-from vitrail.tasks.task import Metrics, Options
+from vitrail.tasks.task import Metrics
 from vitrail.weights.model_folder.folder import TrainedModel
 
 
@@ -26,10 +25,6 @@ class FeatureTask(ImageTask):
     def __init__(self, model: ImageModel, preparation: Preparation, classes: int = 0):
         super().__init__(model, preparation)
         self.classes = classes
-
-    @classmethod
-    def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
-        raise NotImplementedError
 
     def targets(self, *, mixed: bool = False) -> Targets:
         return ClassIndex() if self.classes else Nothing()

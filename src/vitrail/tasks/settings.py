@@ -52,6 +52,14 @@ class TaskSettings(Settings):
         sources.require_there(source)
 
 
+class FeatureSettings(TaskSettings):
+    """Settings of tasks that learn features without labels."""
+
+    probe: str | None = None
+    """Labelled images, in any form that ``--data`` takes: epochs are compared by how well their neighbours are found. Default:
+    the data's own labels, where it has some."""
+
+
 class DistillationSettings(Settings):
     """Distillation: training on a teacher's predictions, too (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 

@@ -9,6 +9,7 @@ from vitrail.data.items import ImageData
 from vitrail.data.readers.sources import open_data
 from vitrail.data.readers.unlabelled import open_unlabelled
 from vitrail.errors import DataError
+from vitrail.tasks.settings import FeatureSettings
 from vitrail.training.images import ImageRunData
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.weights.locate import absolute
@@ -23,10 +24,10 @@ class FeatureData(ImageRunData):
     def open_source(self, settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> ImageData:
         options: dict[str, Any] = {**settings.data.splitting, "assignment": run.assignment if run else None}
         source = open_with_labels(settings.data.source, **options)
-        probe = getattr(settings.task, "probe", None)
-        if probe is None:
+        assert isinstance(settings.task, FeatureSettings)
+        if settings.task.probe is None:
             return source
-        labelled = open_data(probe)
+        labelled = open_data(settings.task.probe)
         return replace(
             source,
             classes=labelled.classes,
@@ -36,7 +37,8 @@ class FeatureData(ImageRunData):
 
     def complete(self, settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
         completed = super().complete(settings, source, start)
-        task = completed.task.changed(probe=absolute(getattr(completed.task, "probe", None)))
+        assert isinstance(completed.task, FeatureSettings)
+        task = completed.task.changed(probe=absolute(completed.task.probe))
         return completed.changed(model=completed.model.changed(num_classes=0), task=task)
 
     def require_learnable(self, source: ImageData) -> None:

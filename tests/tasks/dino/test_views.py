@@ -10,6 +10,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
 from vitrail.tasks.dino.views import CropsDataset, SmallCrops
 
+SMALL = SmallCrops(5, (8, 8), 0.05)
 CROPS = Augmentation(crop="resized", min_area=0.4, horizontal_flip=0)
 
 
@@ -22,7 +23,7 @@ def ramp(side: int = 64) -> Image.Image:
 @pytest.fixture
 def crops() -> CropsDataset:
     items = [Item(f"{number}.png", ramp(), 0) for number in range(3)]
-    return CropsDataset(items, Preparation.standard((16, 16)), CROPS, 3, small=SmallCrops(5, (8, 8), 0.05))
+    return CropsDataset(items, Preparation.standard((16, 16)), CROPS, 3, small=SMALL)
 
 
 def areas(views: torch.Tensor) -> list[float]:
@@ -50,7 +51,7 @@ def test_small_crops_show_less_than_large_ones(crops):
 
 
 def test_crops_are_decided_by_seed_epoch_and_index(crops):
-    again = CropsDataset(crops.items, crops.preparation, CROPS, 3, small=crops.small)
+    again = CropsDataset(crops.items, crops.preparation, CROPS, 3, small=SMALL)
     one, other = crops.batch([(4, 1), (4, 2)]), again.batch([(4, 2)])
     assert all(torch.equal(one[name][1], other[name][0]) for name in one)
     assert not torch.equal(one["small"], crops.batch([(5, 1), (5, 2)])["small"])
@@ -67,5 +68,5 @@ def test_an_image_is_decoded_once_for_all_its_crops(crops, monkeypatch):
 
 
 def test_without_small_crops_there_are_only_large_ones(crops):
-    crops.small = SmallCrops(0, (8, 8), 0.05)
-    assert crops.batch([(0, 0)]).keys() == {"images"}
+    bare = CropsDataset(crops.items, crops.preparation, CROPS, 3, small=SmallCrops(0, (8, 8), 0.05))
+    assert bare.batch([(0, 0)]).keys() == {"images"}

@@ -8,7 +8,7 @@ from pydantic import Field
 from vitrail.data.images.augment import Augmentation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import Positive
-from vitrail.tasks.settings import TaskSettings
+from vitrail.tasks.settings import FeatureSettings
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Temperature = Annotated[float, Field(gt=0, le=10)]
@@ -18,13 +18,10 @@ IMAGES_EACH = 16
 """Images for one output."""
 
 
-class DinoSettings(TaskSettings):
+class DinoSettings(FeatureSettings):
     """Self-distillation without labels (DINO, Caron et al. 2021, https://arxiv.org/abs/2104.14294)."""
 
     name: str = "dino"
-    probe: str | None = None
-    """Labelled images, in any form that ``--data`` takes: epochs are compared by how well their neighbours are found. Default:
-    the data's own labels, where it has some."""
     out_dim: Annotated[int, Field(ge=2, le=2**20)] | None = None
     """Outputs of the projection. Default: one for 16 images, as a power of two between 1,024 and 65,536."""
     hidden_dim: Positive = 2048

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -36,24 +35,22 @@ class CropsDataset(ImageDataset):
         self, items: Sequence[Item], preparation: Preparation, augmentation: Augmentation, seed: int, *, small: SmallCrops
     ):
         super().__init__(items, preparation, augmentation, seed, targets=Nothing())
-        self.small = small
-        large_area, ratio = augmentation.min_area, small.size[0] / preparation.image_size[0]
-        self._share = min(large_area, small.min_area / ratio**2)
+        ratio = small.size[0] / preparation.image_size[0]
+        self._share = min(augmentation.min_area, small.min_area / ratio**2)
         """Least fraction of the area that a crop of the large size would have; JPEGs are decoded as large as it needs."""
+        smaller = augmentation.changed(min_area=small.min_area, max_area=augmentation.min_area)
+        self._kinds = [("images", LARGE, augmentation, preparation)]
+        """Name, number, augmentation and preparation of each kind of crop."""
+        if small.count:
+            self._kinds.append(("small", small.count, smaller, preparation.at(small.size)))
 
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
         picture, _ = self._whole(number, share=self._share)
-        large, small = self.augmentation, self.small
-        smaller = large.changed(min_area=small.min_area, max_area=large.min_area)
-        kinds: dict[str, tuple[int, Augmentation, Preparation]] = {
-            "images": (LARGE, large, self.preparation),
-            "small": (small.count, smaller, self.preparation.at(small.size)),
-        }
-        views: dict[str, Any] = {}
+        views: dict[str, np.ndarray] = {}
         drawn = 0
-        for name, (count, augmentation, preparation) in kinds.items():
+        for name, count, augmentation, preparation in self._kinds:
             numbers = range(drawn, drawn + count)
             plans = [augmentation.plan(picture.size, preparation, random.view(n) if n else random) for n in numbers]
-            views |= {name: np.stack([plan.pixels(picture) for plan in plans])} if count else {}
+            views[name] = np.stack([plan.pixels(picture) for plan in plans])
             drawn += count
         return views

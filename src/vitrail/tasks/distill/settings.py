@@ -5,18 +5,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vitrail.errors import ConfigError
-from vitrail.tasks.settings import TaskSettings
+from vitrail.tasks.settings import FeatureSettings
 
 Weight = Annotated[float, Field(ge=0)]
 
 
-class DistillSettings(TaskSettings):
+class DistillSettings(FeatureSettings):
     """Distillation of features: a student learns to give the vectors and maps of a teacher, for images without labels."""
 
     name: str = "distill"
-    probe: str | None = None
-    """Labelled images, in any form that ``--data`` takes: epochs are compared by how well their neighbours are found. Default:
-    the data's own labels, where it has some."""
     vectors: Weight = 1.0
     """Weight of the loss on the vector of an image."""
     maps: Weight = 0.0

@@ -1,7 +1,7 @@
 """Distillation of features: a student gives the vectors and maps of a teacher, without labels."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from vitrail.data.images.transform import Transform
 from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.dataset import ImageDataset, NumberedDataset
-from vitrail.data.targets import Arrays, Nothing, Targets
+from vitrail.data.targets import Nothing, Targets
 from vitrail.models.base import ImageModel
 from vitrail.models.inference import evaluation_mode
 from vitrail.tasks.distill.settings import DistillSettings
@@ -66,7 +66,6 @@ class Distill(FeatureTask):
 
     name = "distill"
     carried: tuple[str, ...] = ("standards",)
-    computes = ("answer",)
 
     def __init__(
         self,
@@ -154,9 +153,6 @@ class Mixable(Nothing):
     """No target arrays, so that images can be mixed: the teacher sees the mixture, too."""
 
     mixable = True
-
-    def __call__(self, item: Item, plan: Any, random: np.random.Generator) -> Arrays:
-        return {}
 
 
 create = Distill.create

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from vitrail.data.images.augment import Augmentation, SampleGenerator
+from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.images.transform import Transform
 from vitrail.data.loading.batches import Batch, Key
-from vitrail.data.loading.dataset import ImageDataset
-from vitrail.data.targets import Arrays, Nothing
+from vitrail.data.loading.dataset import NumberedDataset
+from vitrail.data.targets import Nothing
 from vitrail.data.text.dataset import behind_start, filled
 from vitrail.data.text.tokens import Tokens
 from vitrail.tasks.captioning.images.captioned_images import Captioned
 
 
-class CaptionDataset(ImageDataset):
+class CaptionDataset(NumberedDataset):
     """Images prepared for a model, as in `ImageDataset`; a batch also has the K captions of each image.
 
     A batch has ``target``, int64 (B, K, T), which begins with the start token; ``labels`` (B, K, T), the token that follows
@@ -51,6 +49,3 @@ class CaptionDataset(ImageDataset):
         labels = filled(rows, self.pad, self.most)  # (B·K, T)
         target = behind_start(labels, self.start, self.pad)
         return {**batch, **{name: table.unflatten(0, (-1, each)) for name, table in (("target", target), ("labels", labels))}}
-
-    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
-        return {**super()._sample(number, random), "number": np.array(number, np.int64)}
