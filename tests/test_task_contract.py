@@ -81,6 +81,15 @@ KINDS = {
         "augmentation.crop": "resized",
         "optimizer.lr": 0.001,
     },
+    "Dino with masks": {
+        "task": "dino",
+        "task.hidden_dim": 32,
+        "task.bottleneck_dim": 16,
+        "task.out_dim": 32,
+        "task.small_crops": 1,
+        "task.patches": 0.5,
+        "augmentation.crop": "resized",
+    },
     "Distill": {"task": "distill", "task.maps": 0.5},
     "PoseEstimation": {
         "task": "pose",

@@ -48,7 +48,8 @@ def every_result(tmp_path_factory) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("kind", "case"), [*((kind, case) for kind in KINDS for case in (*QUICK, "adamw")), ("ddp", "texts"), ("ddp", "diffusion")]
+    ("kind", "case"),
+    [*((kind, case) for kind in KINDS for case in (*QUICK, "adamw")), ("ddp", "texts"), ("ddp", "diffusion"), ("ddp", "dino")],
 )
 def test_two_processes_train_as_one_does(results, kind, case):
     """After ten steps of plain gradient descent, whose parameters differ no more than their gradients did; and of AdamW."""
@@ -58,7 +59,7 @@ def test_two_processes_train_as_one_does(results, kind, case):
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "texts", "diffusion", "muon", "poses")]
+    ("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "texts", "diffusion", "dino", "muon", "poses")]
 )
 def test_two_processes_train_as_one_does_in_every_way(every_result, kind, case):
     """Muon computes in 16 bits and makes small singular values large, so that what rounding leaves is seen in single weights.

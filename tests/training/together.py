@@ -71,6 +71,13 @@ DIFFUSION: dict[str, Any] = {
     "model.learned_variance": False, "augmentation.horizontal_flip": 0, "training.epochs": 1, "training.batch_size": 119,
 }  # fmt: skip
 """The model makes images at the end of an epoch, beside the passes of a step and of the validation."""
+DINO: dict[str, Any] = {
+    "task.name": "dino", "data.source": "digits", "model.name": "ViT-Ti/4", "model.image_size": 8, "model.channels": 1,
+    "model.dim": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 32, "task.hidden_dim": 32, "task.bottleneck_dim": 16,
+    "task.out_dim": 32, "task.small_crops": 1, "task.patches": 0.5, "augmentation.crop": "resized", "training.epochs": 1,
+    "training.batch_size": 119,
+}  # fmt: skip
+"""The teacher and its centres are of all processes."""
 READ_ALIKE = ("mixed", "balanced", "workers")
 """Cases of what each process reads, which is the same whichever way they share the parameters."""
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
@@ -252,6 +259,8 @@ def main(folder: Path, *, every: bool) -> None:
             if every or kind == "ddp":
                 texts = {**SGD, **TEXTS, "data.source": str(pairs), "training.parallel": kind}
                 results[f"{kind} texts"] = beside_one(folder / f"{kind} texts", group, texts)
+                features = {**SGD, **DINO, "training.parallel": kind}
+                results[f"{kind} dino"] = beside_one(folder / f"{kind} dino", group, features)
                 noise = {**SGD, **DIFFUSION, "training.parallel": kind}
                 results[f"{kind} diffusion"] = beside_one(folder / f"{kind} diffusion", group, noise)
             if every:

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from vitrail.tasks.dino.loss import distillation_loss, koleo_loss, teacher_probabilities
+from vitrail.tasks.dino.loss import distillation_loss, koleo_loss, patch_loss, teacher_probabilities
 
 
 def test_the_loss_is_the_mean_over_pairs_of_different_views():
@@ -33,6 +33,18 @@ def test_no_gradient_reaches_what_is_taught_and_one_reaches_every_view():
     student = torch.randn(2, 4, 8, requires_grad=True)
     distillation_loss(student, torch.full((2, 2, 8), 1 / 8), 0.1).sum().backward()
     assert (student.grad.abs().sum(dim=-1) > 0).all()
+
+
+def test_the_loss_on_patches_is_the_mean_over_the_masked_ones_of_each_image():
+    torch.manual_seed(0)
+    masked = torch.tensor([[True, False, True, True], [False, False, False, False], [False, True, False, False]])
+    student, taught = torch.randn(3, 4, 7), torch.randn(3, 4, 7).softmax(dim=-1)
+    images = []
+    for image in range(3):
+        terms = [-(taught[image, i] * (student[image, i] / 0.1).log_softmax(0)).sum() for i in range(4) if masked[image, i]]
+        images.append(torch.stack(terms).mean() if terms else torch.tensor(0.0))
+    torch.testing.assert_close(patch_loss(student[masked], taught[masked], masked, 0.1), torch.stack(images).mean())
+    assert patch_loss(student[:0, 0], taught[:0, 0], torch.zeros(3, 4, dtype=torch.bool), 0.1) == 0
 
 
 def test_koleo_is_the_mean_logarithm_of_the_distance_to_the_nearest_other():

@@ -16,6 +16,7 @@ from vitrail.tasks.dino.settings import DinoSettings
 from vitrail.tasks.dino.task import Dino
 from vitrail.training.loop.learner import Learner
 from vitrail.training.runs.create_task import create_task
+from vitrail.weights.formats.tensor_files import read_tensors
 
 TINY = {
     "task": "dino", "model.name": "ViT-Ti/4", "model.image_size": 8, "model.dim": 16, "model.depth": 1, "model.heads": 2,
@@ -100,7 +101,9 @@ def test_the_projection_has_as_many_outputs_as_the_images_are_worth():
 
 def test_views_of_one_size_are_one_batch():
     one, calls = learner(), []
-    one.task.project = lambda images: calls.append(tuple(images.shape)) or Dino.project(one.task, images)
+    one.task.project = lambda images, *mask, **how: (
+        calls.append(tuple(images.shape)) or Dino.project(one.task, images, *mask, **how)
+    )
     one.task(batch())
     assert calls == [(12, 3, 8, 8), (12, 3, 4, 4)]
 
@@ -111,12 +114,31 @@ def test_views_of_one_size_are_one_batch():
         ({"augmentation.crop": "pad"}, "crops of an image"),
         ({"task.small_area": 0.5}, "small crops of at least 0.5"),
         ({"data.balance": "loss"}, "no classes"),
+        ({"schedule.first_image_size": 4}, "crops have the model's size"),
+        ({"task.patches": 1.0, "model.pool": "attention"}, "the loss on masked patches needs"),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes, what, tmp_path):
     settings = {name: value for name, value in TINY.items() if name != "data.source"}
     with pytest.raises(ConfigError, match=what):
         api.train("digits", tmp_path / "run", recipe="dino", **{**settings, **changes})
+
+
+def test_masked_patches_are_learned_from_what_the_teacher_sees():
+    one = learner(**{"task.patches": 1.0, "task.small_crops": 0})
+    assert one.task.carried == ("centre", "patch_centre") and "mask" in one.task.trained_parts()
+    images = one.task.preparation.normalize(batch()["images"].flatten(0, 1))
+    masked = torch.zeros(6, 2, 4, dtype=torch.bool)
+    masked[:4, 0, 1] = masked[0, 1, 2:] = True
+    given = {"images": batch()["images"], "masked": masked}
+    one.step({**given, "masked": torch.zeros_like(masked)}, done=0, size=6, own=6)  # nothing to learn of patches
+    with torch.no_grad():
+        seen, blind = (one.evaluated.project(images, masked.flatten(0, 1), hidden=hidden) for hidden in (False, True))
+    assert seen.patches.shape == (6, 32) and not torch.allclose(seen.patches, blind.patches)
+    token = one.task.mask.token.detach().clone()
+    one.step(given, done=1, size=6, own=6)
+    torch.testing.assert_close(one.task.patch_centre.mean, 0.1 * seen.patches.mean(dim=0))
+    assert not torch.equal(one.task.mask.token, token)
 
 
 def test_the_largest_batch_is_not_searched(vitrail, pictures, tmp_path):
@@ -137,6 +159,19 @@ def test_a_run_that_collapses_is_ended_within_two_epochs_and_says_what_to_change
     assert "--task.teacher-temperature" in caught.value.hint
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() if (tmp_path / "run" / "metrics.jsonl").exists() else []
     assert len(rows) < 2
+
+
+def test_a_run_from_another_goes_on_with_its_projection_on_other_images(pictures, tmp_path):
+    settings = {name: value for name, value in TINY.items() if name not in ("data.source", "task.out_dim")}
+    first = api.train(pictures, tmp_path / "first", recipe="dino", **settings, **{"task.out_dim": 48})
+    others = {**settings, "start": str(first.folder), "training.epochs": 1, "optimizer.lr": 1e-30, "recipe": "dino"}
+    again = api.train("digits", tmp_path / "again", **{**others, "task.teacher_decay": 0.0, "data.train_share": 0.01})
+    beside = [read_tensors(run.folder / "best" / "beside.safetensors") for run in (first, again)]
+    assert beside[1]["head.last.weight"].shape[0] == 48  # the first run's, and not that of so many images
+    torch.testing.assert_close(beside[0]["head.last.weight"], beside[1]["head.last.weight"])
+    assert f"head, centre: continued from {first.folder}" in (again.folder / "train.log").read_text()
+    wider = api.train(pictures, tmp_path / "wider", **{**others, "task.hidden_dim": 24})
+    assert "head, centre: new, since they have other shapes in" in (wider.folder / "train.log").read_text()
 
 
 def test_labels_only_measure(pictures, tmp_path):

@@ -8,7 +8,7 @@ from PIL import Image
 from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import Item
-from vitrail.tasks.dino.views import CropsDataset, SmallCrops
+from vitrail.tasks.dino.views import CropsDataset, SmallCrops, mask_blocks
 
 SMALL = SmallCrops(5, (8, 8), 0.05)
 CROPS = Augmentation(crop="resized", min_area=0.4, horizontal_flip=0)
@@ -70,3 +70,26 @@ def test_an_image_is_decoded_once_for_all_its_crops(crops, monkeypatch):
 def test_without_small_crops_there_are_only_large_ones(crops):
     bare = CropsDataset(crops.items, crops.preparation, CROPS, 3, small=SmallCrops(0, (8, 8), 0.05))
     assert bare.batch([(0, 0)]).keys() == {"images"}
+
+
+def test_masks_have_the_number_of_patches_that_is_wanted_and_consist_of_blocks():
+    random = np.random.default_rng(0)
+    alike = []
+    for grid in ((14, 14), (3, 7), (1, 9), (2, 2)):
+        for count in range(grid[0] * grid[1] + 1):
+            mask = mask_blocks(grid, count, random)
+            assert mask.shape == grid and mask.dtype == bool and mask.sum() == count
+            if grid == (14, 14) and 20 < count < 98:
+                alike.append((mask[:, 1:] == mask[:, :-1]).mean())
+    assert np.mean(alike) > 0.8  # neighbours of scattered patches are alike in 0.5 to 0.8 of all cases
+
+
+def test_half_of_the_large_crops_are_masked_where_patches_are_learned():
+    items = [Item(f"{number}.png", ramp(), 0) for number in range(3)]
+    crops = CropsDataset(items, Preparation.standard((16, 16)), CROPS, 3, small=SMALL, grid=(4, 4))
+    plain = CropsDataset(items, Preparation.standard((16, 16)), CROPS, 3, small=SMALL)
+    batches = [crops.batch([(epoch, 0), (epoch, 1)]) for epoch in range(60)]
+    fractions = torch.cat([batch["masked"] for batch in batches]).float().mean(dim=-1).flatten()
+    assert batches[0]["masked"].shape == (2, 2, 16) and batches[0]["masked"].dtype == torch.bool
+    assert 0.35 < (fractions > 0).float().mean() < 0.65 and fractions.max() <= 0.5
+    assert torch.equal(batches[0]["small"], plain.batch([(0, 0), (0, 1)])["small"])

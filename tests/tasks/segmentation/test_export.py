@@ -13,9 +13,10 @@ from masked import drawn, picture_of, write_masks
 from tiny_segmenter import BACKBONE, FIELDS, LINEAR, tiny_segmenter
 from vitrail.deploy.bench.engines import onnxruntime_session, openvino_session
 from vitrail.deploy.export.artefact import Description
-from vitrail.deploy.export.export import Network, export_graph, to_onnx, to_openvino, trace
+from vitrail.deploy.export.export import Network, export_graph, to_onnx, to_openvino, trace, verify
 from vitrail.deploy.export.export_model import export_model
 from vitrail.deploy.predictor import in_python
+from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.signature import BATCH, Shape
 from vitrail.parts.attention.deformable import DeformableAttention, cell_places
@@ -50,6 +51,28 @@ def test_a_graph_gives_the_logits_of_the_model(kind, to, tmp_path):
     logits = exported(trained, tmp_path, to).logits(pixels)
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
     assert logits.std() > 0.1 and logits.shape == expected.shape
+
+
+def test_the_limit_of_a_map_follows_its_range_as_it_has_a_million_numbers():
+    """The graph of a trained adapter differed by 2.2e-4, and was refused."""
+    trained = tiny_segmenter(**KINDS["linear"])
+    about, model = Description.of_model(trained, "tiny", "fp32"), trained.model
+    for parameter in model.decoder.parameters():
+        parameter.data *= 20
+    with torch.no_grad():
+        spread = (lambda logits: (logits.max() - logits.min()).item())(model(torch.randn(4, 3, 32, 32)))
+
+    def session(error):
+        def answer(images):
+            with torch.no_grad():
+                logits = model(torch.from_numpy(images))
+            return (logits + error * (torch.rand(logits.shape) > 0.999)).numpy()
+
+        return answer
+
+    assert verify(session(5e-5 * spread), trained, about).largest > 2e-4
+    with pytest.raises(ExportError, match="differ from the model's by"):
+        verify(session(5e-4 * spread), trained, about)
 
 
 class Deformed(nn.Module):

@@ -45,6 +45,8 @@ class Description(Settings):
 
     gives: ClassVar[str] = "logits"
     """Name of the graph's output."""
+    rounding: ClassVar[float] = 1e-5
+    """Largest difference from the model in fp32, as a fraction of the range of its numbers."""
     sides: ClassVar[tuple[str, ...]] = ()
     """Names of the output's dimensions after batch and labels."""
     each: ClassVar[str] = "a number for each of {} labels"

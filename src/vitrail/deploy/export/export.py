@@ -27,10 +27,10 @@ from vitrail.weights.model_folder.folder import TrainedModel
 
 BATCHES = (1, 2, 3, 7, 16)
 """Images at a time with which a graph is tried."""
-CLOSE, APART = 1e-4, 10.0
-"""How far a number in fp32 may be from the model's, whose numbers are so far apart or less; of others a share of their range."""
-ROUGHLY = {"fp32": CLOSE, "bf16": 0.1, "fp16": 0.02}
-"""The same, as a share of the range of the numbers where they are computed in less than fp32."""
+CLOSE = 1e-4
+"""Difference from the model in fp32 that is always allowed, however small the range of its numbers is."""
+ROUGHLY = {"bf16": 0.1, "fp16": 0.02}
+"""Largest difference from the model in lower precisions, as a fraction of the range of its numbers."""
 LARGEST_FILE = 1_800_000_000
 """Bytes of weights that one ONNX file has room for, less than its 2 GiB; more of them lie in a file beside it."""
 MOST_PATCHES = 4096
@@ -223,7 +223,7 @@ def verify(
     difference = torch.cat(differences)
     deviation = difference.median() if any(c.merged) else difference.max()
     spread = high - low
-    allowed = ROUGHLY.get(about.precision, 0.1) * (max(1.0, spread / APART) if about.precision == "fp32" else spread)
+    allowed = max(CLOSE, about.rounding * spread) if about.precision == "fp32" else ROUGHLY.get(about.precision, 0.1) * spread
     if deviation > allowed:
         hint = "this is a mistake of the exporter or the engine: try another --to"
         what = f"the graph's {about.gives} differ from the model's by {deviation:.2g}, and {allowed:.2g} is the limit"

@@ -134,13 +134,21 @@ class ViT(ImageModel):
         vector: Tensor = self.pool(z)
         return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
-    def encode(self, images: Tensor, *, first: int | None = None, kept: Tensor | None = None) -> Tensor:
+    def encode(
+        self,
+        images: Tensor,
+        *,
+        first: int | None = None,
+        kept: Tensor | None = None,
+        masked: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
         """Compute equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
 
         With ``first``, the last block computes only the first tokens: (B, first, D). With ``kept``, indices (B, K), the blocks
-        process only these tokens: (B, K, D).
+        process only these tokens: (B, K, D). With ``masked``, a mask (B, N) and a token (D,), the token takes the place of the
+        masked patches, before positions are added.
         """
-        return self.transform(*self.embed(images, kept=kept), first=first)
+        return self.transform(*self.embed(images, kept=kept, masked=masked), first=first)
 
     def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
         """Compute equations (2) to (4) on the result of `embed`."""
@@ -152,13 +160,19 @@ class ViT(ImageModel):
         return z if self.config.final_norm == "pooled" else self.norm(z)  # equation (4)
 
     def embed(
-        self, images: Tensor, *, any_size: bool = False, position: Tensor | None = None, kept: Tensor | None = None
+        self,
+        images: Tensor,
+        *,
+        any_size: bool = False,
+        position: Tensor | None = None,
+        kept: Tensor | None = None,
+        masked: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Compute equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
         The second value holds options for every attention: a bias (a tuple if blocks differ), a rotation, or nothing. With
         ``any_size``, images are whole patches of any number, and positions are resized to their grid; ``position`` replaces
-        E_pos. ``kept`` is as in `encode`; if it is None, patch dropout selects tokens in training.
+        E_pos. ``kept`` and ``masked`` are as in `encode`; if ``kept`` is None, patch dropout selects tokens in training.
         """
         grid = self.config.grid
         if any_size:
@@ -166,6 +180,8 @@ class ViT(ImageModel):
         elif position is None:
             self.require_images(images)
         z = self.embedding(images)  # (B, N, D)
+        if masked is not None:
+            z = torch.where(masked[0][..., None], masked[1].to(z.dtype), z)
         first = [token.expand(z.shape[0], -1, -1) for token in (self.class_token, self.distillation_token) if token is not None]
         if self.config.class_position:
             z = self._with_position(torch.cat([*first, z], dim=1), grid, position)  # (B, 1 + N, D)

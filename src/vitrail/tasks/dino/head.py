@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.runtime.processes import Processes
+
 
 class ProjectionHead(nn.Module):
     """Three layers, a norm of length one, and a last layer whose rows have length one, so that outputs are cosines.
@@ -32,12 +34,20 @@ class ProjectionHead(nn.Module):
                     nn.init.zeros_(layer.bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the outputs (B, K) of vectors (B, D), in -1…1."""
+        """Return the outputs (…, K) of vectors (…, D), in -1…1."""
         z = F.normalize(self.layers(vectors), dim=-1)
         weight = F.normalize(self.last.weight, dim=-1)
         if self.frozen:
             weight = weight.detach() + 0 * weight  # a gradient of zero, since several processes wait for one
         return F.linear(z, weight)
+
+
+class MaskToken(nn.Module):
+    """The token (D,) that takes the place of masked patches."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros(dim))
 
 
 class Centre(nn.Module):
@@ -48,3 +58,20 @@ class Centre(nn.Module):
     def __init__(self, outputs: int):
         super().__init__()
         self.register_buffer("mean", torch.zeros(outputs))
+        self._sums: list[Tensor] = []
+        """The outputs in this step, summed, (K + 1,) each; the last number counts them."""
+
+    def begin_step(self) -> None:
+        """Forget the outputs of the last step."""
+        self._sums = []
+
+    def add(self, outputs: Tensor) -> None:
+        """Take some of a step's outputs, (…, K)."""
+        flat = outputs.detach().float().flatten(0, -2)
+        self._sums.append(torch.cat([flat.sum(dim=0), flat.new_tensor([len(flat)])]))
+
+    def end_step(self, decay: float, group: Processes) -> None:
+        """Move the mean to that of the step's outputs in all processes; it stays where there were none."""
+        sums = group.all_reduce(torch.stack(self._sums).sum(dim=0).double())
+        if sums[-1]:
+            self.mean.lerp_((sums[:-1] / sums[-1]).to(self.mean), 1 - decay)

@@ -27,6 +27,22 @@ def distillation_loss(student: Tensor, taught: Tensor, temperature: float) -> Te
     return (same_view - all_pairs) / (teachers * (views - 1))
 
 
+def patch_loss(student: Tensor, taught: Tensor, masked: Tensor, temperature: float) -> Tensor:
+    """Return the mean cross-entropy of an image's masked patches, averaged over all images: L_MIM of iBOT's paper.
+
+    ``Σ_i m_i · −P_t(i) log P_s(i) / Σ_i m_i``; an image without masked patches counts as 0.
+
+    Args:
+        student: the student's outputs for the M masked patches of all images, in order, (M, K).
+        taught: the teacher's probabilities for the same patches, which it sees, (M, K).
+        masked: the masks, bool (B, N), with M ones.
+        temperature: the student's temperature.
+    """
+    losses = -(taught * (student.float() / temperature).log_softmax(dim=-1)).sum(dim=-1)  # (M,)
+    counts = masked.sum(dim=1, keepdim=True).expand_as(masked)[masked]  # (M,)
+    return (losses / counts).sum() / len(masked)
+
+
 def koleo_loss(vectors: Tensor) -> Tensor:
     """Return the mean of ``−log d`` for vectors (B, D) of length one, where d is the distance to the nearest other one.
 

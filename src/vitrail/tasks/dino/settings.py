@@ -51,6 +51,9 @@ class DinoSettings(FeatureSettings):
     koleo: Annotated[float, Field(ge=0)] = 0.0
     """Weight of a loss that spreads the vectors of a batch (KoLeo, as in DINOv2, Oquab et al. 2023); 0 for none."""
 
+    patches: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the loss on masked patches of large crops (iBOT, Zhou et al. 2021, 2111.07832); 0 for none."""
+
     def require_possible(self, run: Any, *, starts: bool) -> None:
         self.require_crops(run.augmentation)
         if run.training.batch_size == "auto":

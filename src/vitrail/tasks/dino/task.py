@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,15 +17,25 @@ from vitrail.data.loading.dataset import ImageDataset, NumberedDataset
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.runtime.processes import Processes
-from vitrail.tasks.dino.head import Centre, ProjectionHead
-from vitrail.tasks.dino.loss import distillation_loss, koleo_loss, teacher_probabilities
+from vitrail.tasks.dino.head import Centre, MaskToken, ProjectionHead
+from vitrail.tasks.dino.loss import distillation_loss, koleo_loss, patch_loss, teacher_probabilities
 from vitrail.tasks.dino.settings import DinoSettings
-from vitrail.tasks.dino.views import CropsDataset, SmallCrops
+from vitrail.tasks.dino.views import LARGE, CropsDataset, SmallCrops
 from vitrail.tasks.feature_task import FeatureTask, classes_of
+from vitrail.tasks.masking import require_maskable
+from vitrail.tasks.settings import ScheduleSettings
 from vitrail.tasks.task import Answers, Options, Progress, Task
 
 WARMING = 0.3
 """Fraction of the steps in which the teacher's temperature grows."""
+
+
+class Projected(NamedTuple):
+    """The vectors of images (B, D), the outputs of the projection (B, K), and those of some patches (M, K) or None."""
+
+    vectors: Tensor
+    outputs: Tensor
+    patches: Tensor | None
 
 
 class Dino(FeatureTask):
@@ -42,7 +52,7 @@ class Dino(FeatureTask):
     """
 
     name = "dino"
-    carried = ("centre",)
+    carried: tuple[str, ...] = ("centre",)
     computes = ("answer", "project")
 
     def __init__(self, model: ImageModel, preparation: Preparation, settings: DinoSettings, *, outputs: int, classes: int = 0):
@@ -50,10 +60,12 @@ class Dino(FeatureTask):
         self.settings = settings
         self.head = ProjectionHead(model.vector_dim, settings.hidden_dim, settings.bottleneck_dim, outputs)
         self.centre = Centre(outputs)
+        if settings.patches:
+            require_maskable(model, "the loss on masked patches")
+            self.carried = ("centre", "patch_centre")
+            self.mask, self.patch_centre = MaskToken(model.config.dim), Centre(outputs)
         self.temperature = settings.teacher_temperature
         self._teacher: tuple[Dino, ...] = ()  # in a tuple, so that it is no part of this module
-        self._taught: list[Tensor] = []
-        """The teacher's outputs in this step, summed over images, (K + 1,) each; the last number counts them."""
         if settings.small_crops:
             self.allow_any_size()
 
@@ -80,13 +92,21 @@ class Dino(FeatureTask):
         if augmentation is None:
             return NumberedDataset(items, self.preparation, targets=self.targets())
         self.settings.require_crops(augmentation)
-        return CropsDataset(items, self.preparation, augmentation, seed, small=self._small_crops())
+        c: Any = self.model.config
+        grid = c.grid if self.settings.patches else None
+        return CropsDataset(items, self.preparation, augmentation, seed, small=self._small_crops(), grid=grid)
 
     def _small_crops(self) -> SmallCrops:
         c: Any = self.model.config
         sides = zip(c.image_size, c.size_multiple, strict=True)
         height, width = (step * math.ceil(self.settings.small_size * side / step - 1e-6) for side, step in sides)
         return SmallCrops(self.settings.small_crops, (height, width), self.settings.small_area)
+
+    def follow_schedule(self, schedule: ScheduleSettings) -> None:
+        if schedule.shrinks_images:
+            hint = "leave it out; small crops save time already"
+            raise ConfigError("crops have the model's size", where="schedule.first_image_size, last_image_size", hint=hint)
+        super().follow_schedule(schedule)
 
     def decay(self, progress: Progress) -> float:
         """Return the decay of the teacher: half a cosine from the first one to 1."""
@@ -103,27 +123,39 @@ class Dino(FeatureTask):
         first, last = self.settings.teacher_temperature, self.settings.last_teacher_temperature
         self.temperature = first + (last - first) * min(1.0, progress.done / max(1.0, WARMING * progress.total))
         self.head.frozen = progress.done < self.settings.frozen_epochs * progress.epoch
-        self._taught = []
+        for centre in self._centres():
+            centre.begin_step()
 
     def after_step(self, progress: Progress, group: Processes) -> None:
-        """Move the centre to the mean of the teacher's outputs for the whole batch."""
+        """Move the centres to the means of the teacher's outputs for the whole batch."""
         super().after_step(progress, group)
-        sums = group.all_reduce(torch.stack(self._taught).sum(dim=0).double())
-        if self.settings.centring:
-            self.centre.mean.lerp_((sums[:-1] / sums[-1]).to(self.centre.mean), 1 - self.settings.centre_decay)
+        for centre in self._centres():
+            centre.end_step(self.settings.centre_decay, group)
 
-    def project(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the vectors (B, D) and the outputs of the projection (B, K) of normalized images (B, C, H, W)."""
-        vectors = self.network(images)
-        return vectors, self.head(vectors)
+    def _centres(self) -> list[Centre]:
+        """Return the centres that move."""
+        return [getattr(self, name) for name in self.carried] if self.settings.centring else []
+
+    def project(self, images: Tensor, masked: Tensor | None = None, *, hidden: bool = False) -> Projected:
+        """Project normalized images (B, C, H, W), and the patches in a mask, bool (B, N); ``hidden`` ones are not seen."""
+        if masked is None:
+            vectors = self.network(images)
+            return Projected(vectors, self.head(vectors), None)
+        z = self.model.encode(images, masked=(masked, self.mask.token) if hidden else None)
+        vectors, patches = self.model.pooled(z), z[:, self.model.config.prefix :][masked]
+        return Projected(vectors, self.head(vectors), self.head(patches))
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        vectors, student, teacher = self._both(batch)
-        self._taught.append(torch.cat([teacher.sum(dim=(0, 1)), teacher.new_tensor([2 * len(teacher)])]))
-        taught = teacher_probabilities(teacher, self.centre.mean, self.temperature)
-        loss = distillation_loss(student, taught, self.settings.student_temperature).mean()
-        if self.settings.koleo and len(vectors) > 1:
-            loss = loss + self.settings.koleo * torch.stack([koleo_loss(view) for view in vectors.unbind(1)]).mean()
+        settings, masked = self.settings, batch["masked"].flatten(0, 1) if "masked" in batch else None
+        student, teacher, outputs = self._both(batch, masked)
+        taught = self._taught(teacher.outputs, self.centre)
+        loss = distillation_loss(outputs, taught.unflatten(0, (-1, LARGE)), settings.student_temperature).mean()
+        if settings.koleo and len(outputs) > 1:
+            views = student.vectors.unflatten(0, (len(outputs), LARGE)).unbind(1)
+            loss = loss + settings.koleo * torch.stack([koleo_loss(view) for view in views]).mean()
+        if masked is not None and student.patches is not None and teacher.patches is not None:
+            taught_patches = self._taught(teacher.patches, self.patch_centre)
+            loss = loss + settings.patches * patch_loss(student.patches, taught_patches, masked, settings.student_temperature)
         return {"loss": loss}
 
     def answer(self, batch: Batch) -> Answers:
@@ -131,27 +163,34 @@ class Dino(FeatureTask):
 
         The loss is that of two views, the image and its mirror image.
         """
-        vectors, student, teacher = self._both(batch)
-        taught = teacher_probabilities(teacher, self.centre.mean, self.settings.last_teacher_temperature)
-        loss = distillation_loss(student, taught, self.settings.student_temperature)
-        return {"features": vectors[:, 0].float(), "outputs": taught[:, 0], "loss": loss}
+        student, teacher, outputs = self._both(batch)
+        taught = teacher_probabilities(teacher.outputs, self.centre.mean, self.settings.last_teacher_temperature)
+        loss = distillation_loss(outputs, taught.unflatten(0, (-1, LARGE)), self.settings.student_temperature)
+        return {"features": student.vectors[::LARGE].float(), "outputs": taught[::LARGE], "loss": loss}
 
-    def _both(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the student's vectors of large crops (B, 2, D), its outputs (B, V, K), and the teacher's (B, 2, K), in float32.
+    def _taught(self, outputs: Tensor, centre: Centre) -> Tensor:
+        """Return the teacher's probabilities of its outputs (…, K) in a step, and count the outputs for their centre."""
+        if self.settings.centring:
+            centre.add(outputs)
+        return teacher_probabilities(outputs, centre.mean, self.temperature)
+
+    def _both(self, batch: Batch, masked: Tensor | None = None) -> tuple[Projected, Projected, Tensor]:
+        """Return the projection of the 2 B large crops by student and teacher, and the student's outputs of all crops (B, V, K).
 
         Crops of one size are one batch. Images without crops, (B, C, H, W), are taken with their mirror images as large crops.
-        Without an average the model is its own teacher.
+        The student does not see the ``masked`` patches (2 B, N). Without an average the model is its own teacher.
         """
         images, count = batch["images"], len(batch["images"])
         large = images if images.ndim == 5 else torch.stack([images, images.flip(-1)], dim=1)
-        crops = [large, *([batch["small"]] if "small" in batch else [])]
-        pixels = [self.preparation.normalize(part.flatten(0, 1)) for part in crops]
+        pixels = self.preparation.normalize(large.flatten(0, 1))
         teacher = self._teacher[0] if self._teacher else self
         with torch.no_grad():
-            taught = teacher.project(pixels[0])[1].float()
-        found = [self.project(part) for part in pixels]
-        vectors, student = ([part[i].unflatten(0, (count, -1)) for part in found] for i in (0, 1))
-        return vectors[0], torch.cat(student, dim=1), taught.unflatten(0, (count, -1))
+            taught = teacher.project(pixels, masked)
+        student = self.project(pixels, masked, hidden=True)
+        outputs = [student.outputs]
+        if "small" in batch:
+            outputs.append(self.project(self.preparation.normalize(batch["small"].flatten(0, 1))).outputs)
+        return student, taught, torch.cat([part.unflatten(0, (count, -1)) for part in outputs], dim=1)
 
 
 create = Dino.create

@@ -19,10 +19,10 @@ from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
-from vitrail.models.registry import USUAL
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.mae.settings import ReconstructionSettings
+from vitrail.tasks.masking import require_maskable
 from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -47,7 +47,7 @@ class Reconstruction(ImageTask):
 
     def __init__(self, model: ImageModel, preparation: Preparation, settings: ReconstructionSettings):
         super().__init__(model, preparation)
-        self.settings, self.config = settings, _require_encoder(model)
+        self.settings, self.config = settings, require_maskable(model, "masked autoencoding")
         _require_deviation(self.config, settings)
         self.decoder = Decoder(self.config, settings)
 
@@ -188,26 +188,6 @@ class Decoder(nn.Module):
 def patch_statistics(patches: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and deviation of the pixels of each patch, (B, N, 1); the variance is the unbiased one."""
     return patches.mean(dim=2, keepdim=True), (patches.var(dim=2, keepdim=True) + EPSILON).sqrt()
-
-
-def _require_encoder(model: ImageModel) -> Any:
-    """Return the configuration of a model that can be an encoder; raises `ConfigError`."""
-    config: Any = model.config
-    faults = {
-        "a model whose patches can be left out": not hasattr(model, "encode"),
-        "patches that are embedded one by one": getattr(config, "embedding", "conv") not in ("conv", "linear"),
-        "a size of images that is whole patches": getattr(config, "crop_remainder", False),
-        "a final norm on all tokens": getattr(config, "final_norm", "") == "pooled",
-        "no attention pooling": str(getattr(config, "pool", "")).startswith("attention"),
-        "no distillation token": getattr(config, "distillation_token", False),
-        "no patch dropout": bool(getattr(config, "patch_dropout", 0)),
-        "no token merging": any(config.merged),
-        "two patches or more": math.prod(getattr(config, "grid", (2,))) < 2,
-    }
-    missing = [what for what, fault in faults.items() if fault]
-    if missing:
-        raise ConfigError(f"masked autoencoding needs {missing[0]}", where="model", hint=f"take another, such as {USUAL}")
-    return config
 
 
 def _require_deviation(config: Any, settings: ReconstructionSettings) -> None:

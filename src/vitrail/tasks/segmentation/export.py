@@ -18,6 +18,8 @@ class SegmentationDescription(Description):
     """Description of an exported graph that gives logits for places in an image."""
 
     task: ClassVar[str] = "segment"
+    rounding: ClassVar[float] = 1e-4
+    """More than of a vector: a map has a million numbers, and the largest of as many rounding errors counts."""
     sides: ClassVar[tuple[str, ...]] = ("height", "width")
     each: ClassVar[str] = "a map of logits for each of {} classes"
     title: ClassVar[str] = "Classes, their colours"

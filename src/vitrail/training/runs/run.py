@@ -33,7 +33,7 @@ from vitrail.training.run_data import run_data_of
 from vitrail.training.runs.checkpoint import checkpoints
 from vitrail.training.runs.create_task import create_task
 from vitrail.training.runs.plan import RunPlan, Work
-from vitrail.training.runs.run_folder import RunFolder
+from vitrail.training.runs.run_folder import RunFolder, begun_by
 from vitrail.training.runs.setup import plan_resumed, plan_run, resolve_run
 from vitrail.weights.formats.tensor_files import read_tensors
 from vitrail.weights.locate import require_best
@@ -160,11 +160,26 @@ def _trainer(plan: RunPlan, work: Work) -> Trainer:
         target_layers(model, settings.lora)  # raises early, before anything takes time
     task = create_task(settings, model, plan.preparation, plan.data, plan.teacher)
     require_possible(settings, task, work.group)
+    if start is not None and (run := begun_by(settings)):
+        continue_parts(task, run, work)
     first = None if checkpoints(work.folder.path) else kind.begin(plan, task, work)
     return Trainer(
         settings, task, plan.data, work.folder, transform=plan.transform, first=first,
         group=work.group, signals=work.signals, clock=work.clock,
     )  # fmt: skip
+
+
+def continue_parts(task: Task, run: RunFolder, work: Work) -> None:
+    """Fill the parts beside the model, such as a decoder, from the run to start from; parts of other shapes stay new."""
+    parts, file = parts_beside(task), run.path / "best" / BESIDE
+    if not parts or not file.is_file():
+        return
+    tensors, own = read_tensors(file), parts.state_dict()
+    same = {name: tensor.shape for name, tensor in tensors.items()} == {name: tensor.shape for name, tensor in own.items()}
+    if same:
+        parts.load_state_dict(tensors)
+    how = "continued from" if same else "new, since they have other shapes in"
+    work.folder.tell(f"{', '.join(parts)}: {how} {run.path}", work.observer)
 
 
 def _create(plan: RunPlan, group: Processes) -> RunFolder:
@@ -279,10 +294,14 @@ def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[Trai
     """Return the best model of a run, and its task with all other trained and carried parts."""
     folder, trained = run.path / "best", _best(run, settings)
     task = create_task(settings, trained.model, trained.preparation, source)
-    parts = nn.ModuleDict(dict([*task.trained_parts().items(), *task.carried_parts().items()]))
-    if parts:
+    if parts := parts_beside(task):
         fill(parts, read_tensors(folder / BESIDE), where=folder / BESIDE)
     return trained, task
+
+
+def parts_beside(task: Task) -> nn.ModuleDict:
+    """Return all trained and carried parts of a task, by name."""
+    return nn.ModuleDict(dict([*task.trained_parts().items(), *task.carried_parts().items()]))
 
 
 def _best(run: RunFolder, settings: RunSettings) -> TrainedModel:

@@ -286,6 +286,14 @@ class RunFolder:
                 file.write(f"{now()}  {escaped(message)}\n")
 
 
+def begun_by(settings: RunSettings) -> RunFolder | None:
+    """Return the run whose model a run starts from, if it learned the same task; None otherwise."""
+    path = Path(settings.start or "")
+    if not is_run(path) or (run := RunFolder(path, writes=False)).settings.task.name != settings.task.name:
+        return None
+    return run
+
+
 def _remove_empty(folders: Sequence[Path]) -> None:
     """Remove empty folders, the innermost first."""
     for folder in folders:
