@@ -174,6 +174,21 @@ def test_a_run_from_another_goes_on_with_its_projection_on_other_images(pictures
     assert "head, centre: new, since they have other shapes in" in (wider.folder / "train.log").read_text()
 
 
+def test_a_damaged_image_is_named_and_can_be_skipped(vitrail, pictures, tmp_path):
+    nested_folder = tmp_path / "images" / "2024" / "holiday"
+    nested_folder.mkdir(parents=True)
+    for number, file in enumerate(sorted(pictures.rglob("*.png"))):
+        (nested_folder / f"{number}.png").write_bytes(file.read_bytes())
+    (nested_folder / "damaged.png").write_bytes(b"no image")
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items() if name not in ("data.source", "task")]
+    words = ["train", "--task", "dino", "--data", tmp_path / "images", "--fast-dev-run", *words]
+    refused = vitrail(*words, "--out", tmp_path / "refused")
+    assert refused.code == 3 and "damaged.png" in refused.err and not (tmp_path / "refused").exists()
+    skipped = vitrail(*words, "--bad-images", "skip", "--out", tmp_path / "skipped")
+    assert skipped.code == 0 and "damaged.png" in (tmp_path / "skipped" / "bad_images.json").read_text()
+    assert "1,024 outputs" not in skipped.err and "32 outputs of the projection for" in skipped.err
+
+
 def test_labels_only_measure(pictures, tmp_path):
     settings = {name: value for name, value in TINY.items() if name != "data.source"}
     run = api.train(pictures, tmp_path / "run", recipe="dino", **settings)
