@@ -13,6 +13,7 @@ from vitrail.tasks.feature_metrics import (
     PENALTY,
     FeatureMetrics,
     effective_rank,
+    halves,
     nearest_accuracy,
     probe_accuracy,
     uniformity,
@@ -23,7 +24,7 @@ from vitrail.tasks.probe import Centred
 def clusters(count: int = 200, spread: float = 1.2) -> tuple[torch.Tensor, torch.Tensor]:
     """Features (N, 8) around a centre for each of four classes."""
     torch.manual_seed(0)
-    labels = torch.arange(count) % 4
+    labels = torch.randint(4, (count,))
     return torch.randn(4, 8)[labels] + spread * torch.randn(count, 8), labels
 
 
@@ -41,12 +42,20 @@ def test_neighbours_vote_as_scikit_learns_do():
 def test_the_probe_is_scikit_learns():
     features, labels = clusters()
     right = 0
-    for fitted in (0, 1):
-        x = Centred(features[fitted::2])
-        other = (features[1 - fitted :: 2].double() - x.mean) / x.scale
+    for fitted in halves(labels):
+        x = Centred(features[fitted])
+        other = (features[~fitted].double() - x.mean) / x.scale
         theirs = LogisticRegression(C=1 / (PENALTY * len(x.features)), max_iter=1000, tol=1e-9)
-        right += (theirs.fit(x.features, labels[fitted::2]).predict(other) == labels[1 - fitted :: 2].numpy()).sum()
-    assert probe_accuracy(features, labels, 4) == pytest.approx(right / len(features))
+        right += (theirs.fit(x.features, labels[fitted]).predict(other) == labels[~fitted].numpy()).sum()
+    assert probe_accuracy(features, labels, 4) == pytest.approx(right / len(features)) and right > 0.5 * len(features)
+
+
+@pytest.mark.parametrize("labels", [torch.arange(40) % 4, torch.arange(40) // 10, torch.tensor([0, 1, 1, 2, 2, 2])])
+def test_each_half_for_the_probe_has_half_of_each_class(labels):
+    first, second = halves(labels)
+    assert torch.equal(first, ~second)
+    for number in labels.unique():
+        assert abs(int(first[labels == number].sum()) - int(second[labels == number].sum())) <= 1
 
 
 @pytest.mark.parametrize("directions", [1, 3, 8])

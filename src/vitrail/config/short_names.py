@@ -7,6 +7,7 @@ SHORT_NAMES = {
     "source": "task.source",
     "target": "task.target",
     "text": "task.text",
+    "probe": "task.probe",
     "epochs": "training.epochs",
     "batch_size": "training.batch_size",
     "tune": "training.tune",

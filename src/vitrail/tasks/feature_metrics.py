@@ -38,19 +38,30 @@ def uniformity(features: Tensor) -> float:
 
 
 def nearest_accuracy(features: Tensor, labels: Tensor, classes: int) -> float:
-    """Return the fraction of images whose 20 nearest other images vote for their class (section 4.1 of DINO's paper)."""
+    """Return the fraction of images whose 20 nearest other images vote for their class.
+
+    The vote is that of section 4.1 of DINO's paper, which lets training images vote; so does `vitrail study`.
+    """
     votes = neighbours(features, labels, features, classes=classes, among_others=True)
     return (votes.argmax(dim=1) == labels).double().mean().item()
 
 
 def probe_accuracy(features: Tensor, labels: Tensor, classes: int) -> float:
-    """Return the accuracy of linear heads on images that they were not fitted to: every other image, both ways."""
+    """Return the accuracy of linear heads on images that they were not fitted to: one half of each class, both ways."""
     right = 0
-    for fitted in (0, 1):
-        x, y = features[fitted::2], labels[fitted::2]
-        (head,) = linear_heads(x, y, F.cross_entropy, classes=classes, penalties=(PENALTY,))
-        right += int((head(features[1 - fitted :: 2]).argmax(dim=1) == labels[1 - fitted :: 2]).sum())
+    for fitted in halves(labels):
+        (head,) = linear_heads(features[fitted], labels[fitted], F.cross_entropy, classes=classes, penalties=(PENALTY,))
+        right += int((head(features[~fitted]).argmax(dim=1) == labels[~fitted]).sum())
     return right / len(features)
+
+
+def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two masks, bool (N,), that divide the images of each class at random, the same for the same labels."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    by_class = order[labels[order].argsort(stable=True)]
+    first = torch.zeros(len(labels), dtype=torch.bool)
+    first[by_class[::2]] = True
+    return first, ~first
 
 
 class FeatureMetrics(Metrics):
@@ -69,6 +80,8 @@ class FeatureMetrics(Metrics):
         self.numbers, self.features, self.labels = (torch.empty(0, dtype=torch.long), torch.empty(0), torch.empty(0))
         self._wanted: set[int] | None = None
         self._parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._scores: dict[str, float | int] = {}
+        """The scores, once they are computed, which takes seconds."""
         self._outputs, self._entropy = torch.zeros(1, dtype=torch.float64), 0.0
         """The sum of the outputs' probabilities (K,), and of their entropies, in nats."""
 
@@ -109,6 +122,10 @@ class FeatureMetrics(Metrics):
         return known / math.log(max(2, min(len(mean), self.images)))
 
     def scores(self) -> dict[str, float | int]:
+        self._scores = self._scores or self._computed()
+        return dict(self._scores)
+
+    def _computed(self) -> dict[str, float | int]:
         found: dict[str, float | int] = {}
         if self.classes > 1 and len(self.features) > 1:
             found["knn"] = nearest_accuracy(self.features, self.labels, self.classes)

@@ -55,6 +55,8 @@ class TaskSettings(Settings):
 class FeatureSettings(TaskSettings):
     """Settings of tasks that learn features without labels."""
 
+    places: ClassVar[tuple[str, ...]] = ("probe",)
+
     probe: str | None = None
     """Labelled images, in any form that ``--data`` takes: epochs are compared by how well their neighbours are found. Default:
     the data's own labels, where it has some."""

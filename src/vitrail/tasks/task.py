@@ -1,6 +1,6 @@
 """The interface between a task and the training loop, checkpoints and evaluation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -164,6 +164,10 @@ class Task(nn.Module):
 
     def learn_from(self, average: "Task") -> None:
         """Take the task with the average of the weights, a momentum teacher; called before the first step, where there is one."""
+
+    def paused_parameters(self) -> Iterable[nn.Parameter]:
+        """Return the parameters that are not changed in this step, although they get a gradient; called after `before_step`."""
+        return ()
 
     def after_step(self, progress: Progress, group: Processes) -> None:
         """Update parts without gradients; called after every step that changed the weights, in all processes of the group."""

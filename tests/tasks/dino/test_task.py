@@ -86,6 +86,8 @@ def test_schedules_of_temperature_weight_decay_and_the_last_layer():
     for done in (0, 6, 9, 10, 20, 39):
         step(one, done)
         seen.append((done, one.task.temperature, max(group["weight_decay"] for group in one.optimizers[0].param_groups)))
+        paused = not any(last in optimizer.state for optimizer in one.optimizers)
+        assert paused == (done < 10)  # the optimizer's averages begin with the first step that counts
         moved = (torch.nn.functional.normalize(last.detach(), dim=1) - before).abs().max() > 1e-5
         assert moved == (done >= 10)  # an epoch has ten steps
     for done, temperature, decay in seen:
@@ -141,6 +143,33 @@ def test_masked_patches_are_learned_from_what_the_teacher_sees():
     assert not torch.equal(one.task.mask.token, token)
 
 
+@pytest.mark.parametrize("setting", ["training.ema", "training.average"])
+def test_a_second_average_is_refused(setting):
+    with pytest.raises(ConfigError, match="averages the weights itself"):
+        learner(**{setting: 0.5 if setting == "training.ema" else 2})
+
+
+def test_a_model_of_one_size_needs_a_run_without_small_crops():
+    mixer = {"model.name": "Mixer-S/16", "model.patch_size": 4, "model.token_dim": 8, "model.channel_dim": 16}
+    fields = {name: value for name, value in TINY.items() if name not in ("model.name", "model.heads", "model.mlp_dim")}
+    settings = resolve({}, {}, nested({**fields, **mixer}))
+    model = build(settings.model.changed(num_classes=0).config)
+    data = ImageData("none", [], {"train": [Item("0.png", None, 0)], "val": [], "test": []})
+    with pytest.raises(ConfigError, match="takes only images of") as caught:
+        create_task(settings, model, Preparation.standard((8, 8)), data)
+    assert "--task.small-crops 0" in caught.value.hint
+
+
+def test_statistics_of_batch_norms_in_the_teacher_are_the_students():
+    """An average with a decay of 0.996 from the first step on would keep those of the first images."""
+    one = learner(**{"model.embedding": "pooled-stem"})
+    for done in range(3):
+        step(one, done, done)
+    own, teacher = dict(one.task.model.named_buffers()), dict(one.evaluated.model.named_buffers())
+    means = [name for name in own if name.endswith("running_mean")]
+    assert means and all(own[name].any() and torch.equal(own[name], teacher[name]) for name in means)
+
+
 def test_the_largest_batch_is_not_searched(vitrail, pictures, tmp_path):
     answer = vitrail("train", "--task", "dino", "--data", pictures, "--batch-size", "auto", "--out", tmp_path / "run")
     assert answer.code == 2 and "--batch-size auto does not go with crops" in answer.err and not (tmp_path / "run").exists()
@@ -169,9 +198,10 @@ def test_a_run_from_another_goes_on_with_its_projection_on_other_images(pictures
     beside = [read_tensors(run.folder / "best" / "beside.safetensors") for run in (first, again)]
     assert beside[1]["head.last.weight"].shape[0] == 48  # the first run's, and not that of so many images
     torch.testing.assert_close(beside[0]["head.last.weight"], beside[1]["head.last.weight"])
-    assert f"head, centre: continued from {first.folder}" in (again.folder / "train.log").read_text()
-    wider = api.train(pictures, tmp_path / "wider", **{**others, "task.hidden_dim": 24})
-    assert "head, centre: new, since they have other shapes in" in (wider.folder / "train.log").read_text()
+    assert f"head: continued from {first.folder}" in (again.folder / "train.log").read_text()
+    wider = api.train(pictures, tmp_path / "wider", **{**others, "task.hidden_dim": 24, "task.patches": 1.0})
+    log = (wider.folder / "train.log").read_text()
+    assert "head: new, as it has another shape" in log and "centre: continued" in log and "mask: new" in log
 
 
 def test_a_damaged_image_is_named_and_can_be_skipped(vitrail, pictures, tmp_path):

@@ -11,7 +11,7 @@ from vitrail import api
 from vitrail.data.images.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.tasks.distill.settings import DistillSettings
-from vitrail.tasks.distill.task import Distill, Standard
+from vitrail.tasks.distill.task import Distill, Standard, moments
 from vitrail.tasks.distill.teacher import FeatureTeacher
 from vitrail.tasks.teachers import images_for
 
@@ -36,7 +36,7 @@ def test_the_loss_is_the_error_of_standardized_vectors_and_maps_of_any_teacher(k
     trained = teacher_of(kind)
     task = Distill(tiny("ViT", num_classes=0), EIGHT, DistillSettings(vectors=2, maps=3), FeatureTeacher(trained))
     for standard in task.standards.values():
-        standard.fit(torch.randn(50, len(standard.mean)))
+        standard.fit(moments(torch.randn(50, len(standard.mean))))
     images = EIGHT.normalize(pixels())
     with torch.no_grad():
         vectors, maps = trained.model.vectors(images), trained.model.feature_maps(images)[-1]
@@ -58,12 +58,13 @@ def test_a_teacher_sees_the_students_images_at_its_own_size_and_colours():
 
 
 def test_standardized_features_have_mean_zero_and_deviation_one_and_a_constant_one_stays_finite():
-    features = torch.randn(100, 4) * torch.tensor([3.0, 1.0, 0.1, 0.0]) + 7
+    features = torch.randn(100, 4) * torch.tensor([3.0, 1.0, 0.5, 0.0]) + 7
     standard = Standard(4)
-    standard.fit(features)
+    standard.fit(moments(features[:40]) + moments(features[40:]))
     found = standard(features)
     torch.testing.assert_close(found.mean(dim=0), torch.zeros(4), atol=1e-4, rtol=0)
     torch.testing.assert_close(found.std(dim=0, correction=0), torch.tensor([1.0, 1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
+    assert standard(features[:1] + 0.1).abs().max() < 10  # of the constant feature, too
 
 
 def test_a_callable_gives_vectors_and_no_maps():
@@ -115,6 +116,8 @@ def test_mixed_images_are_shown_to_the_teacher_too(pictures, run, tmp_path, unre
         ([], "no teacher to learn from"),
         (["--teacher", "RUN", "--distillation.once", "true", "--task.maps", "1"], "too much memory"),
         (["--teacher", "RUN", "--task.vectors", "0"], "nothing of the teacher"),
+        (["--teacher", "RUN", "--task.maps", "1", "--model.patch-dropout", "0.5"], "maps need all patches"),
+        (["--teacher", "RUN", "--task.maps", "1", "--schedule.first-image-size", "4"], "maps are learned at the model's size"),
     ],
 )
 def test_what_cannot_be_distilled_is_refused(vitrail, pictures, run, tmp_path, words, said):

@@ -152,8 +152,8 @@ def test_a_reconstruction_has_the_mean_and_deviation_of_its_patches_back():
 @pytest.mark.parametrize(
     ("name", "fields", "what"),
     [
-        ("Mixer-S/32", {"image_size": 32}, "patches can be left out"),
-        ("ResNet-18", {"image_size": 32}, "patches can be left out"),
+        ("Mixer-S/32", {"image_size": 32}, "a plain ViT"),
+        ("ResNet-18", {"image_size": 32}, "a plain ViT"),
         ("ViT-Ti/16", {"pool": "attention"}, "no attention pooling"),
         ("ViT-Ti/16", {"final_norm": "pooled", "pool": "mean"}, "final norm on all tokens"),
         ("ViT-Ti/16", {"embedding": "stem"}, "embedded one by one"),

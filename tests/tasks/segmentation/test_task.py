@@ -90,14 +90,14 @@ def completed(source, **settings):
     return inputs.complete(resolved, opened, start), opened
 
 
-def test_balanced_weights_are_the_median_frequency_over_each_classs_own(source):
+def test_balanced_weights_are_the_root_of_the_median_frequency_over_each_classs_own(source):
     settings, opened = completed(source, **{"task.class_weights": "balanced"})
     masks = [source.mask_of(item) for item in source.split("train")]
     frequencies = []
     for number in range(3):
         showing = [mask for mask in masks if (mask == number).any()]
         frequencies.append(sum((mask == number).sum() for mask in showing) / sum((mask < 3).sum() for mask in showing))
-    expected = np.median(frequencies) / frequencies
+    expected = np.sqrt(np.median(frequencies) / frequencies)
     assert settings.task.class_weights == pytest.approx(expected, abs=1e-4) == balanced_weights(opened)
 
 

@@ -25,8 +25,6 @@ class ProjectionHead(nn.Module):
             nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, bottleneck)
         )
         self.last = nn.Linear(bottleneck, outputs, bias=False)
-        self.frozen = False
-        """True while the last layer gets no gradient."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 nn.init.trunc_normal_(layer.weight, std=0.02)
@@ -36,10 +34,7 @@ class ProjectionHead(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """Return the outputs (…, K) of vectors (…, D), in -1…1."""
         z = F.normalize(self.layers(vectors), dim=-1)
-        weight = F.normalize(self.last.weight, dim=-1)
-        if self.frozen:
-            weight = weight.detach() + 0 * weight  # a gradient of zero, since several processes wait for one
-        return F.linear(z, weight)
+        return F.linear(z, F.normalize(self.last.weight, dim=-1))
 
 
 class MaskToken(nn.Module):
@@ -66,7 +61,7 @@ class Centre(nn.Module):
         self._sums = []
 
     def add(self, outputs: Tensor) -> None:
-        """Take some of a step's outputs, (…, K)."""
+        """Add outputs of a step, (…, K); a step may have several parts."""
         flat = outputs.detach().float().flatten(0, -2)
         self._sums.append(torch.cat([flat.sum(dim=0), flat.new_tensor([len(flat)])]))
 

@@ -49,7 +49,8 @@ class DinoSettings(FeatureSettings):
     frozen_epochs: Annotated[float, Field(ge=0)] = 1
     """Epochs at the beginning in which the last layer of the projection is not trained."""
     koleo: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of a loss that spreads the vectors of a batch (KoLeo, as in DINOv2, Oquab et al. 2023); 0 for none."""
+    """Weight of a loss that spreads the vectors of a batch, summed over both large crops (KoLeo, as in DINOv2, Oquab et al. 2023,
+    2304.07193); 0 for none."""
 
     patches: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the loss on masked patches of large crops (iBOT, Zhou et al. 2021, 2111.07832); 0 for none."""

@@ -1,11 +1,11 @@
 """Self-distillation without labels (DINO, Caron et al. 2021, https://arxiv.org/abs/2104.14294)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.checks import refuse_given
 from vitrail.data.images.augment import Augmentation
@@ -65,9 +65,18 @@ class Dino(FeatureTask):
             self.carried = ("centre", "patch_centre")
             self.mask, self.patch_centre = MaskToken(model.config.dim), Centre(outputs)
         self.temperature = settings.teacher_temperature
+        self.frozen = False
+        """True in steps that do not change the last layer of the projection."""
         self._teacher: tuple[Dino, ...] = ()  # in a tuple, so that it is no part of this module
         if settings.small_crops:
+            self._take_small_crops()
+
+    def _take_small_crops(self) -> None:
+        """Prepare the model for smaller images; raises `ConfigError` for a model that takes only one size."""
+        try:
             self.allow_any_size()
+        except ConfigError as error:
+            raise ConfigError(error.what, where="task.small_crops", hint="add --task.small-crops 0") from None
 
     @classmethod
     def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
@@ -122,9 +131,13 @@ class Dino(FeatureTask):
         super().before_step(progress)
         first, last = self.settings.teacher_temperature, self.settings.last_teacher_temperature
         self.temperature = first + (last - first) * min(1.0, progress.done / max(1.0, WARMING * progress.total))
-        self.head.frozen = progress.done < self.settings.frozen_epochs * progress.epoch
+        self.frozen = progress.done < self.settings.frozen_epochs * progress.epoch
         for centre in self._centres():
             centre.begin_step()
+
+    def paused_parameters(self) -> Iterable[nn.Parameter]:
+        """Return the last layer of the projection in the first epochs."""
+        return self.head.last.parameters() if self.frozen else ()
 
     def after_step(self, progress: Progress, group: Processes) -> None:
         """Move the centres to the means of the teacher's outputs for the whole batch."""
@@ -152,7 +165,7 @@ class Dino(FeatureTask):
         loss = distillation_loss(outputs, taught.unflatten(0, (-1, LARGE)), settings.student_temperature).mean()
         if settings.koleo and len(outputs) > 1:
             views = student.vectors.unflatten(0, (len(outputs), LARGE)).unbind(1)
-            loss = loss + settings.koleo * torch.stack([koleo_loss(view) for view in views]).mean()
+            loss = loss + settings.koleo * torch.stack([koleo_loss(view) for view in views]).sum()
         if masked is not None and student.patches is not None and teacher.patches is not None:
             taught_patches = self._taught(teacher.patches, self.patch_centre)
             loss = loss + settings.patches * patch_loss(student.patches, taught_patches, masked, settings.student_temperature)
@@ -164,7 +177,7 @@ class Dino(FeatureTask):
         The loss is that of two views, the image and its mirror image.
         """
         student, teacher, outputs = self._both(batch)
-        taught = teacher_probabilities(teacher.outputs, self.centre.mean, self.settings.last_teacher_temperature)
+        taught = teacher_probabilities(teacher.outputs, self.centre.mean, self.temperature)
         loss = distillation_loss(outputs, taught.unflatten(0, (-1, LARGE)), self.settings.student_temperature)
         return {"features": student.vectors[::LARGE].float(), "outputs": taught[::LARGE], "loss": loss}
 
@@ -186,7 +199,8 @@ class Dino(FeatureTask):
         teacher = self._teacher[0] if self._teacher else self
         with torch.no_grad():
             taught = teacher.project(pixels, masked)
-        student = self.project(pixels, masked, hidden=True)
+        alone = teacher is self and not torch.is_grad_enabled()
+        student = taught if alone else self.project(pixels, masked, hidden=True)
         outputs = [student.outputs]
         if "small" in batch:
             outputs.append(self.project(self.preparation.normalize(batch["small"].flatten(0, 1))).outputs)

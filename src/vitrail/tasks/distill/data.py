@@ -1,6 +1,6 @@
 """The data of a run that distils features: images, and labels that measure them, where there are some."""
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.data.loading.sampler import spread
 from vitrail.task_registry import task_row
-from vitrail.tasks.distill.task import Distill
+from vitrail.tasks.distill.task import Distill, Standard, moments
 from vitrail.training.feature_data import FeatureData
 from vitrail.training.finetune.teacher_answers import answers_to_all
 from vitrail.training.run_data import BeforeSteps
@@ -25,18 +25,19 @@ class DistillData(FeatureData):
         task = work.learner.task
         assert isinstance(task, Distill) and task.teacher is not None and isinstance(work.samples, ImageDataset)
         items = [work.samples.items[place] for place in spread(len(work.samples.items), FITTED)]
-        dataset, standards = task.dataset(items), dict(task.standards.items())
-        found: dict[str, list[Tensor]] = {name: [] for name in standards}
+        dataset, standards = (
+            task.dataset(items, transform=work.samples.transform),
+            cast(dict[str, Standard], dict(task.standards.items())),
+        )
+        sums: dict[str, Tensor] = {}
         for part in torch.arange(len(items)).split(work.learner.settings.training.batch):
             pixels = dataset.batch([(0, number) for number in part.tolist()])["images"].to(work.learner.device)
-            vectors, maps = task.teacher(pixels, maps="maps" in found)
-            if "vectors" in found:
-                found["vectors"].append(vectors)
-            if maps is not None:
-                found["maps"].append(maps.flatten(2).mT.flatten(0, 1))  # (B · h · w, D)
-        for name, features in found.items():
-            standard: Any = standards[name]
-            standard.fit(torch.cat(features))
+            vectors, maps = task.teacher(pixels, maps="maps" in standards)
+            features = {"vectors": vectors, "maps": None if maps is None else maps.flatten(2).mT.flatten(0, 1)}  # (B · h · w, D)
+            for name in standards:
+                sums[name] = sums.get(name, 0) + moments(features[name])
+        for name, standard in standards.items():
+            standard.fit(sums[name])
         if task.once and not task.answers:
             width = task.projections["vectors"].out_features
             task.answers.update(answers_to_all(work, task.teacher.vectors, cast(int, width)))

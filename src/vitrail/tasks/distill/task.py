@@ -16,14 +16,19 @@ from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.dataset import ImageDataset, NumberedDataset
 from vitrail.data.targets import Nothing, Targets
+from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.inference import evaluation_mode
 from vitrail.tasks.distill.settings import DistillSettings
 from vitrail.tasks.distill.teacher import FeatureTeacher
 from vitrail.tasks.feature_task import FeatureTask, classes_of
+from vitrail.tasks.settings import ScheduleSettings
 from vitrail.tasks.task import Answers, Options
 from vitrail.tasks.teachers import WithAnswers
 from vitrail.weights.reference import open_model
+
+LEAST_VARIED = 0.1
+"""Least deviation of a feature, as a fraction of the mean over all features."""
 
 
 class Standard(nn.Module):
@@ -40,19 +45,31 @@ class Standard(nn.Module):
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("deviation", torch.ones(dim))
 
-    def fit(self, features: Tensor) -> None:
-        """Take mean and deviation of features (N, D)."""
-        deviation, mean = torch.std_mean(features.double(), dim=0, correction=0)
+    def fit(self, sums: Tensor) -> None:
+        """Take mean and deviation from the `moments` of features, (3, D).
+
+        A feature that hardly varies in them gets a tenth of the mean deviation: else another value of it in another image would
+        outweigh all other features.
+        """
+        count, total, squares = sums
+        mean = total / count
+        deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
         self.mean.copy_(mean)
-        self.deviation.copy_(deviation.clamp(min=1e-6))
+        self.deviation.copy_(deviation.clamp(min=max(LEAST_VARIED * deviation.mean().item(), 1e-6)))
 
     def forward(self, features: Tensor) -> Tensor:
         """Standardize features (…, D)."""
         return (features - self.mean) / self.deviation
 
 
+def moments(features: Tensor) -> Tensor:
+    """Return number, sum and sum of squares of features (N, D), float64 (3, D)."""
+    x = features.double()
+    return torch.stack([torch.ones_like(x), x, x.square()]).sum(dim=1)
+
+
 class Distill(FeatureTask):
-    """A student's vector, by a linear layer, is to be the teacher's; so is its map. The loss 1 is that of the mean answer.
+    """A student learns to predict a teacher's vectors and maps with a linear layer. Predicting the mean vector has the loss 1.
 
     Args:
         model: the student, a model without classes.
@@ -98,6 +115,8 @@ class Distill(FeatureTask):
         assert isinstance(settings, DistillSettings)
         others = {"--balance": options.balance != "none", "--tune": options.tune == "head"}
         refuse_given("features have no classes and no head", others)
+        dropped = bool(settings.maps) and bool(getattr(model.config, "patch_dropout", 0.0))
+        refuse_given("maps need all patches", {"model.patch_dropout": dropped})
         reference = options.distillation.teacher
         given = options.teacher or (open_model(reference) if reference else None)
         teacher = None if given is None else FeatureTeacher(given)
@@ -115,6 +134,14 @@ class Distill(FeatureTask):
             return NumberedDataset(items, self.preparation, targets=self.targets(), transform=transform)
         targets: Targets = WithAnswers(Nothing(), self.answers) if self.once else Mixable()
         return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
+
+    def follow_schedule(self, schedule: ScheduleSettings) -> None:
+        if schedule.shrinks_images and self.settings.maps:
+            hint = "leave it out, or add --task.maps 0"
+            raise ConfigError(
+                "maps are learned at the model's size", where="schedule.first_image_size, last_image_size", hint=hint
+            )
+        super().follow_schedule(schedule)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return {"loss": self._losses(batch)[1].mean()}

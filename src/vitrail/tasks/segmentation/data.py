@@ -146,10 +146,11 @@ def _pixels(item: Item) -> int:
 
 
 def balanced_weights(source: SegmentationData) -> tuple[float, ...]:
-    """Return the median of the classes' frequencies divided by each one's own, from at most `COUNTED` training masks.
+    """Return √(median of the classes' frequencies / own frequency) for each class, from at most `COUNTED` training masks.
 
     A class's frequency is its fraction of the known pixels of the images that show it (Eigen and Fergus 2015,
-    https://arxiv.org/abs/1411.4734). A class that is nowhere gets the weight 1.
+    https://arxiv.org/abs/1411.4734, without the root: then rare classes take the pixels of common ones). A class that is nowhere
+    gets the weight 1.
     """
     items, count = source.splits["train"], len(source.classes)
     pixels, shown = np.zeros((2, count))
@@ -160,7 +161,7 @@ def balanced_weights(source: SegmentationData) -> tuple[float, ...]:
             shown += (own > 0) * own.sum()
     frequency = pixels / np.maximum(shown, 1)
     median = np.median(frequency[frequency > 0]) if frequency.any() else 1.0
-    return tuple(round(float(median / each), 4) if each else 1.0 for each in frequency)
+    return tuple(round(float(median / each) ** 0.5, 4) if each else 1.0 for each in frequency)
 
 
 def task_of(settings: RunSettings) -> SegmentationSettings:

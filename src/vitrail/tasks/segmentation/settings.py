@@ -42,8 +42,8 @@ class SegmentationSettings(TaskSettings):
     auxiliary: LossWeight = 0.4
     """Weight of the loss of the auxiliary head, if the model has one."""
     class_weights: Annotated[Literal["none", "balanced"] | tuple[LossWeight, ...], BeforeValidator(numbers)] = "none"
-    """Weight of each class in the cross-entropy: none for equal weights; balanced, the median of the classes' frequencies in the
-    training masks divided by the class's own; or a number for each class, in order."""
+    """Weight of each class in the cross-entropy: none for equal weights; balanced, the root of the median of the classes'
+    frequencies in the training masks over the class's own; or a number for each class, in order."""
     window: Size | None = None
     """Height and width of the windows in which an image is evaluated. Default: the whole image at once, or the model's size if it
     takes only that."""

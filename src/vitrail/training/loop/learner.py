@@ -97,7 +97,8 @@ class Learner:
         """Return the moving average of a task's weights, and let the task learn from it; None if the run has no average."""
         if not self.settings.training.ema and task.decay(self.progress) is None:
             return None
-        average = AveragedModel(task, multi_avg_fn=_moving_average(self._decay), use_buffers=True)
+        ramps = task.decay(self.progress) is None  # without a ramp BatchNorm's statistics would long be those of the first steps
+        average = AveragedModel(task, multi_avg_fn=_moving_average(self._decay), use_buffers=ramps)
         assert isinstance(average.module, Task)
         task.learn_from(average.module)
         return average
@@ -113,8 +114,9 @@ class Learner:
             return self.task
         if self.settings.training.parallel == "ddp":
             return parallel.with_averaged_gradients(self.task, self.device)
-        for one in (self.task, self.evaluated) if self.average else (self.task,):
-            parallel.shard(one, self.group, self.device)
+        parallel.shard(self.task, self.group, self.device)
+        if self.average is not None:
+            parallel.shard(self.evaluated, self.group, self.device, learns=False)
         return self.task
 
     def rate(self, done: int) -> float:
@@ -152,6 +154,8 @@ class Learner:
             if count:
                 values.append(torch.stack([result[name].detach().float() for name in names]))
                 counted.append(count)
+        for parameter in self.task.paused_parameters():
+            parameter.grad = None
         norm = self._clip_gradient()
         numbers = torch.cat([*values, norm[None]])
         if self.asks_late:
@@ -265,6 +269,9 @@ def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, gro
 def require_possible(settings: RunSettings, task: Task, group: Processes) -> None:
     """Raise `ConfigError` for settings that contradict each other or the task."""
     t = settings.training
+    if (t.ema or t.average) and task.decay(Progress(0, 1, 1)) is not None:
+        what, hint = "the task averages the weights itself", "leave them out"
+        raise ConfigError(what, where="training.ema, training.average", hint=hint)
     if t.tune != "lora":  # adapters are added later, and ``layers`` may name them
         require_parts(task.model, settings.optimizer, task.trained_parts())
     if group.count > 1 and t.parallel == "fsdp" and t.precision == "fp16":

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 Tensors = dict[str, Tensor]
 
 
-def shard(task: Task, group: Processes, device: torch.device) -> None:
-    """Shard the parameters layer by layer; a layer is gathered only while it computes (Zhao et al. 2023, 2304.11277)."""
+def shard(task: Task, group: Processes, device: torch.device, *, learns: bool = True) -> None:
+    """Shard the parameters layer by layer; a layer is gathered only while it computes (Zhao et al. 2023, 2304.11277).
+
+    After a forward pass, parameters outside the layers stay gathered for the backward pass, unless the task does not learn.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(device.type, (group.count,))
     for layer in task.model.layers():
         fully_shard(layer, mesh=mesh)
-    fully_shard(task, mesh=mesh)
+    fully_shard(task, mesh=mesh, reshard_after_forward=None if learns else True)
     for method in task.computes:
         register_fsdp_forward_method(task, method)
     if type(task).follow is not Task.follow:  # an overridden follow() calls answer()

@@ -251,7 +251,7 @@ class Trainer(Validation):
         self.budget.validated_in(micro / 1e6, scores_slower=self.learner.task.scores_slower)
         if not math.isfinite(scores["loss"]):
             self._diverged(f"the validation loss is {scores['loss']}")
-        if collapse := metrics.collapse():
+        if epoch and (collapse := metrics.collapse()):  # in the first epoch a model may not have learned anything yet
             self._diverged(*collapse)
         weights = parallel.whole(self.learner.evaluated.state_dict())
         self._require_finite(weights, "weight")

@@ -174,12 +174,13 @@ def continue_parts(task: Task, run: RunFolder, work: Work) -> None:
     parts, file = parts_beside(task), run.path / "best" / BESIDE
     if not parts or not file.is_file():
         return
-    tensors, own = read_tensors(file), parts.state_dict()
-    same = {name: tensor.shape for name, tensor in tensors.items()} == {name: tensor.shape for name, tensor in own.items()}
-    if same:
-        parts.load_state_dict(tensors)
-    how = "continued from" if same else "new, since they have other shapes in"
-    work.folder.tell(f"{', '.join(parts)}: {how} {run.path}", work.observer)
+    tensors = read_tensors(file)
+    for name, part in parts.items():
+        known = {key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items() if key.startswith(f"{name}.")}
+        if fits := {key: t.shape for key, t in known.items()} == {key: t.shape for key, t in part.state_dict().items()}:
+            part.load_state_dict(known)
+        how = "continued from" if fits else "new, as it has another shape or is missing in"
+        work.folder.tell(f"{name}: {how} {run.path}", work.observer)
 
 
 def _create(plan: RunPlan, group: Processes) -> RunFolder:

@@ -288,10 +288,10 @@ class RunFolder:
 
 def begun_by(settings: RunSettings) -> RunFolder | None:
     """Return the run whose model a run starts from, if it learned the same task; None otherwise."""
-    path = Path(settings.start or "")
-    if not is_run(path) or (run := RunFolder(path, writes=False)).settings.task.name != settings.task.name:
+    if settings.start is None or not is_run(path := Path(settings.start)):
         return None
-    return run
+    run = RunFolder(path, writes=False)
+    return run if run.settings.task.name == settings.task.name else None
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
