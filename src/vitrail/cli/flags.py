@@ -99,6 +99,7 @@ _SECTIONS = {
     "model": ("config", "ModelSettings"),
     "distillation": ("tasks", "DistillationSettings"),
     "task.text": ("tasks/captioning", "CaptionSettings"),
+    "task.probe": ("tasks", "FeatureSettings"),
     "task": ("tasks/translation", "TranslationSettings"),
 }
 """Folder and class of the settings that flags set."""

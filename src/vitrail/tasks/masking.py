@@ -1,19 +1,19 @@
 """Tasks that mask patches of an image."""
 
 import math
+from inspect import signature
 from typing import Any
 
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.registry import USUAL
-from vitrail.models.vision.vit import ViT
 
 
 def require_maskable(model: ImageModel, task: str) -> Any:
     """Return the configuration of a model whose patches can be masked; raises `ConfigError`, which names the ``task``."""
     config: Any = model.config
     faults = {
-        "a plain ViT": getattr(type(model), "encode", None) is not ViT.encode,
+        "a plain ViT": "masked" not in signature(getattr(model, "encode", model.forward)).parameters,
         "patches that are embedded one by one": getattr(config, "embedding", "conv") not in ("conv", "linear"),
         "a size of images that is whole patches": getattr(config, "crop_remainder", False),
         "a final norm on all tokens": getattr(config, "final_norm", "") == "pooled",
