@@ -61,9 +61,9 @@ class Dino(FeatureTask):
         self.head = ProjectionHead(model.vector_dim, settings.hidden_dim, settings.bottleneck_dim, outputs)
         self.centre = Centre(outputs)
         if settings.patches:
-            require_maskable(model, "the loss on masked patches")
+            config = require_maskable(model, "the loss on masked patches")
             self.carried = ("centre", "patch_centre")
-            self.mask, self.patch_centre = MaskToken(model.config.dim), Centre(outputs)
+            self.mask, self.patch_centre = MaskToken(config.dim), Centre(outputs)
         self.temperature = settings.teacher_temperature
         self.frozen = False
         """True in steps that do not change the last layer of the projection."""
@@ -154,12 +154,13 @@ class Dino(FeatureTask):
         if masked is None:
             vectors = self.network(images)
             return Projected(vectors, self.head(vectors), None)
-        z = self.model.encode(images, masked=(masked, self.mask.token) if hidden else None)
-        vectors, patches = self.model.pooled(z), z[:, self.model.config.prefix :][masked]
+        model: Any = self.model
+        z = model.encode(images, masked=(masked, self.mask.token) if hidden else None)
+        vectors, patches = model.pooled(z), z[:, model.config.prefix :][masked]
         return Projected(vectors, self.head(vectors), self.head(patches))
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        settings, masked = self.settings, batch["masked"].flatten(0, 1) if "masked" in batch else None
+        settings, masked = self.settings, self._masked(batch) if self.settings.patches else None
         student, teacher, outputs = self._both(batch, masked)
         taught = self._taught(teacher.outputs, self.centre)
         loss = distillation_loss(outputs, taught.unflatten(0, (-1, LARGE)), settings.student_temperature).mean()
@@ -170,6 +171,14 @@ class Dino(FeatureTask):
             taught_patches = self._taught(teacher.patches, self.patch_centre)
             loss = loss + settings.patches * patch_loss(student.patches, taught_patches, masked, settings.student_temperature)
         return {"loss": loss}
+
+    def _masked(self, batch: Batch) -> Tensor:
+        """Return the masks of the large crops, bool (2 B, N); images without crops have no masked patches."""
+        if "masked" in batch:
+            return batch["masked"].flatten(0, 1)
+        config: Any = self.model.config
+        images = batch["images"]
+        return torch.zeros(LARGE * len(images), math.prod(config.grid), dtype=torch.bool, device=images.device)
 
     def answer(self, batch: Batch) -> Answers:
         """Return ``features`` (B, D), the vectors of images; ``outputs`` (B, K), probabilities; and the ``loss`` (B,).

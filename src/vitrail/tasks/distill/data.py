@@ -33,7 +33,9 @@ class DistillData(FeatureData):
         for part in torch.arange(len(items)).split(work.learner.settings.training.batch):
             pixels = dataset.batch([(0, number) for number in part.tolist()])["images"].to(work.learner.device)
             vectors, maps = task.teacher(pixels, maps="maps" in standards)
-            features = {"vectors": vectors, "maps": None if maps is None else maps.flatten(2).mT.flatten(0, 1)}  # (B · h · w, D)
+            features = {"vectors": vectors}
+            if maps is not None:
+                features["maps"] = maps.flatten(2).mT.flatten(0, 1)  # (B · h · w, D)
             for name in standards:
                 sums[name] = sums.get(name, 0) + moments(features[name])
         for name, standard in standards.items():
