@@ -45,6 +45,10 @@ CAPTIONER = {
     "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
 }  # fmt: skip
 WORDS = {"one": "eins", "red": "rot", "cat": "Katze", "and": "und", "dog": "Hund"}
+DINO = {
+    "task": "dino", "task.hidden_dim": 32, "task.bottleneck_dim": 16, "task.out_dim": 32, "task.frozen_epochs": 0.5,
+    "task.teacher_temperature": 0.02, "augmentation.crop": "resized", "optimizer.lr": 0.001,
+}  # fmt: skip
 KINDS = {
     "Classification": {},
     "MultiLabel": {},
@@ -69,27 +73,8 @@ KINDS = {
         "model.learned_variance": True,
         "task.min_snr": 5,
     },
-    "Dino": {
-        "task": "dino",
-        "task.hidden_dim": 32,
-        "task.bottleneck_dim": 16,
-        "task.out_dim": 32,
-        "task.small_crops": 2,
-        "task.frozen_epochs": 0.5,
-        "task.teacher_temperature": 0.02,
-        "task.koleo": 0.1,
-        "augmentation.crop": "resized",
-        "optimizer.lr": 0.001,
-    },
-    "Dino with masks": {
-        "task": "dino",
-        "task.hidden_dim": 32,
-        "task.bottleneck_dim": 16,
-        "task.out_dim": 32,
-        "task.small_crops": 1,
-        "task.patches": 0.5,
-        "augmentation.crop": "resized",
-    },
+    "Dino": {**DINO, "task.small_crops": 2, "task.koleo": 0.1},
+    "Dino with masks": {**DINO, "task.small_crops": 1, "task.patches": 0.5},
     "Distill": {"task": "distill", "task.maps": 0.5},
     "PoseEstimation": {
         "task": "pose",
@@ -118,7 +103,7 @@ KINDS = {
 }
 """What a run of every class that learns a task is told, beside `MODEL`; words after its name tell of a second way."""
 
-BY_HEART = dict.fromkeys(("Dino", "Dino with masks"), {"task.centring": False})
+BY_HEART = {kind: {"task.centring": False} for kind in ("Dino", "Dino with masks")}
 """Other settings to learn one batch: where outputs are centred, all of its images get the same ones."""
 
 
