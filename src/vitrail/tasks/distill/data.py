@@ -25,10 +25,8 @@ class DistillData(FeatureData):
         task = work.learner.task
         assert isinstance(task, Distill) and task.teacher is not None and isinstance(work.samples, ImageDataset)
         items = [work.samples.items[place] for place in spread(len(work.samples.items), FITTED)]
-        dataset, standards = (
-            task.dataset(items, transform=work.samples.transform),
-            cast(dict[str, Standard], dict(task.standards.items())),
-        )
+        dataset = task.dataset(items, transform=work.samples.transform)
+        standards = cast(dict[str, Standard], dict(task.standards.items()))
         sums: dict[str, Tensor] = {}
         for part in torch.arange(len(items)).split(work.learner.settings.training.batch):
             pixels = dataset.batch([(0, number) for number in part.tolist()])["images"].to(work.learner.device)
