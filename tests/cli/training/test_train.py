@@ -138,7 +138,13 @@ OF_SENTENCES = {"source": "en", "target": "de", "bad_lines": "skip"}
 def test_a_short_flag_is_the_setting_it_stands_for(settings_of, name):
     text, value = SHORT[name]
     assert at(settings_of(f"--{name.replace('_', '-')}", text), SHORT_NAMES[name]) == value
-    assert SHORT.keys() | {"data", "fast_dev_run", "text", *OF_SENTENCES} == SHORT_NAMES.keys()
+    assert SHORT.keys() | {"data", "fast_dev_run", "text", "probe", *OF_SENTENCES} == SHORT_NAMES.keys()
+
+
+def test_labelled_images_for_a_probe_belong_to_tasks_without_labels(settings_of, vitrail, pictures):
+    assert settings_of("--task", "dino", "--probe", "labels.csv").task.probe == "labels.csv"
+    answer = vitrail("train", "--data", pictures, "--probe", "labels.csv")
+    assert answer.code == 2 and "probe" in answer.err
 
 
 def test_a_flag_without_a_value_says_yes(settings_of):
