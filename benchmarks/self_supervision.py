@@ -19,7 +19,7 @@ from torch import nn
 from vitrail.config.settings import RunSettings
 from vitrail.data.images.preparation import Preparation
 from vitrail.models.configs.base import ModelConfig
-from vitrail.models.registry import build
+from vitrail.models.registry import build, model_config
 from vitrail.tasks.dino.settings import DinoSettings
 from vitrail.tasks.dino.task import Dino
 from vitrail.training.loop.learner import Learner
@@ -38,17 +38,16 @@ def crops() -> dict[str, torch.Tensor]:
 
 def vitrail_learner(precision: str) -> Learner:
     """Return what makes the steps of `vitrail train --task dino`."""
-    model = {"name": "ViT-Ti/16", "num_classes": 0}
+    config: ModelConfig = model_config("ViT-Ti/16").changed(num_classes=0)
     settings = RunSettings.read(
         {
             "data": {"source": "noise"},
             "task": {"name": "dino", "out_dim": OUTPUTS},
-            "model": model,
+            "model": {"name": "ViT-Ti/16", **config.model_dump(mode="json")},
             "optimizer": {"clip_norm": 3.0},
             "training": {"precision": precision, "device": "cpu"},
         }
     )
-    config: ModelConfig = settings.model.config
     assert isinstance(settings.task, DinoSettings)
     task = Dino(build(config).train(), Preparation.standard((LARGE, LARGE)), settings.task, outputs=OUTPUTS)  # type: ignore[arg-type]
     return Learner(settings, task, total=10**6, warmup=0)

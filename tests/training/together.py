@@ -256,11 +256,11 @@ def main(folder: Path, *, every: bool) -> None:
             for name in ("adamw", "muon") if every else ("adamw",):
                 settings = {**TEN_STEPS, **KEYS_WITHOUT_BIAS, "optimizer.name": name, "training.parallel": kind}
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
+            features = {**SGD, **DINO, "training.parallel": kind}
+            results[f"{kind} dino"] = beside_one(folder / f"{kind} dino", group, features)
             if every or kind == "ddp":
                 texts = {**SGD, **TEXTS, "data.source": str(pairs), "training.parallel": kind}
                 results[f"{kind} texts"] = beside_one(folder / f"{kind} texts", group, texts)
-                features = {**SGD, **DINO, "training.parallel": kind}
-                results[f"{kind} dino"] = beside_one(folder / f"{kind} dino", group, features)
                 noise = {**SGD, **DIFFUSION, "training.parallel": kind}
                 results[f"{kind} diffusion"] = beside_one(folder / f"{kind} diffusion", group, noise)
             if every:
