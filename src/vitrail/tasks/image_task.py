@@ -1,7 +1,7 @@
 """A task whose items are images."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ class ImageTask(Task):
     """
 
     model: ImageModel
+    scored_dataset: ClassVar[type[ImageDataset]] = ImageDataset
+    """Class of the data set of images without augmentation, which are scored."""
 
     def __init__(self, model: ImageModel, preparation: Preparation):
         super().__init__(model)
@@ -62,7 +64,9 @@ class ImageTask(Task):
         transform: Transform | None = None,
     ) -> ImageDataset:
         """Return a data set of prepared images; a user's ``transform`` is applied first."""
-        targets = self.targets() if augmentation is None else self.learned_targets(mixed=augmentation.mixes)
+        if augmentation is None:
+            return self.scored_dataset(items, self.preparation, None, seed, targets=self.targets(), transform=transform)
+        targets = self.learned_targets(mixed=augmentation.mixes)
         return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
 
     def units(self, batch: Batch) -> int:

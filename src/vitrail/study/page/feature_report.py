@@ -19,7 +19,7 @@ from vitrail.study.page import figures, page
 from vitrail.study.page import images as pictures
 from vitrail.study.page.report_part import SPLIT_WORDS, Part, Reported
 from vitrail.study.page.tables import split_table
-from vitrail.tasks.feature_metrics import FeatureMetrics
+from vitrail.tasks.features.feature_metrics import FeatureMetrics
 from vitrail.tasks.metrics import metrics_in
 from vitrail.weights.model_folder.folder import TrainedModel
 
@@ -38,9 +38,10 @@ def report_part(run: Reported) -> Part:
     scores = metrics.scores()
     items = [run.items[number] for number in metrics.numbers.tolist()]
     cards = [(metric.shown(scores[metric.name], 1), metric.title) for metric in metrics_in(scores)]
+    places, fraction = principal_axes(metrics.features)
     drawn = {
         "neighbours": (neighbours_sheet(items, metrics.features, trained.preparation), _neighbours_caption(run)),
-        "image-map": (image_map(items, metrics.features, trained.preparation), _map_caption(metrics.features)),
+        "image-map": (image_map(items, places, trained.preparation), _map_caption(fraction)),
     }
     if (attention := attention_sheet(items, trained)) is not None:
         caption = "What the vector of an image is read from: the attention of the last layer, highest where the image glows."
@@ -60,9 +61,8 @@ def _neighbours_caption(run: Reported) -> str:
     )
 
 
-def _map_caption(features: Tensor) -> str:
-    _, kept = principal_axes(features)
-    return f"Images by the two principal axes of their vectors, which hold {100 * kept:.0f} % of the variance."
+def _map_caption(fraction: float) -> str:
+    return f"Images by the two principal axes of their vectors, which hold {100 * fraction:.0f} % of the variance."
 
 
 def principal_axes(features: Tensor) -> tuple[Tensor, float]:
@@ -95,9 +95,8 @@ def neighbours_sheet(items: Sequence[Item], features: Tensor, preparation: Prepa
 
 
 @figures.styled
-def image_map(items: Sequence[Item], features: Tensor, preparation: Preparation) -> Figure:
-    """Draw images at their coordinates along the two principal axes of all features."""
-    places, _ = principal_axes(features)
+def image_map(items: Sequence[Item], places: Tensor, preparation: Preparation) -> Figure:
+    """Draw images at their coordinates (N, 2) along the two principal axes."""
     figure, axes = figures.canvas(8, 6.5)
     for number in spread(len(items), MAPPED):
         picture = _shown(items[number], preparation)

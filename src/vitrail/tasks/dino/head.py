@@ -66,7 +66,7 @@ class Centre(nn.Module):
         self._sums.append(torch.cat([flat.sum(dim=0), flat.new_tensor([len(flat)])]))
 
     def end_step(self, decay: float, group: Processes) -> None:
-        """Move the mean to that of the step's outputs in all processes; it stays where there were none."""
+        """Move the mean towards the mean of all processes' outputs in this step; without outputs it stays."""
         sums = group.all_reduce(torch.stack(self._sums).sum(dim=0).double())
         if sums[-1]:
             self.mean.lerp_((sums[:-1] / sums[-1]).to(self.mean), 1 - decay)

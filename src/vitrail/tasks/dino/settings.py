@@ -51,7 +51,6 @@ class DinoSettings(FeatureSettings):
     koleo: Annotated[float, Field(ge=0)] = 0.0
     """Weight of a loss that spreads the vectors of a batch, summed over both large crops (KoLeo, as in DINOv2, Oquab et al. 2023,
     2304.07193); 0 for none."""
-
     patches: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the loss on masked patches of large crops (iBOT, Zhou et al. 2021, 2111.07832); 0 for none."""
 

@@ -13,7 +13,7 @@ from vitrail.data.images.preparation import Preparation
 from vitrail.data.images.transform import Transform
 from vitrail.data.items import ImageData, Item
 from vitrail.data.loading.batches import Batch
-from vitrail.data.loading.dataset import ImageDataset, NumberedDataset
+from vitrail.data.loading.dataset import ImageDataset
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.runtime.processes import Processes
@@ -21,17 +21,18 @@ from vitrail.tasks.dino.head import Centre, MaskToken, ProjectionHead
 from vitrail.tasks.dino.loss import distillation_loss, koleo_loss, patch_loss, teacher_probabilities
 from vitrail.tasks.dino.settings import DinoSettings
 from vitrail.tasks.dino.views import LARGE, CropsDataset, SmallCrops
-from vitrail.tasks.feature_task import FeatureTask, classes_of
-from vitrail.tasks.masking import require_maskable
+from vitrail.tasks.features.feature_task import FeatureTask, classes_of
+from vitrail.tasks.features.masking import require_maskable
 from vitrail.tasks.settings import ScheduleSettings
 from vitrail.tasks.task import Answers, Options, Progress, Task
+from vitrail.training.loop.schedule import half_cosine
 
 WARMING = 0.3
 """Fraction of the steps in which the teacher's temperature grows."""
 
 
 class Projected(NamedTuple):
-    """The vectors of images (B, D), the outputs of the projection (B, K), and those of some patches (M, K) or None."""
+    """Vectors of images (B, D), their outputs of the projection (B, K), and the outputs of some patches (M, K) or None."""
 
     vectors: Tensor
     outputs: Tensor
@@ -99,7 +100,7 @@ class Dino(FeatureTask):
         if transform is not None:
             raise ConfigError("crops are made here, without a custom transform", where="transform", hint="leave transform out")
         if augmentation is None:
-            return NumberedDataset(items, self.preparation, targets=self.targets())
+            return super().dataset(items)
         self.settings.require_crops(augmentation)
         c: Any = self.model.config
         grid = c.grid if self.settings.patches else None
@@ -119,8 +120,7 @@ class Dino(FeatureTask):
 
     def decay(self, progress: Progress) -> float:
         """Return the decay of the teacher: half a cosine from the first one to 1."""
-        left = (1 + math.cos(math.pi * min(1.0, progress.done / max(1, progress.total)))) / 2
-        return 1 - (1 - self.settings.teacher_decay) * left
+        return 1 - (1 - self.settings.teacher_decay) * half_cosine(progress.done / max(1, progress.total))
 
     def learn_from(self, average: Task) -> None:
         assert isinstance(average, Dino)
@@ -183,10 +183,11 @@ class Dino(FeatureTask):
     def answer(self, batch: Batch) -> Answers:
         """Return ``features`` (B, D), the vectors of images; ``outputs`` (B, K), probabilities; and the ``loss`` (B,).
 
-        The loss is that of two views, the image and its mirror image.
+        The two views for the loss are the image and its mirror image. The teacher has its first temperature, whatever the step,
+        so that epochs can be compared.
         """
         student, teacher, outputs = self._both(batch)
-        taught = teacher_probabilities(teacher.outputs, self.centre.mean, self.temperature)
+        taught = teacher_probabilities(teacher.outputs, self.centre.mean, self.settings.teacher_temperature)
         loss = distillation_loss(outputs, taught.unflatten(0, (-1, LARGE)), self.settings.student_temperature)
         return {"features": student.vectors[::LARGE].float(), "outputs": taught[::LARGE], "loss": loss}
 

@@ -1,6 +1,5 @@
 """Distillation of features: a student gives the vectors and maps of a teacher, without labels."""
 
-from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -9,19 +8,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import refuse_given
-from vitrail.data.images.augment import Augmentation
 from vitrail.data.images.preparation import Preparation
-from vitrail.data.images.transform import Transform
-from vitrail.data.items import ImageData, Item
+from vitrail.data.items import ImageData
 from vitrail.data.loading.batches import Batch
-from vitrail.data.loading.dataset import ImageDataset, NumberedDataset
 from vitrail.data.targets import Nothing, Targets
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.inference import evaluation_mode
 from vitrail.tasks.distill.settings import DistillSettings
 from vitrail.tasks.distill.teacher import FeatureTeacher
-from vitrail.tasks.feature_task import FeatureTask, classes_of
+from vitrail.tasks.features.feature_task import FeatureTask, classes_of
 from vitrail.tasks.settings import ScheduleSettings
 from vitrail.tasks.task import Answers, Options
 from vitrail.tasks.teachers import WithAnswers
@@ -122,18 +118,8 @@ class Distill(FeatureTask):
         teacher = None if given is None else FeatureTeacher(given)
         return cls(model, preparation, settings, teacher, classes=classes_of(data), once=options.distillation.once)
 
-    def dataset(
-        self,
-        items: Sequence[Item],
-        augmentation: Augmentation | None = None,
-        *,
-        seed: int = 0,
-        transform: Transform | None = None,
-    ) -> ImageDataset:
-        if augmentation is None:
-            return NumberedDataset(items, self.preparation, targets=self.targets(), transform=transform)
-        targets: Targets = WithAnswers(Nothing(), self.answers) if self.once else Mixable()
-        return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
+    def learned_targets(self, *, mixed: bool) -> Targets:
+        return WithAnswers(Nothing(), self.answers) if self.once else Mixable()
 
     def follow_schedule(self, schedule: ScheduleSettings) -> None:
         if schedule.shrinks_images and self.settings.maps:

@@ -19,10 +19,10 @@ from vitrail.data.loading.sampler import spread
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
+from vitrail.tasks.features.masking import require_maskable
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.mae.settings import ReconstructionSettings
-from vitrail.tasks.masking import require_maskable
 from vitrail.tasks.task import Answers, Means, Metrics, Options
 from vitrail.weights.model_folder.folder import TrainedModel
 

@@ -97,7 +97,7 @@ class Learner:
         """Return the moving average of a task's weights, and let the task learn from it; None if the run has no average."""
         if not self.settings.training.ema and task.decay(self.progress) is None:
             return None
-        ramps = task.decay(self.progress) is None  # without a ramp BatchNorm's statistics would long be those of the first steps
+        ramps = task.decay(self.progress) is None  # without a ramp BatchNorm's statistics would long stay near their first values
         average = AveragedModel(task, multi_avg_fn=_moving_average(self._decay), use_buffers=ramps)
         assert isinstance(average.module, Task)
         task.learn_from(average.module)

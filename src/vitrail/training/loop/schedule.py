@@ -5,6 +5,11 @@ import math
 from vitrail.tasks.settings import ScheduleSettings
 
 
+def half_cosine(t: float) -> float:
+    """Return ``(1 + cos πt) / 2``, which falls from 1 at t = 0 to 0 at t = 1 and stays there."""
+    return (1 + math.cos(math.pi * min(1.0, t))) / 2
+
+
 def learning_rate_factor(settings: ScheduleSettings, step: int, *, warmup: int, total: int) -> float:
     """Return the factor on the learning rate in step ``step`` of ``total``, both counted from 0.
 
@@ -19,7 +24,7 @@ def learning_rate_factor(settings: ScheduleSettings, step: int, *, warmup: int, 
     if settings.name == "inverse-sqrt":
         return math.sqrt((warmup + 1) / (step + 1))
     t = (step - warmup) / max(1, total - warmup)
-    left = 1 - t if settings.name == "linear" else (1 + math.cos(math.pi * t)) / 2
+    left = 1 - t if settings.name == "linear" else half_cosine(t)
     return settings.final + (1 - settings.final) * left
 
 
@@ -28,8 +33,8 @@ def weight_decay_factor(settings: ScheduleSettings, step: int, *, total: int) ->
 
     It follows half a cosine, as in DINO (Caron et al. 2021, https://arxiv.org/abs/2104.14294).
     """
-    done = (1 - math.cos(math.pi * min(1.0, step / max(1, total)))) / 2
-    return 1 + (settings.final_weight_decay - 1) * done
+    left = half_cosine(step / max(1, total))
+    return settings.final_weight_decay + (1 - settings.final_weight_decay) * left
 
 
 def warmup_steps(settings: ScheduleSettings, *, epoch: int, total: int) -> int:

@@ -40,7 +40,7 @@ def uniformity(features: Tensor) -> float:
 def nearest_accuracy(features: Tensor, labels: Tensor, classes: int) -> float:
     """Return the fraction of images whose 20 nearest other images vote for their class.
 
-    The vote is that of section 4.1 of DINO's paper, which lets training images vote; so does `vitrail study`.
+    In section 4.1 of DINO's paper training images vote in the same way; so they do in `vitrail study`.
     """
     votes = neighbours(features, labels, features, classes=classes, among_others=True)
     return (votes.argmax(dim=1) == labels).double().mean().item()

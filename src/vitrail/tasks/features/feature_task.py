@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from vitrail.data.images.preparation import Preparation
 from vitrail.data.items import ImageData, Item, count_classes
+from vitrail.data.loading.dataset import NumberedDataset
 from vitrail.data.targets import ClassIndex, Nothing, Targets
 from vitrail.models.base import ImageModel
-from vitrail.tasks.feature_metrics import FeatureMetrics
+from vitrail.tasks.features.feature_metrics import FeatureMetrics
 from vitrail.tasks.floor import Floor
 from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.task import Metrics
@@ -21,6 +22,8 @@ class FeatureTask(ImageTask):
         preparation: normalizes the pixels.
         classes: the number of classes of labelled images; 0 without labels.
     """
+
+    scored_dataset = NumberedDataset
 
     def __init__(self, model: ImageModel, preparation: Preparation, classes: int = 0):
         super().__init__(model, preparation)

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from vitrail.runtime.processes import ALONE
-from vitrail.tasks.feature_metrics import (
+from vitrail.tasks.features.feature_metrics import (
     PENALTY,
     FeatureMetrics,
     effective_rank,
@@ -115,7 +115,7 @@ def test_scores_do_not_depend_on_batches_or_their_order():
 
 
 def test_of_many_images_some_are_kept_and_all_are_counted(monkeypatch):
-    monkeypatch.setattr("vitrail.tasks.feature_metrics.MOST", 10)
+    monkeypatch.setattr("vitrail.tasks.features.feature_metrics.MOST", 10)
     metrics = FeatureMetrics(0)
     metrics.take_items(range(100))
     metrics.update(

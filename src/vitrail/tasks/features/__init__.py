@@ -1,0 +1,1 @@
+"""Shared parts of tasks without labels: features, their metrics, and the check of models whose patches are masked."""
