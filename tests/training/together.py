@@ -21,6 +21,7 @@ from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.training.loop import parallel
 from vitrail.training.loop.trainer import Trainer
 from vitrail.training.run_data import run_data_of
 from vitrail.training.runs.checkpoint import checkpoints
@@ -129,7 +130,7 @@ def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return trainer.state()[0]["model"]
+    return parallel.whole(trainer.state()[0]["model"])
 
 
 def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -173,7 +174,7 @@ def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]
     settings = {**TEN_STEPS, **BATCH_NORM, "training.parallel": kind}
     trainer = make(folder / "learning", group, **settings)
     trainer.run()
-    state = {name: tensor for part in ("model", "average") for name, tensor in trainer.state()[0][part].items()}
+    state = {name: tensor for part in ("model", "average") for name, tensor in parallel.whole(trainer.state()[0][part]).items()}
     trainer.learner.evaluated.eval()
     images = torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     state["logits"] = trainer.learner.evaluated.answer({"images": images})["logits"].detach()

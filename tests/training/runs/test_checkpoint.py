@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -113,6 +114,15 @@ def test_a_full_disk_is_noticed_before_anything_is_written_and_told_in_bytes(tmp
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.2, 0.5, 0.9, 0.999])
 def test_a_disk_that_fills_up_while_it_is_written_leaves_the_one_before(tmp_path, share):
     assert disk_full_at(share, tmp_path) is None
+
+
+def test_a_process_that_cannot_write_still_gathers_every_tensor_with_the_others(tmp_path, monkeypatch):
+    gathered = []
+    monkeypatch.setattr("vitrail.training.loop.parallel.unsharded", lambda tensor: gathered.append(tensor) or tensor)
+    monkeypatch.setattr("vitrail.files.shutil.disk_usage", lambda path: SimpleNamespace(free=0))
+    with pytest.raises(DiskFullError):
+        save(tmp_path, 1)
+    assert len(gathered) == 2
 
 
 def test_what_a_killed_run_left_half_written_is_cleared_away(tmp_path):

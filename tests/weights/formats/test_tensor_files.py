@@ -16,7 +16,15 @@ from safetensors.torch import save_file
 
 from vitrail.errors import ModelFileError
 from vitrail.weights.formats.several import one_model
-from vitrail.weights.formats.tensor_files import dense, read_pickle, read_tensors, require_numbers, write_tensors
+from vitrail.weights.formats.tensor_files import (
+    NAMES,
+    dense,
+    read_pickle,
+    read_tensors,
+    require_numbers,
+    write_in_turn,
+    write_tensors,
+)
 from vitrail.weights.naming import unwrapped
 
 STATE = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)}
@@ -248,3 +256,20 @@ def test_an_array_whose_head_lies_is_refused(shape, tmp_path):
     assert changed != content and len(changed) == len(content)
     (tmp_path / "x.npz").write_bytes(changed)
     refused(read_tensors, tmp_path / "x.npz", "damaged")
+
+
+@pytest.mark.parametrize("kind", NAMES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 5), (1, 1, 7)], ids=str)
+def test_tensors_written_in_turn_are_read_by_the_library(kind, shape, tmp_path):
+    tensors = {"a": (torch.rand(shape) * 100).to(kind), "ä b.": torch.rand(4, 3).T, "last": torch.tensor(7)}
+    like = {name: tensor.to("meta") for name, tensor in tensors.items()}
+    write_in_turn(tmp_path / "a.safetensors", like, iter(tensors.values()))
+    found = read_tensors(tmp_path / "a.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor)
+
+
+def test_fewer_tensors_than_announced_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match="shorter"):
+        write_in_turn(tmp_path / "a.safetensors", {"a": torch.zeros(1), "b": torch.zeros(1)}, iter([torch.zeros(1)]))

@@ -218,9 +218,9 @@ class Learner:
         return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
 
     def tensors(self) -> dict[str, Tensors]:
-        """Return all learned tensors, unsharded; all processes must call this together."""
-        tensors = {
-            **{name: parallel.whole(module.state_dict()) for name, module in self._learned().items()},
+        """Return all learned tensors, of FSDP sharded."""
+        tensors: dict[str, Tensors] = {
+            **{name: module.state_dict() for name, module in self._learned().items()},
             "optimizer": parallel.optimizer_tensors(self.optimizers, state_names(self.model, self.trained)),
         }
         if self.average is not None:

@@ -71,9 +71,14 @@ def local(tensors: list[Tensor]) -> list[Tensor]:
     return [tensor.to_local() if _is_sharded(tensor) else tensor for tensor in tensors]
 
 
+def unsharded(tensor: Tensor) -> Tensor:
+    """Return the full tensor, in main memory if it was sharded; all processes must call this together."""
+    return tensor.full_tensor().cpu() if _is_sharded(tensor) else tensor
+
+
 def whole(tensors: Mapping[str, Tensor]) -> Tensors:
-    """Return every tensor unsharded, in this process's memory; all processes must call this together."""
-    return {name: t.full_tensor().cpu() if _is_sharded(t) else t for name, t in tensors.items()}
+    """Return every tensor unsharded; all processes must call this together."""
+    return {name: unsharded(tensor) for name, tensor in tensors.items()}
 
 
 def sharded(tensor: Tensor, like: Tensor) -> Tensor:
@@ -86,16 +91,14 @@ def sharded(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) -> Tensors:
-    """Return the states of all optimizers, flat and unsharded: ``{"head.weight.exp_avg": …}``."""
-    return whole(
-        {
-            f"{names[parameter]}.{key}": torch.as_tensor(value)
-            for optimizer in optimizers
-            for parameter, entries in optimizer.state.items()
-            for key, value in entries.items()
-            if value is not None
-        }
-    )
+    """Return the states of all optimizers, flat: ``{"head.weight.exp_avg": …}``; sharded where the parameters are."""
+    return {
+        f"{names[parameter]}.{key}": torch.as_tensor(value)
+        for optimizer in optimizers
+        for parameter, entries in optimizer.state.items()
+        for key, value in entries.items()
+        if value is not None
+    }
 
 
 def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Mapping[str, Tensor], names: Mapping[Tensor, str]) -> None:

@@ -1,6 +1,9 @@
 """Checkpoints of a run on disk: tensors in safetensors, other values in JSON, and checksums to verify completeness."""
 
 import shutil
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +11,11 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.files import LARGE, read_text, recover_folder, room_for, whole_folder, write_json, write_text
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.training.loop import parallel
 from vitrail.weights.formats.checksums import SUMS, checksums
 from vitrail.weights.formats.safe_files import read_json
-from vitrail.weights.formats.tensor_files import read_tensors, write_tensors
+from vitrail.weights.formats.tensor_files import read_tensors, write_in_turn
 
 Tensors = dict[str, Tensor]
 
@@ -19,19 +24,32 @@ KEPT = 2
 """Number of checkpoints to keep: the newest, and the one before in case the newest is damaged."""
 
 
-def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any], *, resume: str) -> None:
+def save_checkpoint(
+    folder: Path, tensors: dict[str, Tensors], state: dict[str, Any], *, resume: str, group: Processes = ALONE
+) -> None:
     """Write groups of tensors and a JSON-able state, then delete all but the newest `KEPT` checkpoints.
 
-    The folder gets its final name once everything is on disk, so that a complete checkpoint exists at every moment.
+    The folder gets its final name once everything is on disk, so that a complete checkpoint exists at every moment. All processes
+    call this together, and the first one writes. Sharded tensors are gathered one at a time: no process holds all of them.
 
     Raises:
         DiskFullError: the disk is full; older checkpoints stay. Its hint contains ``resume``, the command to continue with.
     """
+    gathered = (parallel.unsharded(tensor) for named in tensors.values() for tensor in named.values())
+    with group.together():
+        try:
+            if group.first:
+                _write(folder, tensors, gathered, state, resume)
+        finally:
+            deque(gathered, maxlen=0)  # every process gathers every tensor, also after an error of the first
+
+
+def _write(folder: Path, tensors: dict[str, Tensors], gathered: Iterator[Tensor], state: dict[str, Any], resume: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    size = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
+    size = sum(tensor.nbytes for named in tensors.values() for tensor in named.values())
     with room_for(size, folder.parent, hint=f"free some space, then {resume}"), whole_folder(folder) as draft:
-        for name, group in tensors.items():
-            write_tensors(draft / f"{name}.safetensors", group)
+        for name, named in tensors.items():
+            write_in_turn(draft / f"{name}.safetensors", named, islice(gathered, len(named)))
         write_json(draft / STATE, state)
         write_text(draft / SUMS, checksums(draft))
     for old in checkpoints(folder.parent.parent)[KEPT:]:

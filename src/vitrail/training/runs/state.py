@@ -138,10 +138,8 @@ class RunState:
         tensors, others = self.state()
         for name, group in tensors.items():
             self._require_finite(group, f"value of the {name}'s state")
-        with self.group.together():
-            if self.group.first:
-                folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
-                save_checkpoint(folder, tensors, others, resume=self.folder.resume_command)
+        folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
+        save_checkpoint(folder, tensors, others, resume=self.folder.resume_command, group=self.group)
         self.folder.write_status("running", **self._progress())
         self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
 
@@ -170,7 +168,8 @@ class RunState:
 
     def _require_finite(self, tensors: Tensors, what: str) -> None:
         """Raise `DivergedError` for infinite weights, possible even with finite gradients; they must not replace a good state."""
-        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+        finite = all(tensor.isfinite().all() for tensor in parallel.local(list(tensors.values())))
+        if any(self.group.all_reduce_max(not finite)):
             self._diverged(f"the largest {what} is inf")
 
     def restore(self, observer: Observer | None = None) -> None:

@@ -1,9 +1,10 @@
 """Files of tensors: safetensors and NumPy's .npz are read; pickles are refused unless the user trusts them."""
 
+import json
 import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -39,6 +40,11 @@ PASSED_OVER = words(
     """
 )
 """Types of plain values that training scripts save beside weights. These types are never imported or called."""
+NAMES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+"""Types of tensors, by their names in a safetensors file."""
 MOST_PACKED = 8
 """The largest accepted ratio of unpacked to packed bytes: weights hardly compress."""
 
@@ -216,3 +222,24 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     written |= {name: written[name].clone() for name in _sharing(written)}
     save_file(written, file, metadata={"format": "pt", **metadata})
     file.chmod(mode)  # safetensors makes files readable for their owner alone, whatever the umask
+
+
+def write_in_turn(file: Path, like: Mapping[str, Tensor], tensors: Iterable[Tensor]) -> None:
+    """Write a safetensors file from tensors that come one after another, so that only one must be in memory.
+
+    Args:
+        file: the file to write (https://huggingface.co/docs/safetensors, "Format").
+        like: tensors with the names, shapes and types of ``tensors``, in the same order.
+        tensors: the tensors themselves.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in like.items():
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with file.open("wb") as opened:
+        opened.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor in zip(like, tensors, strict=True):
+            opened.write(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
