@@ -15,6 +15,11 @@ def is_one_of_several() -> bool:
     return count.isdecimal() and int(count) > 1
 
 
+def is_restart() -> bool:
+    """Return whether torchrun has started this command again, after one of its processes ended (``--max-restarts``)."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
 def is_first() -> bool:
     """Return whether this process prints: it is the only one, or the first of several."""
     return not is_one_of_several() or os.environ.get("RANK", "0") == "0"

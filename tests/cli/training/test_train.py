@@ -314,3 +314,17 @@ def test_the_next_command_for_a_model_that_has_hardly_learned_trains_it_for_long
     print_result(Run(tmp_path, model, "test", {"top1": 0.1, "loss": 2.3, "images": 9}, ("hardly trained",), longer))
     first, second, *others = capsys.readouterr().err.split("next:\n")[1].splitlines()
     assert first.endswith(longer.removeprefix("vitrail")) and " evaluate " in second and not others
+
+
+def test_a_command_that_torchrun_starts_again_goes_on_with_its_run(vitrail, pictures, tiny, tmp_path, monkeypatch):
+    words = [word for name, value in {**tiny, "training.epochs": 2}.items() for word in (f"--{name}", value)]
+    command = ["train", "--data", pictures, "--out", tmp_path / "run", *words]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")  # lost before there was a run
+    first = vitrail(*command)
+    assert first.code == 0
+    file = tmp_path / "run" / "status.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "running"}))
+    assert vitrail(*command).out == first.out
+    assert json.loads(file.read_text())["state"] == "finished"
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    assert vitrail(*command).code == 2

@@ -9,7 +9,11 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import note, number, program, result
 from vitrail.cli.flags import Config, Recipe, Start, Words, with_flags
+from vitrail.cli.training.resume import resume
+from vitrail.config.run_files import is_run
 from vitrail.errors import ConfigError
+from vitrail.files import path_of
+from vitrail.runtime.terminal import is_restart
 from vitrail.tasks.metrics import COUNTS, main_metric
 
 WORTH_MEASURING = 300
@@ -37,7 +41,7 @@ def train(
     flip: Annotated[bool | None, Parameter(negative="--no-flip")] = None,
     **flags: Any,
 ) -> None:
-    """Train a model and write a run folder.
+    """Train a model and write a run folder. If torchrun starts it again after an error, the run in --out goes on.
 
     Other settings are given by their dotted names: --model.depth 6 --optimizer.weight-decay 0.1 --augmentation.crop pad.
     `vitrail recipes NAME --full` lists all settings.
@@ -49,6 +53,9 @@ def train(
     flip
         Flip half of the training images horizontally; --no-flip flips none, which is right for characters. Default: the recipe's.
     """
+    if out is not None and is_restart() and is_run(path_of(out)):
+        resume(out)
+        return
     flags |= {"start": start, "augmentation.horizontal_flip": None if flip is None else 0.5 if flip else 0.0}
     given = {name: value for name, value in flags.items() if value is not None}
     given |= {name: number(given[name]) for name in ("batch_size", "image_size") if name in given}
@@ -60,7 +67,6 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
     begun = time.monotonic()
     from vitrail.config.configuration import nested
     from vitrail.config.request import Request
-    from vitrail.files import path_of
 
     # report mistakes before torch is imported, which takes seconds
     asked = Request.read(recipe, path_of(config) if config else None, nested(settings))

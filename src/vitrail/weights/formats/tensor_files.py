@@ -242,4 +242,4 @@ def write_in_turn(file: Path, like: Mapping[str, Tensor], tensors: Iterable[Tens
     with file.open("wb") as opened:
         opened.write(len(text).to_bytes(8, "little") + text)
         for _, tensor in zip(like, tensors, strict=True):
-            opened.write(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+            opened.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
