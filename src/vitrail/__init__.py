@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vitrail.api import compare, evaluate, resume, sweep, train
     from vitrail.data.images.preparation import Preparation
     from vitrail.data.readers.sources import open_data
+    from vitrail.deploy.batch_predictor import BatchPredictor
     from vitrail.deploy.embed import embed
     from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
@@ -45,6 +46,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "tasks.segmentation.predictor": ("predict_masks",),
     "tasks.captioning.predictor": ("caption",),
     "deploy.embed": ("embed",),
+    "deploy.batch_predictor": ("BatchPredictor",),
     "tasks.diffusion.sampling.making": ("sample",),
     "tasks.translation.predictor": ("translate",),
     "tasks.classification.zero_shot": ("zero_shot",),
@@ -63,10 +65,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
 """The public names, by the module that defines them."""
 
 __all__ = [
-    "CallableTeacher", "ConfigError", "DataError", "DivergedError", "ModelFileError", "Preparation", "Run", "TrainedModel",
-    "ViT", "ViTConfig", "VitrailError", "caption", "capture", "capture_names", "compare", "convert", "create_model",
-    "embed", "evaluate", "for_inference", "from_pretrained", "model_config", "open_data", "open_model", "predict",
-    "predict_masks", "predict_poses", "resume", "sample", "study_model", "sweep", "train", "translate", "zero_shot",
+    "BatchPredictor", "CallableTeacher", "ConfigError", "DataError", "DivergedError", "ModelFileError", "Preparation", "Run",
+    "TrainedModel", "ViT", "ViTConfig", "VitrailError", "caption", "capture", "capture_names", "compare", "convert",
+    "create_model", "embed", "evaluate", "for_inference", "from_pretrained", "model_config", "open_data", "open_model",
+    "predict", "predict_masks", "predict_poses", "resume", "sample", "study_model", "sweep", "train", "translate", "zero_shot",
 ]  # fmt: skip
 
 wait_briefly()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vitrail.config.configuration import nested
 from vitrail.data.images.transform import Transform
@@ -137,6 +137,7 @@ def sweep(
     recipe: str | None = None,
     config: str | Path | None = None,
     against: str | None = None,
+    on: Literal["ray"] | None = None,
     observer: Observer | None = None,
     **settings: Any,
 ) -> "list[tuple[dict[str, Any], Compared]]":
@@ -152,6 +153,7 @@ def sweep(
             Models may have different architectures: each model takes those of the common model settings that it knows.
         recipe, config, settings: as in `train`, for all runs.
         against: the x axis of the plot: a setting, or ``operations`` of training; by default the first numeric one of ``over``.
+        on: ``"ray"`` to train the runs at the same time, on a Ray cluster or on this machine; by default one after another.
         observer: receives the progress of each run.
 
     Raises:
@@ -162,7 +164,7 @@ def sweep(
 
     sweep, folder = Sweep(data, over, recipe=recipe, config=config, settings=settings), path_of(out)
     against = score_axis(against, sweep.axes, dotted_name)
-    runs = sweep.run(folder, observer or Observer(), train=train, resume=resume)
+    runs = sweep.run(folder, observer or Observer(), train=train, resume=resume, on=on)
     compared = [(values, Compared(name, **record)) for values, name, record in runs]
     write_sweep(folder, compared, title=sweep.title, against=against)
     return compared

@@ -1,12 +1,12 @@
-"""Sweeps: a run for every combination of some settings' values, one after another, resumable."""
+"""Sweeps: a run for every combination of some settings' values, one after another or on the machines of a Ray cluster."""
 
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vitrail.config.configuration import deep_merge, nested, plain
 from vitrail.config.known_settings import check_names, fields_of
@@ -22,14 +22,16 @@ from vitrail.runtime.terminal import is_one_of_several
 from vitrail.settings import brief
 from vitrail.training.runs.run_folder import RunFolder
 from vitrail.training.runs.setup import resolve_run
+from vitrail.training.sweep_on_ray import on_ray
+from vitrail.training.sweep_run import SweepRun, Train
 from vitrail.weights.formats.safe_files import read_json
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST_RUNS, MOST_CHARACTERS = 1000, 180
 """Maximum number of runs in a sweep, and of characters in the name of a run's folder."""
 MODEL = "model.name"
-Run = Callable[..., object]
-"""`vitrail.train`, or `vitrail.resume`."""
+Where = Literal["ray"]
+"""A system that distributes the runs of a sweep."""
 Record = tuple[dict[str, Any], str, dict[str, Any]]
 """The varied settings of a run with their values, its name, and its record."""
 
@@ -70,12 +72,13 @@ class Sweep:
         source = self.shared.get("data", {}).get("source")
         return ", ".join(self.axes) + (f" on {name_of(str(source))}" if source else "")
 
-    def run(self, folder: Path, observer: Observer, *, train: Run, resume: Run) -> list[Record]:
+    def run(self, folder: Path, observer: Observer, *, train: Train, resume: Train, on: Where | None = None) -> list[Record]:
         """Train, resume or open every run, and return their records."""
-        named = list(zip(self.combinations, _names(self.combinations), strict=True))
-        for values, name in named:  # finds every mistake before the first run
+        names = _names(self.combinations)
+        runs = [SweepRun(folder / name, self._arguments(values)) for values, name in zip(self.combinations, names, strict=True)]
+        for run, values in zip(runs, self.combinations, strict=True):  # finds every mistake before the first run
             settings = self._settings(values)
-            if not is_run(folder / name):
+            if not is_run(run.folder):
                 Request.read(self.recipe, self.config, settings).require_possible(None)
             resolve_run(self.recipe, self.config, settings)
         config = self.config and read_text(self.config)
@@ -83,16 +86,29 @@ class Sweep:
         for model in self._models:
             if foreign := sorted(self._foreign(model)):
                 observer.note(f"{model} does not have these settings and ignores them: {', '.join(foreign)}")
-        records: list[Record] = []
-        once = _NotedOnce(observer)
-        for values, name in named:
-            observer.note(f"run {len(records) + 1} of {len(named)}: {name}")
-            try:
-                records.append((values, name.replace(",", ", "), self._run(folder, name, values, once, train, resume)))
-            except InterruptedRunError as error:
-                again = "give the same command again to continue"
-                raise InterruptedRunError(error.exit_code - 128, folder, again, what=error.what) from error
-        return records
+        diverged: dict[str, str] = read_json(folder / DIVERGED) if (folder / DIVERGED).is_file() else {}
+        missing = [run for run in runs if run.folder.name not in diverged and not run.is_finished]
+        trained = (on_ray if on == "ray" else in_turn)(missing, observer, train, resume)
+        try:
+            for run, error in trained:
+                if error is not None:
+                    observer.note(f"{run.folder.name}: {error.what}")
+                    diverged[run.folder.name] = error.what
+                    write_json(folder / DIVERGED, diverged)
+        except InterruptedRunError as error:
+            again = "give the same command again to continue"
+            raise InterruptedRunError(error.number, folder, again, what=error.what) from error
+        none = {"state": "diverged", "settings": {}, "rows": [], "parameters": 0, "macs": 0}
+        records = [none if run.folder.name in diverged else RunFolder.open(run.folder).record for run in runs]
+        titles = [name.replace(",", ", ") for name in names]
+        return list(zip(self.combinations, titles, records, strict=True))
+
+    def _arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of `vitrail.train` for a run."""
+        settings = self._settings(values)
+        data = {f"data.{key}": value for key, value in settings.get("data", {}).items()}  # train() has an argument of this name
+        others = {name: value for name, value in settings.items() if name != "data"}
+        return {"recipe": self.recipe, "config": self.config, **others, **data}
 
     def _settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a run: the shared ones that its model has, and the varied ones."""
@@ -111,27 +127,15 @@ class Sweep:
         others: set[str] = set().union(*map(fields_of, self._models))
         return self.shared.get("model", {}).keys() & others - fields_of(model) if model in self._models else set()
 
-    def _run(
-        self, out: Path, name: str, values: Mapping[str, Any], observer: Observer, train: Run, resume: Run
-    ) -> dict[str, Any]:
-        """Train or resume a run, unless it is finished or has diverged, and return its record."""
-        folder, verdicts = out / name, out / DIVERGED
-        diverged = read_json(verdicts) if verdicts.is_file() else {}
-        try:
-            if name in diverged:
-                raise DivergedError(diverged[name])
-            if not is_run(folder):
-                settings = self._settings(values)
-                plain = {key: value for key, value in settings.items() if key != "data"}  # train() has an argument of this name
-                plain |= {f"data.{key}": value for key, value in settings.get("data", {}).items()}
-                train(out=folder, recipe=self.recipe, config=self.config, observer=observer, **plain)
-            elif RunFolder.open(folder).standing["state"] != "finished":
-                resume(folder, observer=observer)
-        except DivergedError as error:
-            observer.note(f"{name}: {error.what}")
-            write_json(verdicts, {**diverged, name: error.what})
-            return {"state": "diverged", "settings": {}, "rows": [], "parameters": 0, "macs": 0}
-        return RunFolder.open(folder).record
+
+def in_turn(
+    runs: Sequence[SweepRun], observer: Observer, train: Train, resume: Train
+) -> Iterator[tuple[SweepRun, DivergedError | None]]:
+    """Train runs one after another, and yield each with its error if it diverged."""
+    once = _NotedOnce(observer)
+    for number, run in enumerate(runs, start=1):
+        observer.note(f"run {number} of {len(runs)}: {run.folder.name}")
+        yield run, run.train(train, resume, once)
 
 
 def _axes(over: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vitrail.cli.console import note, result, result_json
 from vitrail.cli.flags import Config, Recipe, Start, Words
@@ -18,6 +18,7 @@ def sweep(
     start: Start = None,
     config: Config = None,
     against: str | None = None,
+    on: Literal["ray"] | None = None,
     json: bool = False,
 ) -> None:
     """Train a model for every combination of settings, and write one table and one plot.
@@ -36,6 +37,8 @@ def sweep(
         Data as for vitrail train.
     against
         The x axis of the plot: a setting with numbers, or operations. Default: the first setting of --over with numbers.
+    on
+        ray: train the runs at the same time, on the Ray cluster of RAY_ADDRESS or on this machine. Default: one after another.
     json
         One JSON document: the runs with their settings.
     """
@@ -51,7 +54,7 @@ def sweep(
         axes[name] = [*axes.get(name, []), *values]
     shared = all_settings(settings, {"start": start} if start is not None else {})
     with TrainingProgress() as progress:
-        found = api.sweep(data, out, over=axes, recipe=recipe, config=config, against=against, observer=progress, **shared)
+        found = api.sweep(data, out, over=axes, recipe=recipe, config=config, against=against, on=on, observer=progress, **shared)
     if json:
         result_json(document(found))
     else:
