@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import note, number, program, result
 from vitrail.cli.flags import Config, Recipe, Start, Words, with_flags
-from vitrail.cli.training.resume import resume
 from vitrail.config.run_files import is_run
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
@@ -53,9 +52,6 @@ def train(
     flip
         Flip half of the training images horizontally; --no-flip flips none, which is right for characters. Default: the recipe's.
     """
-    if out is not None and is_restart() and is_run(path_of(out)):
-        resume(out)
-        return
     flags |= {"start": start, "augmentation.horizontal_flip": None if flip is None else 0.5 if flip else 0.0}
     given = {name: value for name, value in flags.items() if value is not None}
     given |= {name: number(given[name]) for name in ("batch_size", "image_size") if name in given}
@@ -70,7 +66,9 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 
     # report mistakes before torch is imported, which takes seconds
     asked = Request.read(recipe, path_of(config) if config else None, nested(settings))
-    asked.require_possible(out)
+    restarted = out if out is not None and is_restart() and is_run(path_of(out)) else None
+    if restarted is None:
+        asked.require_possible(out)
     from vitrail import api
     from vitrail.cli.ship.calibration import measure_once
     from vitrail.training.runs.progress import TrainingProgress
@@ -79,7 +77,10 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
     if limit is None or limit >= WORTH_MEASURING:
         measure_once()
     with TrainingProgress(begun) as progress:
-        run = api.train(out=out, recipe=recipe, config=config, observer=progress, **settings)
+        if restarted is not None:
+            run = api.resume(restarted, observer=progress)
+        else:
+            run = api.train(out=out, recipe=recipe, config=config, observer=progress, **settings)
     print_result(run)
 
 
