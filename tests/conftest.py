@@ -46,6 +46,7 @@ from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
 os.environ["VITRAIL_CACHE"] = ""  # expected speeds take the place of measured ones
+os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # as `hide_torch_warnings` does, which a forked process calls too late
 LONG = (
     "test_processes.py", "test_contract.py", "test_export.py", "test_resume.py", "test_study.py", "test_docs.py",
     "test_resnet.py", "test_translate.py", "test_quantise.py", "test_export_model.py", "test_task_contract.py", "test_network.py",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
 from vitrail.lazy import lazily
+from vitrail.runtime.terminal import hide_torch_warnings
 from vitrail.runtime.waiting import wait_briefly
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ __all__ = [
 ]  # fmt: skip
 
 wait_briefly()
+hide_torch_warnings()
 __getattr__ = lazily("vitrail", {name: home for home, names in _NAMES.items() for name in names})
 
 

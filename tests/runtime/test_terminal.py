@@ -1,11 +1,12 @@
 """Names of files and of classes may be anybody's, and a terminal obeys none of them."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from vitrail.cli.console import problem, result
-from vitrail.runtime.terminal import escaped, note, one_line
+from vitrail.runtime.terminal import escaped, hide_torch_warnings, note, one_line, restarts
 from vitrail.training.runs.run_folder import RunFolder
 
 EVIL = "cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac\udcff"
@@ -31,3 +32,21 @@ def test_no_log_of_a_run_has_it(tmp_path):
 
 def test_a_name_with_line_breaks_stays_in_its_line():
     assert one_line(Path("a\nb.jpg: cat 99.9 %\tc.jpg")) == "a\\nb.jpg: cat 99.9 %\\tc.jpg"
+
+
+@pytest.mark.parametrize(("value", "count"), [(None, 0), ("0", 0), ("3", 3), ("", 0), ("many", 0)])
+def test_restarts_are_those_that_torchrun_counts(value, count, monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
+    if value is not None:
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", value)
+    assert restarts() == count
+
+
+@pytest.mark.parametrize(("processes", "before", "level"), [("1", None, None), ("2", None, "ERROR"), ("2", "INFO", "INFO")])
+def test_torch_is_quieter_in_several_processes_unless_the_user_has_said_otherwise(processes, before, level, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", before or "")
+    if before is None:
+        monkeypatch.delenv("TORCH_CPP_LOG_LEVEL")
+    hide_torch_warnings()
+    assert os.environ.get("TORCH_CPP_LOG_LEVEL") == level

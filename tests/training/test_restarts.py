@@ -23,14 +23,14 @@ def workers(torchrun: psutil.Process) -> list[psutil.Process]:
 
 def trained(folder: Path, kind: str, data: Path, tiny: dict, *, kills: int = 0) -> tuple[dict, int]:
     """Train by torchrun, and kill a process several times; return the weights, and the number of kills."""
-    settings = {**tiny, "training.epochs": 150, "training.parallel": kind, "training.checkpoint_every_steps": 20}
+    settings = {**tiny, "training.epochs": 100, "training.parallel": kind, "training.checkpoint_every_steps": 20}
     words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
     chosen, killed = random.Random(0), 0
     command = [sys.executable, *LAUNCHED, "-m", "vitrail", "train", "--data", str(data), "--out", str(folder), *words]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         torchrun = psutil.Process(process.pid)
         while killed < kills and process.poll() is None:
-            until = time.monotonic() + chosen.uniform(4, 14)  # while they import torch, learn, save or evaluate
+            until = time.monotonic() + chosen.uniform(4, 12)  # while they import torch, learn, save or evaluate
             while time.monotonic() < until and process.poll() is None:
                 time.sleep(0.05)
             if alive := workers(torchrun) if process.poll() is None else []:

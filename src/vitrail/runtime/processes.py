@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vitrail.errors import ConfigError, VitrailError
-from vitrail.runtime.terminal import is_one_of_several
+from vitrail.runtime.terminal import is_one_of_several, restarts
 
 T = TypeVar("T")
 
@@ -155,10 +155,13 @@ def _require_started() -> None:
 def _meet(backend: str) -> None:
     """Join the process group in a thread, so that this process can still handle signals while it waits for the others."""
     failures: list[BaseException] = []
+    c10d: Any = dist  # whose types do not name all that it offers
 
     def meet() -> None:
         try:
-            dist.init_process_group(backend)
+            store, rank, count = next(c10d.rendezvous("env://"))
+            # torchrun has one store for all its restarts: under the same names the dead processes' addresses would be found
+            dist.init_process_group(backend, store=c10d.PrefixStore(f"restart-{restarts()}", store), rank=rank, world_size=count)
         except BaseException as error:
             failures.append(error)
 

@@ -15,9 +15,19 @@ def is_one_of_several() -> bool:
     return count.isdecimal() and int(count) > 1
 
 
-def is_restart() -> bool:
-    """Return whether torchrun has started this command again, after one of its processes ended (``--max-restarts``)."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+def restarts() -> int:
+    """Return how often torchrun has started this command again after one of its processes ended (``--max-restarts``)."""
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return int(count) if count.isdecimal() else 0
+
+
+def hide_torch_warnings() -> None:
+    """Hide the warnings of torch's C++ code under torchrun: DDP's is about an option that `with_averaged_gradients` needs.
+
+    torch reads the variable once, when it is imported; after that this has no effect.
+    """
+    if is_one_of_several():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def is_first() -> bool:

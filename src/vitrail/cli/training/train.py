@@ -12,7 +12,7 @@ from vitrail.cli.flags import Config, Recipe, Start, Words, with_flags
 from vitrail.config.run_files import is_run
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
-from vitrail.runtime.terminal import is_restart
+from vitrail.runtime.terminal import restarts
 from vitrail.tasks.metrics import COUNTS, main_metric
 
 WORTH_MEASURING = 300
@@ -66,7 +66,7 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 
     # report mistakes before torch is imported, which takes seconds
     asked = Request.read(recipe, path_of(config) if config else None, nested(settings))
-    restarted = out if out is not None and is_restart() and is_run(path_of(out)) else None
+    restarted = out if out is not None and restarts() and is_run(path_of(out)) else None
     if restarted is None:
         asked.require_possible(out)
     from vitrail import api

@@ -43,7 +43,10 @@ def shard(task: Task, group: Processes, device: torch.device, *, learns: bool = 
 
 def with_averaged_gradients(task: Task, device: torch.device) -> nn.Module:
     """Wrap the task for DDP: every process has a full copy, and the backward pass averages gradients."""
-    return DistributedDataParallel(task, device_ids=[torch.cuda.current_device()] if device.type == "cuda" else None)
+    devices = [torch.cuda.current_device()] if device.type == "cuda" else None
+    # Otherwise torch orders the gradients anew after the first step, and three processes would add them in another order after a
+    # run is resumed than without.
+    return DistributedDataParallel(task, device_ids=devices, find_unused_parameters=True)
 
 
 def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
