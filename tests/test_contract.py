@@ -301,7 +301,9 @@ def test_a_folder_opens_as_the_same_model(kind, tmp_path):
     trained.save_pretrained(tmp_path / "model", layout="vitrail")
     assert json.loads((tmp_path / "model" / "config.json").read_text())["architectures"] == [kind]
     again, images = vitrail.open_model(tmp_path / "model"), torch.randn(2, 3, 8, 8)
-    assert again.config == trained.config and torch.equal(again(images), trained(images))
+    assert again.config == trained.config
+    assert all(torch.equal(tensor, trained.state_dict()[name]) for name, tensor in again.state_dict().items())
+    torch.testing.assert_close(again(images), trained(images))  # some processors round by where a tensor lies in memory
 
 
 @pytest.mark.parametrize("to", [pytest.param("onnx", marks=pytest.mark.soak), "openvino"])

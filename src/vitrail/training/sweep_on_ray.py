@@ -30,13 +30,15 @@ def on_ray(
         InterruptedRunError: a signal came; the runs have saved their state.
         VitrailError: a run failed; the others have been stopped and saved.
     """
+    if not runs:
+        return
     ray = _started()
     resources = _resources(ray, len(runs))
-    cores = f"{resources['num_cpus']} cores"
+    part = "one GPU" if "num_gpus" in resources else f"{resources['num_cpus']} of the cores"
     task = ray.remote(**resources)(_train)
     waiting = {task.remote(run, train, resume, os.getcwd(), resources["num_cpus"]): run for run in runs}
     with remembered_signals() as signals:
-        observer.note(f"{len(runs)} runs on Ray, each with {'one GPU' if 'num_gpus' in resources else cores}")
+        observer.note(f"{len(runs)} runs on Ray, each with {part}")
         observer.begin("runs", len(runs))
         try:
             while waiting:
@@ -81,7 +83,7 @@ def _resources(ray: Any, runs: int) -> dict[str, int]:
     if resources.get("GPU"):
         return {"num_cpus": 1, "num_gpus": 1}
     largest = max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
-    return {"num_cpus": max(1, int(min(largest, resources["CPU"] / max(1, runs))))}
+    return {"num_cpus": max(1, int(min(largest, resources["CPU"] / runs)))}
 
 
 def _stop(ray: Any, tasks: list[Any]) -> None:

@@ -53,7 +53,7 @@ def test_dpm_solver_is_that_of_diffusers(process):
     scheduler = DPMSolverMultistepScheduler(**options_of(process), final_sigmas_type="zero")
     expected = theirs(scheduler, 20, noise())
     actual = solve(process, network, noise(), [float(t) for t in scheduler.timesteps], sampler="dpm++")
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=3e-5)
 
 
 def test_a_flow_by_euler_is_that_of_diffusers():
