@@ -123,6 +123,9 @@ def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Mapping[str, Te
 
 
 def load_whole(model: nn.Module, tensors: Tensors) -> None:
-    """Load full tensors into a model, sharded or not."""
+    """Load full tensors into a model, sharded or not, one at a time; raises `RuntimeError` for other names or shapes."""
     own = model.state_dict()
-    model.load_state_dict({name: sharded(tensor, own.get(name, tensor)) for name, tensor in tensors.items()})
+    if {name: tensor.shape for name, tensor in own.items()} != {name: tensor.shape for name, tensor in tensors.items()}:
+        model.load_state_dict(tensors)  # raises, and names what differs
+    for name, tensor in own.items():
+        tensor.copy_(sharded(tensors[name], tensor))
