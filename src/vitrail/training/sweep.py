@@ -11,7 +11,7 @@ from typing import Any, Literal
 from vitrail.config.configuration import deep_merge, nested, plain
 from vitrail.config.known_settings import check_names, fields_of
 from vitrail.config.request import Request
-from vitrail.config.run_files import is_run
+from vitrail.config.run_files import is_finished, is_run
 from vitrail.config.short_names import SHORT_NAMES
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.files import path_of, read_text, write_json
@@ -87,7 +87,8 @@ class Sweep:
             if foreign := sorted(self._foreign(model)):
                 observer.note(f"{model} does not have these settings and ignores them: {', '.join(foreign)}")
         diverged: dict[str, str] = read_json(folder / DIVERGED) if (folder / DIVERGED).is_file() else {}
-        missing = [run for run in runs if run.folder.name not in diverged and not run.is_finished]
+        finished = {run.folder for run in runs if is_run(run.folder) and is_finished(run.folder)}
+        missing = [run for run in runs if run.folder.name not in diverged and run.folder not in finished]
         trained = (on_ray if on == "ray" else in_turn)(missing, observer, train, resume)
         try:
             for run, error in trained:

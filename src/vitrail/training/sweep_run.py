@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from vitrail.config.run_files import is_run
 from vitrail.errors import DivergedError
 from vitrail.runtime.observer import Observer
-from vitrail.training.runs.run_folder import RunFolder
 
 Train = Callable[..., object]
 """`vitrail.train`, or `vitrail.resume`."""
@@ -18,11 +17,6 @@ class SweepRun(NamedTuple):
 
     folder: Path
     arguments: dict[str, Any]
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether the folder has a run that is finished."""
-        return is_run(self.folder) and RunFolder.open(self.folder).standing["state"] == "finished"
 
     def train(self, train: Train, resume: Train, observer: Observer) -> DivergedError | None:
         """Train the run, or resume it if it was interrupted; return the error if it diverged."""

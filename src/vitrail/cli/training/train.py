@@ -9,9 +9,7 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import note, number, program, result
 from vitrail.cli.flags import Config, Recipe, Start, Words, with_flags
-from vitrail.config.run_files import is_run
 from vitrail.errors import ConfigError
-from vitrail.files import path_of
 from vitrail.runtime.terminal import restarts
 from vitrail.tasks.metrics import COUNTS, main_metric
 
@@ -63,6 +61,8 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
     begun = time.monotonic()
     from vitrail.config.configuration import nested
     from vitrail.config.request import Request
+    from vitrail.config.run_files import is_run
+    from vitrail.files import path_of
 
     # report mistakes before torch is imported, which takes seconds
     asked = Request.read(recipe, path_of(config) if config else None, nested(settings))
