@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def prose(markdown: str) -> str:
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Create a working directory with photos/CLASS/*.png: three of scikit-learn's digits, 20 images of each."""
     digits = load_digits()
     for label, name in enumerate(("zero", "one", "two")):
@@ -57,7 +58,9 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             image.resize((32, 32), Image.Resampling.BICUBIC).save(folder / f"{name}-{i:02}.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    return tmp_path / "photos"
+    yield tmp_path / "photos"
+    if "ray" in sys.modules:  # which a snippet has started
+        sys.modules["ray"].shutdown()
 
 
 @each_guide
