@@ -20,3 +20,10 @@ def test_outputs_are_cosines_with_the_rows_of_the_last_layer():
     torch.testing.assert_close(head(x), expected)
     head.last.weight.data *= 3
     torch.testing.assert_close(head(x), expected)
+
+
+def test_batch_norm_keeps_apart_the_outputs_of_vectors_that_are_nearly_the_same():
+    torch.manual_seed(0)
+    x = 1 + 1e-3 * torch.randn(8, 16)
+    plain, normed = (ProjectionHead(16, 64, 32, 128, batch_norm=norm)(x) for norm in (False, True))
+    assert plain.std(dim=0).max() < 0.01 < 0.05 < normed.std(dim=0).min()

@@ -160,14 +160,22 @@ def test_a_model_of_one_size_needs_a_run_without_small_crops():
     assert "--task.small-crops 0" in caught.value.hint
 
 
-def test_statistics_of_batch_norms_in_the_teacher_are_the_students():
-    """An average with a decay of 0.996 from the first step on would keep those of the first images."""
-    one = learner(**{"model.embedding": "pooled-stem"})
+def test_batch_norms_of_the_teacher_see_its_own_batch():
+    """The student's statistics do not fit the teacher's weights, and an average of them would long stay near the first ones."""
+    one = learner(**{"model.embedding": "pooled-stem", "task.batch_norm": True})
     for done in range(3):
         step(one, done, done)
-    own, teacher = dict(one.task.model.named_buffers()), dict(one.evaluated.model.named_buffers())
+    own, teacher = dict(one.task.named_buffers()), dict(one.evaluated.named_buffers())
     means = [name for name in own if name.endswith("running_mean")]
-    assert means and all(own[name].any() and torch.equal(own[name], teacher[name]) for name in means)
+    assert {name.split(".")[0] for name in means} == {"model", "head"}
+    assert all(teacher[name].any() and not torch.equal(own[name], teacher[name]) for name in means)
+    one.task.before_step(one.progress)
+    before = one.task(batch())["loss"]
+    for name in means:
+        teacher[name].add_(100)
+    assert torch.equal(one.task(batch())["loss"], before)
+    one.evaluated.eval()
+    assert not torch.allclose(one.task(batch())["loss"], before)
 
 
 def test_the_largest_batch_is_not_searched(vitrail, pictures, tmp_path):

@@ -17,13 +17,16 @@ class ProjectionHead(nn.Module):
         hidden: width of the hidden layers.
         bottleneck: width before the last layer.
         outputs: number of outputs.
+        batch_norm: whether the hidden layers have a BatchNorm.
     """
 
-    def __init__(self, dim: int, hidden: int, bottleneck: int, outputs: int):
+    def __init__(self, dim: int, hidden: int, bottleneck: int, outputs: int, *, batch_norm: bool = False):
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, bottleneck)
-        )
+        layers: list[nn.Module] = []
+        for width in (dim, hidden):
+            norm = [nn.BatchNorm1d(hidden)] if batch_norm else []
+            layers += [nn.Linear(width, hidden), *norm, nn.GELU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden, bottleneck))
         self.last = nn.Linear(bottleneck, outputs, bias=False)
         for layer in self.modules():
             if isinstance(layer, nn.Linear):

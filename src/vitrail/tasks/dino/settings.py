@@ -28,6 +28,9 @@ class DinoSettings(FeatureSettings):
     """Width of the two hidden layers of the projection."""
     bottleneck_dim: Positive = 256
     """Width before the last layer of the projection."""
+    batch_norm: bool = False
+    """Whether the hidden layers of the projection have a BatchNorm, so that the outputs of images differ from the first step on:
+    for convolutional models and short runs."""
     small_crops: Annotated[int, Field(ge=0, le=64)] = 6
     """Small crops of each image, beside two large ones. The teacher sees only the large ones."""
     small_size: Share = 96 / 224

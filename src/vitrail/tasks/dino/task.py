@@ -59,7 +59,8 @@ class Dino(FeatureTask):
     def __init__(self, model: ImageModel, preparation: Preparation, settings: DinoSettings, *, outputs: int, classes: int = 0):
         super().__init__(model, preparation, classes)
         self.settings = settings
-        self.head = ProjectionHead(model.vector_dim, settings.hidden_dim, settings.bottleneck_dim, outputs)
+        widths = settings.hidden_dim, settings.bottleneck_dim, outputs
+        self.head = ProjectionHead(model.vector_dim, *widths, batch_norm=settings.batch_norm)
         self.centre = Centre(outputs)
         if settings.patches:
             config = require_maskable(model, "the loss on masked patches")
@@ -127,13 +128,16 @@ class Dino(FeatureTask):
         self._teacher = (average.eval(),)
 
     def before_step(self, progress: Progress) -> None:
-        """Set the teacher's temperature, and freeze the last layer in the first epoch."""
+        """Set the teacher's temperature, freeze the last layer in the first epoch, let the teacher's BatchNorms see the batch."""
         super().before_step(progress)
         first, last = self.settings.teacher_temperature, self.settings.last_teacher_temperature
         self.temperature = first + (last - first) * min(1.0, progress.done / max(1.0, WARMING * progress.total))
         self.frozen = progress.done < self.settings.frozen_epochs * progress.epoch
         for centre in self._centres():
             centre.begin_step()
+        for layer in self._teacher[0].modules() if self._teacher else ():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                layer.train()
 
     def paused_parameters(self) -> Iterable[nn.Parameter]:
         """Return the last layer of the projection in the first epochs."""

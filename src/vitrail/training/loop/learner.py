@@ -70,8 +70,10 @@ class Learner:
             recompute_layers(self.model)
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
-        learning = (*self.model.modules(), *self.trained.modules())
-        self.statistics = [table for m in learning if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
+        learning = [*self.model.modules(), *self.trained.modules()]
+        if self.average is not None and task.decay(self.progress) is not None:  # a teacher, which sees the batch, too
+            learning += self.average.modules()
+        self.statistics = [table for m in learning if isinstance(m, nn.modules.batchnorm._BatchNorm) for table in m.buffers()]
         self.optimizers = create_optimizers(self.model, settings.optimizer, self.trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.asks_late = self.device.type == "cuda" and _may_ask_late(self.optimizers, self.scaler, group)
@@ -97,8 +99,7 @@ class Learner:
         """Return the moving average of a task's weights, and let the task learn from it; None if the run has no average."""
         if not self.settings.training.ema and task.decay(self.progress) is None:
             return None
-        ramps = task.decay(self.progress) is None  # without a ramp BatchNorm's statistics would long stay near their first values
-        average = AveragedModel(task, multi_avg_fn=_moving_average(self._decay), use_buffers=ramps)
+        average = AveragedModel(task, multi_avg_fn=_moving_average(self._decay), use_buffers=True)
         assert isinstance(average.module, Task)
         task.learn_from(average.module)
         return average
