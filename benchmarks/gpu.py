@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py
 
-Every model has random weights, the images are noise that lies on the GPU. Needs the peers that the extra dev installs.
+Prints images per second, the share of the card's peak, memory, and where the time of Vitrail's steps goes. Every model has random
+weights, the images are noise that lies on the GPU. Needs the peers that the extra dev installs.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import torch
 from shapes import Shape
 from side_by_side import Work
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from training_step import step, vitrail_step
 
 import vitrail
@@ -31,6 +33,10 @@ TRAINED = {
 }
 ANSWERING = {"ViT-B/16, batch 1": (shapes.BASE, 1), "ViT-B/16, batch 128": (shapes.BASE, 128), "ViT-L/16, batch 64": (LARGE, 64)}
 COMPILED = {"ViT-B/16, batch 128"}
+PEAKS = {"H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H200": 989, "A100": 312, "L40S": 362}
+"""Dense bf16 products of a card, in TFLOP/s, from NVIDIA's data sheets, by a part of its name; the first that fits counts."""
+KERNELS = 8
+"""Kernels of a step that are printed."""
 
 
 def trainers(name: str, s: Shape, batch: int) -> dict[str, Work]:
@@ -86,22 +92,45 @@ def memory(work: Work) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 1e6
 
 
+def share_of_peak(card: str, operations: float) -> str:
+    """Return operations per second as TFLOP/s, with their share of what the card can do, if that is known."""
+    peak = next((peak for name, peak in PEAKS.items() if name in card), None)
+    share = f" ({operations / 1e12 / peak:.0%})" if peak else ""
+    return f"{operations / 1e12:.0f}{share}"
+
+
+def kernels(work: Work, activity: ProfilerActivity = ProfilerActivity.CUDA) -> str:
+    """Return a table of the kernels of a call that take the most time, and of the time and number of all."""
+    with profile(activities=[activity]) as profiled:
+        work()
+    spent = [(e.key, e.self_device_time_total or e.self_cpu_time_total, e.count) for e in profiled.key_averages()]
+    spent.sort(key=lambda kernel: kernel[1], reverse=True)
+    total = sum(time for _, time, _ in spent)
+    rows = [
+        [name[:70].replace("|", " "), f"{time / 1e3:.2f}", f"{time / total:.0%}", str(n)] for name, time, n in spent[:KERNELS]
+    ]
+    rows.append(["all", f"{total / 1e3:.2f}", "100%", str(sum(count for *_, count in spent))])
+    return side_by_side.table(["kernels of a step of Vitrail", "ms", "share", "calls"], rows)
+
+
 def rates(title: str, works: dict[str, Work], images: int, operations: int, *, rounds: int = 8) -> str:
     """A table, the fastest first."""
     measured = side_by_side.measure({name: waited(work) for name, work in works.items()}, rounds=rounds, at_least=0.3)
     rows = []
     for name in sorted(works, key=measured.seconds):
         reached = CALLS * images / measured.seconds(name)
-        rate = f"{operations * reached / 1e12:.0f}"
+        rate = share_of_peak(torch.cuda.get_device_name(), operations * reached)
         rows.append([name, f"{reached:.0f}", measured.ratio(name, "timm"), rate, f"{memory(works[name]):.0f} MB"])
-    return side_by_side.table([title, "images/s", "× timm", "TFLOP/s", "memory at the height"], rows)
+    return side_by_side.table([title, "images/s", "× timm", "TFLOP/s (of the peak)", "memory at the height"], rows)
 
 
 def print_tables(cases: dict[str, tuple[Shape, int]], works: Callable[[str, Shape, int], dict[str, Work]], passes: int) -> None:
     """A table for each case, as soon as it is measured."""
     for name, (shape, batch) in cases.items():
         torch.manual_seed(0)
-        print(rates(name, works(name, shape, batch), batch, passes * shape.operations), flush=True)
+        contenders = works(name, shape, batch)
+        print(rates(name, contenders, batch, passes * shape.operations), flush=True)
+        print(kernels(contenders["Vitrail"]), flush=True)
         torch.cuda.empty_cache()
 
 

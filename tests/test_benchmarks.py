@@ -119,3 +119,32 @@ def test_the_index_of_the_documents_is_as_it_would_be_written(side_by_side, tmp_
         assert page.name == everything.page_of(title.lstrip("# "))
         everything.write(title.lstrip("# "), text, tmp_path)
     assert (tmp_path / "benchmarks.md").read_text() == (everything.DOCS / "benchmarks.md").read_text()
+
+
+# GPUs
+
+
+@pytest.fixture
+def gpu(deployed):
+    return importlib.import_module("gpu")
+
+
+def test_operations_are_a_share_of_what_the_card_can_do(gpu):
+    assert gpu.share_of_peak("NVIDIA H100 80GB HBM3", 494.5e12) == "494 (50%)"
+    assert gpu.share_of_peak("NVIDIA H100 PCIe", 378e12) == "378 (50%)"
+    assert gpu.share_of_peak("a card of tomorrow", 1e12) == "1"
+
+
+def test_the_kernels_of_a_step_are_sorted_by_time_and_summed(gpu):
+    large, small = torch.randn(400, 400), torch.randn(4, 4)
+
+    def work() -> None:
+        for _ in range(3):
+            torch.mm(large, large)
+        torch.add(small, small)
+
+    rows = [line.split("|")[1:-1] for line in gpu.kernels(work, torch.profiler.ProfilerActivity.CPU).splitlines() if "|" in line]
+    cells = {name.strip(): [cell.strip() for cell in cells] for name, *cells in rows}
+    assert cells["aten::mm"][2] == "3" and cells["aten::add"][2] == "1"
+    assert float(cells["aten::mm"][0]) >= float(cells["aten::add"][0])
+    assert int(cells["all"][2]) >= 4 and list(cells)[-1] == "all"
