@@ -32,14 +32,15 @@ TRAINED = {
     "ViT-L/16, batch 64": (LARGE, 64),
 }
 ANSWERING = {"ViT-B/16, batch 1": (shapes.BASE, 1), "ViT-B/16, batch 128": (shapes.BASE, 128), "ViT-L/16, batch 64": (LARGE, 64)}
-COMPILED = {"ViT-B/16, batch 128"}
+GRAPHS = "reduce-overhead"
+"""Mode of torch.compile that sends forward and backward pass as CUDA graphs."""
 PEAKS = {"H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H200": 989, "A100": 312, "L40S": 362}
 """Dense bf16 products of a card, in TFLOP/s, from NVIDIA's data sheets, by a part of its name; the first that fits counts."""
 KERNELS = 8
 """Kernels of a step that are printed."""
 
 
-def trainers(name: str, s: Shape, batch: int) -> dict[str, Work]:
+def trainers(s: Shape, batch: int) -> dict[str, Work]:
     """Everybody's step."""
     there = {"precision": "bf16", "device": "cuda"}
     found = {
@@ -48,15 +49,15 @@ def trainers(name: str, s: Shape, batch: int) -> dict[str, Work]:
         "transformers": step(shapes.transformers(s), s, batch, **there),
         "vit-pytorch": step(shapes.vit_pytorch(s), s, batch, **there),
     }
-    if name in COMPILED:
-        found["Vitrail, compiled"] = vitrail_step(s, batch, **there, compile=True)
-        found["timm, compiled"] = step(shapes.timm(s), s, batch, **there, compiled=True)
+    found["Vitrail, compiled"] = vitrail_step(s, batch, **there, compile=True)
+    found["Vitrail, compiled to CUDA graphs"] = vitrail_step(s, batch, **there, mode=GRAPHS)
+    found["timm, compiled"] = step(shapes.timm(s), s, batch, **there, compiled=True)
     if s == LARGE:
         found["Vitrail, activations recomputed"] = vitrail_step(s, batch, **there, recompute=True)
     return found
 
 
-def predictors(name: str, s: Shape, batch: int) -> dict[str, Work]:
+def predictors(s: Shape, batch: int) -> dict[str, Work]:
     """Everybody's answer: their models in bf16, ours as `for_inference` makes it."""
     images = torch.randn(batch, 3, s.image_size, s.image_size, device="cuda")
     models: dict[str, nn.Module] = {
@@ -64,10 +65,10 @@ def predictors(name: str, s: Shape, batch: int) -> dict[str, Work]:
         "transformers": shapes.transformers(s).bfloat16(),
         "vit-pytorch": shapes.vit_pytorch(s).bfloat16(),
     }
-    if name in COMPILED:
-        models["timm, compiled"] = torch.compile(shapes.timm(s).bfloat16().cuda().eval())
+    models["timm, compiled"] = torch.compile(shapes.timm(s).bfloat16().cuda().eval())
     ours = vitrail.for_inference(shapes.vitrail(s).cuda().eval(), "bf16")
     works: dict[str, Work] = {"Vitrail": partial(ours, images)}
+    works["Vitrail, compiled to CUDA graphs"] = partial(torch.compile(ours, mode=GRAPHS), images)
     return works | {name: partial(model.cuda().eval(), images.bfloat16()) for name, model in models.items()}
 
 
@@ -124,11 +125,11 @@ def rates(title: str, works: dict[str, Work], images: int, operations: int, *, r
     return side_by_side.table([title, "images/s", "× timm", "TFLOP/s (of the peak)", "memory at the height"], rows)
 
 
-def print_tables(cases: dict[str, tuple[Shape, int]], works: Callable[[str, Shape, int], dict[str, Work]], passes: int) -> None:
+def print_tables(cases: dict[str, tuple[Shape, int]], works: Callable[[Shape, int], dict[str, Work]], passes: int) -> None:
     """A table for each case, as soon as it is measured."""
     for name, (shape, batch) in cases.items():
         torch.manual_seed(0)
-        contenders = works(name, shape, batch)
+        contenders = works(shape, batch)
         print(rates(name, contenders, batch, passes * shape.operations), flush=True)
         print(kernels(contenders["Vitrail"]), flush=True)
         torch.cuda.empty_cache()

@@ -26,10 +26,12 @@ SHAPES = {
 }
 
 
-def vitrail_step(shape: Shape, batch: int, precision: str, *, device: str = "cpu", **options: bool) -> side_by_side.Work:
+def vitrail_step(
+    shape: Shape, batch: int, precision: str, *, device: str = "cpu", mode: str | None = None, **options: bool
+) -> side_by_side.Work:
     """A step as `vitrail train` makes it, the counting of right answers and the check for NaN included.
 
-    ``options`` are settings of `training`.
+    ``options`` are settings of `training`; ``mode`` is one of torch.compile, which `vitrail train` has no setting for.
     """
     model = shapes.vitrail(shape)
     settings = RunSettings.read(
@@ -42,6 +44,8 @@ def vitrail_step(shape: Shape, batch: int, precision: str, *, device: str = "cpu
     preparation = Preparation.standard(model.config.image_size)
     task = Classification(model.train(), preparation, [str(i) for i in range(shape.classes)])
     learner = Learner(settings, task, total=10**6, warmup=0)
+    if mode is not None:
+        learner.forward = torch.compile(learner.shared, mode=mode)
     images = torch.randint(0, 256, (batch, 3, shape.image_size, shape.image_size), dtype=torch.uint8, device=device)
     labels = torch.randint(0, shape.classes, (batch,), device=device)
     return lambda: learner.step({"images": images, "labels": labels}, done=0, size=batch, own=batch)
