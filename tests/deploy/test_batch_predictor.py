@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 import vitrail
+from small_captioner import small_captioner
+from tiny_pose import tiny_pose
+from tiny_segmenter import tiny_segmenter
+from vitrail.deploy.predictor import in_python
 from vitrail.errors import ConfigError
 
 DAMAGED = b"no image"
@@ -29,6 +33,19 @@ def test_each_image_has_the_prediction_of_the_command_or_its_error(batch, traine
         answer = json.loads(text)
         assert answer["image"] == str(file)
         assert {one["label"]: one["score"] for one in answer["predictions"]} == pytest.approx(dict(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize("create", [tiny_pose, tiny_segmenter, small_captioner])
+def test_models_of_other_tasks_on_images_answer_by_their_json(create, batch, monkeypatch):
+    files, columns = batch
+    predictor = in_python(create())
+    monkeypatch.setattr("vitrail.deploy.batch_predictor.open_predictor", lambda model, precision: predictor)
+    found = vitrail.BatchPredictor("model", batch_size=2)(columns)
+    assert found["error"][:3] == ["", "", ""] and found["error"][3]
+    for file, text in zip(files, found["prediction"], strict=False):
+        (expected,) = predictor.predictions([predictor.preprocess(file.read_bytes())], 1)
+        answer, whole = json.loads(text), expected.to_json(str(file))
+        assert answer["image"] == str(file) and set(answer) == set(whole)
 
 
 def test_vectors_are_those_of_embed(batch, trained):

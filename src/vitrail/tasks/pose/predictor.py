@@ -89,8 +89,8 @@ class PosePredictor(Predictor):
     def head(self) -> Row:
         return ["person", *person_head(self.skeleton)]
 
-    def preprocess(self, source: Framed) -> Prepared:
-        cut = cut_out(self.preparation, source, strict=self.report is None)
+    def preprocess(self, source: Any) -> Prepared:
+        cut = cut_out(self.preparation, _framed(source), strict=self.report is None)
         return Prepared(cut.pixels, cut)
 
     def compute(self, rows: Sequence[np.ndarray], batch_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -112,8 +112,8 @@ class PosePredictor(Predictor):
         )
         return [PoseAnswer([next(people) for _ in cut.boxes], self.skeleton, cut.framed.number) for cut in cuts]
 
-    def size(self, source: Framed) -> int:
-        return source.people
+    def size(self, source: Any) -> int:
+        return _framed(source).people
 
     def configured(self, settings: Any) -> Self:
         return replace(self.smoothed_by(settings.smoothing), settings=settings, report=BoxReport())
@@ -173,6 +173,11 @@ class PosePredictor(Predictor):
         dataset = PersonDataset(people, self.preparation, self.skeleton)
         metrics = PoseMetrics(self.preparation, self.skeleton, keep=True)
         return PeopleEvaluation(people, split, dataset, metrics, nullcontext(answer), batch_size)
+
+
+def _framed(source: Any) -> Framed:
+    """Return an image with its boxes; without any it is one person that fills it."""
+    return source if isinstance(source, Framed) else Framed(source)
 
 
 @dataclass
