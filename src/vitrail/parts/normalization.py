@@ -27,3 +27,8 @@ class BatchNorm(nn.BatchNorm2d):
         if self.training and x[:, 0].numel() == 1:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         return super().forward(x)
+
+
+def batch_norms(module: nn.Module) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
+    """Return the BatchNorms in a module, whose running statistics a training step moves."""
+    return [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]

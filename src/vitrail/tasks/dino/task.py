@@ -16,6 +16,7 @@ from vitrail.data.loading.batches import Batch
 from vitrail.data.loading.dataset import ImageDataset
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
+from vitrail.parts.normalization import batch_norms
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.dino.head import Centre, MaskToken, ProjectionHead
 from vitrail.tasks.dino.loss import distillation_loss, koleo_loss, patch_loss, teacher_probabilities
@@ -126,18 +127,17 @@ class Dino(FeatureTask):
     def learn_from(self, average: Task) -> None:
         assert isinstance(average, Dino)
         self._teacher = (average.eval(),)
+        for norm in batch_norms(average):
+            norm.train()  # it sees the teacher's batch; evaluation sets its own mode, and restores this one
 
     def before_step(self, progress: Progress) -> None:
-        """Set the teacher's temperature, freeze the last layer in the first epoch, let the teacher's BatchNorms see the batch."""
+        """Set the teacher's temperature, and freeze the last layer in the first epoch."""
         super().before_step(progress)
         first, last = self.settings.teacher_temperature, self.settings.last_teacher_temperature
         self.temperature = first + (last - first) * min(1.0, progress.done / max(1.0, WARMING * progress.total))
         self.frozen = progress.done < self.settings.frozen_epochs * progress.epoch
         for centre in self._centres():
             centre.begin_step()
-        for layer in self._teacher[0].modules() if self._teacher else ():
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-                layer.train()
 
     def paused_parameters(self) -> Iterable[nn.Parameter]:
         """Return the last layer of the projection in the first epochs."""

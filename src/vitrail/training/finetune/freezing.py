@@ -5,6 +5,7 @@ from torch import nn
 from vitrail.config.settings import RunSettings
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
+from vitrail.parts.normalization import batch_norms
 from vitrail.training.finetune.adapters import add_adapters
 from vitrail.training.loop.optimizer import layers_above
 
@@ -53,6 +54,6 @@ def start_training(model: Model, settings: RunSettings) -> None:
     model.train(settings.training.tune != "head")
     for part in model.readout().values():
         part.train()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d) and not any(p.requires_grad for p in module.parameters()):
-            module.eval()
+    for norm in batch_norms(model):
+        if not any(p.requires_grad for p in norm.parameters()):
+            norm.eval()

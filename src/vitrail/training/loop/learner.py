@@ -16,6 +16,7 @@ from vitrail.data.loading.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.models.calibration import use_measured
+from vitrail.parts.normalization import batch_norms
 from vitrail.runtime.device import TYPES, pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Progress, Task
@@ -70,10 +71,10 @@ class Learner:
             recompute_layers(self.model)
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
-        learning = [*self.model.modules(), *self.trained.modules()]
+        learning: list[nn.Module] = [self.model, self.trained]
         if self.average is not None and task.decay(self.progress) is not None:  # a teacher, which sees the batch, too
-            learning += self.average.modules()
-        self.statistics = [table for m in learning if isinstance(m, nn.modules.batchnorm._BatchNorm) for table in m.buffers()]
+            learning.append(self.average)
+        self.statistics = [table for module in learning for norm in batch_norms(module) for table in norm.buffers()]
         self.optimizers = create_optimizers(self.model, settings.optimizer, self.trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.asks_late = self.device.type == "cuda" and _may_ask_late(self.optimizers, self.scaler, group)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from vitrail.models.base import Model
+from vitrail.parts.normalization import batch_norms
 
 
 def recompute_layers(model: Model) -> None:
@@ -33,7 +34,7 @@ def _recomputed(layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwa
 @contextmanager
 def _statistics_restored(layer: nn.Module) -> Iterator[None]:
     """Restore BatchNorm's running mean and variance after the ``with``, since recomputation updates them a second time."""
-    tables = [table for module in layer.modules() if isinstance(module, nn.BatchNorm2d) for table in module.buffers()]
+    tables = [table for norm in batch_norms(layer) for table in norm.buffers()]
     before = [table.clone() for table in tables]
     try:
         yield
