@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import sys
+import warnings
 from typing import NoReturn
 
 _OBEYED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
@@ -22,12 +23,14 @@ def restarts() -> int:
 
 
 def hide_torch_warnings() -> None:
-    """Hide the warnings of torch's C++ code under torchrun: DDP's is about an option that `with_averaged_gradients` needs.
+    """Hide two harmless warnings of DDP under torchrun.
 
-    torch reads the variable once, when it is imported; after that this has no effect.
+    One is about an option that `with_averaged_gradients` needs; torch reads the variable that hides it once, when it is imported.
+    The other is about 1×1 convolutions in channels_last: their gradients have other strides in dimensions of size 1.
     """
     if is_one_of_several():
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
 
 
 def is_first() -> bool:
