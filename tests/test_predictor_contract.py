@@ -62,7 +62,8 @@ def test_an_item_has_the_same_prediction_alone_and_among_others_step_by_step(ask
         singly += predictor.postprocess(list(outputs), [prepared])
     words, numbers = words_and_numbers(plain(together))
     expected_words, expected_numbers = words_and_numbers(plain(singly))
-    assert words == expected_words and numbers == pytest.approx(expected_numbers, rel=1e-4, abs=0.011)  # a batch rounds otherwise
+    last_digit = 0.01 if isinstance(items[0], Framed) else 1e-4  # a batch rounds otherwise, and pixels have two digits
+    assert words == expected_words and numbers == pytest.approx(expected_numbers, rel=1e-4, abs=1.1 * last_digit)
 
 
 def test_a_prediction_is_json_and_rows_under_the_head_and_lines(asked):

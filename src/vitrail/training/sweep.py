@@ -30,8 +30,6 @@ PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST_RUNS, MOST_CHARACTERS = 1000, 180
 """Maximum number of runs in a sweep, and of characters in the name of a run's folder."""
 MODEL = "model.name"
-Where = Literal["ray"]
-"""A system that distributes the runs of a sweep."""
 Record = tuple[dict[str, Any], str, dict[str, Any]]
 """The varied settings of a run with their values, its name, and its record."""
 
@@ -72,12 +70,14 @@ class Sweep:
         source = self.shared.get("data", {}).get("source")
         return ", ".join(self.axes) + (f" on {name_of(str(source))}" if source else "")
 
-    def run(self, folder: Path, observer: Observer, *, train: Train, resume: Train, on: Where | None = None) -> list[Record]:
+    def run(
+        self, folder: Path, observer: Observer, *, train: Train, resume: Train, on: Literal["ray"] | None = None
+    ) -> list[Record]:
         """Train, resume or open every run, and return their records."""
         names = _names(self.combinations)
-        runs = [SweepRun(folder / name, self._arguments(values)) for values, name in zip(self.combinations, names, strict=True)]
-        for run, values in zip(runs, self.combinations, strict=True):  # finds every mistake before the first run
-            settings = self._settings(values)
+        each = [self._settings(values) for values in self.combinations]
+        runs = [SweepRun(folder / name, self._arguments(settings)) for name, settings in zip(names, each, strict=True)]
+        for run, settings in zip(runs, each, strict=True):  # finds every mistake before the first run
             if not is_run(run.folder):
                 Request.read(self.recipe, self.config, settings).require_possible(None)
             resolve_run(self.recipe, self.config, settings)
@@ -104,9 +104,8 @@ class Sweep:
         titles = [name.replace(",", ", ") for name in names]
         return list(zip(self.combinations, titles, records, strict=True))
 
-    def _arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of `vitrail.train` for a run."""
-        settings = self._settings(values)
+    def _arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of `vitrail.train` for a run with these settings."""
         data = {f"data.{key}": value for key, value in settings.get("data", {}).items()}  # train() has an argument of this name
         others = {name: value for name, value in settings.items() if name != "data"}
         return {"recipe": self.recipe, "config": self.config, **others, **data}
