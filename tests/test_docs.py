@@ -1,15 +1,18 @@
 """Checks of the documents: their snippets run, their links lead somewhere, their commands exist."""
 
 import ast
+import itertools
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from cyclopts import App
 from PIL import Image
+from pyarrow import parquet as pq
 from sklearn.datasets import load_digits
 
 from documents import ROOT, blocks, command_lines, run_python
@@ -32,6 +35,7 @@ def name_of(document: Path) -> str:
 
 
 each_guide = pytest.mark.parametrize("guide", GUIDES, ids=name_of)
+SCALING = ROOT / "docs" / "scaling.md"
 
 
 def prose(markdown: str) -> str:
@@ -63,11 +67,21 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules["ray"].shutdown()
 
 
-@each_guide
+@pytest.mark.parametrize("guide", [guide for guide in GUIDES if guide != SCALING], ids=name_of)
 def test_snippets_run(guide: Path, photos: Path, request: pytest.FixtureRequest) -> None:
     if name_of(guide) != "docs/python.md":  # which reads what the report wrote
         request.getfixturevalue("unreported")
     run_python(name_of(guide), guide.read_text(encoding="utf-8"))
+
+
+@pytest.mark.usefixtures("unreported")
+def test_snippets_of_ray_run_and_go_on_with_the_images_that_are_left(photos: Path) -> None:
+    """As after a program that was killed: `predicted.done` lists the images of one class."""
+    *left, done = ([str(file) for file in folder.iterdir()] for folder in sorted(photos.iterdir()))
+    Path("predicted.done").mkdir()
+    pq.write_table(pa.table({"path": done}), "predicted.done/before.parquet")
+    run_python(name_of(SCALING), SCALING.read_text(encoding="utf-8"))
+    assert sorted(pq.read_table("predicted")["path"].to_pylist()) == sorted(itertools.chain(*left))
 
 
 def test_few_snippets_are_left_out() -> None:
